@@ -1,6 +1,6 @@
 //! A quorum log on real disks and sockets. The protocol is `nuthatch_quorum`'s; here is what drives it.
 //!
-//! - [`keeper_dir`]: what a keeper has on its disk: [`small_files`] and the [`journal`].
+//! - [`keeper_dir`]: what a keeper has on its disk: [`small_files`] and the [`journal`]; [`inspect`] only looks.
 //! - [`operation`], [`replica`], [`directory`]: a log's directory as operations that are entries of the
 //!   quorum log, the files that they make, and the seam `Disk` that a log is opened on.
 //! - [`packet`], [`hello`], [`links`], [`port`]: what nodes say to each other, as bytes and on sockets; [`key`] and
@@ -32,6 +32,7 @@ pub mod directory;
 pub mod fuzzing;
 pub mod hello;
 pub mod host;
+pub mod inspect;
 pub mod journal;
 pub mod keeper_dir;
 pub mod key;

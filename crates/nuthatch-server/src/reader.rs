@@ -457,6 +457,7 @@ impl Turn<'_> {
     }
 
     /// Something other than CONNECT came first although authentication is asked for.
+    #[cold]
     fn without_connect(&mut self) -> Option<Flow> {
         if let Some(identity) = self.reader.server.auth().anonymous(&self.reader.conn.origin())
             && self.reader.adopt(&identity).is_ok()
@@ -503,6 +504,7 @@ impl Turn<'_> {
         self.scratch.closed = true;
     }
 
+    #[cold]
     fn parse_error(&mut self, error: &ParseError) {
         let reason = match error {
             ParseError::MaxPayload { .. } => CloseReason::MaxPayloadExceeded,
@@ -515,6 +517,7 @@ impl Turn<'_> {
         self.fail(reason, error.err_text());
     }
 
+    #[cold]
     fn trace(&self, op: &Op<'_>) {
         let (log, conn) = (&self.reader.server.log, &self.reader.conn);
         if self.reader.session.account.id == SYSTEM_ACCOUNT_ID && !log.traces_system() {

@@ -41,6 +41,9 @@ const COMPARISONS_MAX: usize = 64 * 1024;
 /// Accounts remembered per thread.
 const ACCOUNTS_MAX: usize = 8;
 
+/// A stream of another account that stores what it imports, and the subject there.
+pub type ForeignStream = (Box<[u8]>, StreamRoute);
+
 /// Route of messages on one subject.
 #[derive(Default)]
 pub struct Route {
@@ -49,7 +52,7 @@ pub struct Route {
     /// The stream that owns the subject.
     pub stream: Option<StreamRoute>,
     /// Streams of other accounts that store what they import, each with the subject there.
-    pub foreign_streams: Vec<(Box<[u8]>, StreamRoute)>,
+    pub foreign_streams: Option<Arc<[ForeignStream]>>,
 }
 
 struct AccountRoutes {
@@ -315,8 +318,9 @@ impl Account {
             let route = jetstream.route(account, &here)?;
             Some((here, route))
         };
-        route.foreign_streams =
-            self.imports.importers_of(subject).into_iter().filter_map(stored).collect();
+        let importers = self.imports.importers_of(subject);
+        let found: Vec<_> = importers.into_iter().filter_map(stored).collect();
+        route.foreign_streams = (!found.is_empty()).then(|| found.into());
     }
 
     /// True if messages on all subjects that a stream's pattern selects go to that stream and

@@ -1,6 +1,7 @@
 //! `nuthatch doctor`: names what is damaged in a log and mends it when told to.
 
 mod bucket;
+mod keeper;
 mod log_locations;
 mod report;
 mod state_decoder;
@@ -89,8 +90,11 @@ impl Visit {
 /// # Errors
 /// Standard output is gone.
 pub fn run(args: &DoctorArgs) -> io::Result<ExitCode> {
+    let keeper = args.dir.as_deref().and_then(keeper::visit);
     let places = match places_of(args) {
         Ok(places) => places,
+        // A node of a quorum log has no log of its own beside it, unless it is configured.
+        Err(_) if keeper.is_some() => Vec::new(),
         Err(why) => {
             eprintln!("nuthatch: {why}");
             return Ok(ExitCode::from(EXIT_CANNOT_LOOK));
@@ -103,13 +107,17 @@ pub fn run(args: &DoctorArgs) -> io::Result<ExitCode> {
     let visits: Vec<Visit> = places.into_iter().map(|place| visit(place, args)).collect();
     let mut out = io::stdout().lock();
     if args.json {
-        writeln!(out, "{:#}", report::json(&visits))?;
+        writeln!(out, "{:#}", report::json(&visits, keeper.as_ref()))?;
     } else {
+        if let Some(keeper) = &keeper {
+            keeper.text(&mut out, args.apply)?;
+        }
         for visit in &visits {
             report::text(&mut out, visit, args)?;
         }
     }
-    Ok(ExitCode::from(visits.iter().map(Visit::exit_code).max().unwrap_or(0)))
+    let of_keeper = keeper.iter().map(keeper::KeeperVisit::exit_code);
+    Ok(ExitCode::from(visits.iter().map(Visit::exit_code).chain(of_keeper).max().unwrap_or(0)))
 }
 
 fn places_of(args: &DoctorArgs) -> Result<Vec<LogLocation>, String> {

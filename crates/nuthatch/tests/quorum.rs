@@ -330,3 +330,49 @@ fn an_owner_that_wakes_after_it_was_replaced_shows_nothing_old() {
     }
     nodes.expect(10);
 }
+
+/// Runs the doctor; its exit code and what it says.
+fn doctor(args: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nuthatch"));
+    let output = command.arg("doctor").args(args).output().expect("the doctor");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+fn the_doctor_looks_at_a_keeper_and_changes_nothing_and_the_others_mend_it() {
+    let mut nodes = Nodes::with_stream("quorum-doctor");
+    (0..20).for_each(|number| nodes.publish(number));
+    // The owner has everything; another one may have to be brought it yet.
+    let (_, at) = nodes.owner();
+    let store = nodes.dir.path().join(&nodes.nodes[at].name);
+    let dir = store.to_str().expect("UTF-8");
+    let (code, said) = doctor(&[dir]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("stop that node first"), "{said}");
+    nodes.nodes[at].kill();
+    let (code, said) = doctor(&[dir]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("healthy"), "{said}");
+    let journal = store.join("nuthatch/quorum/ops/00000000");
+    let mut bytes = std::fs::read(&journal).expect("a journal");
+    // The payload of the entry in the tenth block.
+    bytes[9 * 4096 + 100] ^= 1;
+    std::fs::write(&journal, &bytes).expect("written");
+    let (code, said) = doctor(&[dir, "--apply"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("1 of them damaged") && said.contains("Nothing was changed"), "{said}");
+    assert_eq!(std::fs::read(&journal).expect("a journal"), bytes);
+    let (_, text) = doctor(&[dir, "-j"]);
+    let json: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(json["keeper"]["healthy"], false, "{json}");
+    // It starts, is brought what it lacks, and counts: without it there is no majority.
+    nodes.nodes[at].start();
+    nodes.publish(20);
+    nodes.nodes[(at + 2) % NODES].kill();
+    (21..25).for_each(|number| nodes.publish(number));
+    nodes.expect(25);
+    nodes.nodes[at].kill();
+    let (code, said) = doctor(&[dir]);
+    assert_eq!(code, Some(0), "healed: {said}");
+}

@@ -5,7 +5,7 @@ use crate::egress::{DeliveryContext, EgressBatch, Outgoing};
 use crate::jetstream_port::StreamRoute;
 use crate::mapping::Mapping;
 use crate::member_rng::MemberRng;
-use crate::route::{RouteCache, deliver_on};
+use crate::route::{ForeignStream, RouteCache, deliver_on};
 use nuthatch_protocol::headers::find_header;
 use nuthatch_protocol::subject::is_valid_literal;
 use nuthatch_protocol::wire::{Publish, write};
@@ -104,28 +104,39 @@ impl Turn<'_> {
     }
 
     fn may_publish(&mut self, publish: &Publish<'_>) -> bool {
-        let forbidden = self.forbidden(publish.subject);
-        if let Some(forbidden) = forbidden {
-            let subject = go_quote(&forbidden);
-            let (log, conn) = (&self.reader.server.log, &self.reader.conn);
-            log.error(format_args!("{conn} - Publish Violation - Subject {subject}"));
-            self.say_err(&format!("Permissions Violation for Publish to {subject}"));
+        let is_free = self.reader.session.rights.is_none() && !is_gateway_subject(publish.subject);
+        if !is_free && let Some(forbidden) = self.forbidden(publish.subject) {
+            self.publish_violation(&forbidden);
             return false;
         }
         if let Some(reply) = publish.reply
             && is_reserved_reply(reply)
         {
-            let reply = go_quote(reply);
-            let (log, conn) = (&self.reader.server.log, &self.reader.conn);
-            log.error(format_args!("{conn} - Publish Violation - Reply {reply}"));
-            self.say_err(&format!("Permissions Violation for Publish with Reply of {reply}"));
+            self.reply_violation(reply);
             return false;
         }
         true
     }
 
+    #[cold]
+    fn publish_violation(&mut self, subject: &[u8]) {
+        let subject = go_quote(subject);
+        let (log, conn) = (&self.reader.server.log, &self.reader.conn);
+        log.error(format_args!("{conn} - Publish Violation - Subject {subject}"));
+        self.say_err(&format!("Permissions Violation for Publish to {subject}"));
+    }
+
+    #[cold]
+    fn reply_violation(&mut self, reply: &[u8]) {
+        let reply = go_quote(reply);
+        let (log, conn) = (&self.reader.server.log, &self.reader.conn);
+        log.error(format_args!("{conn} - Publish Violation - Reply {reply}"));
+        self.say_err(&format!("Permissions Violation for Publish with Reply of {reply}"));
+    }
+
     /// The subject that this client may not publish to, if it is this one or what takes effect in
     /// its place.
+    #[inline(never)]
     fn forbidden(&self, subject: &[u8]) -> Option<Vec<u8>> {
         if let Some(rights) = &self.reader.session.rights {
             let conn = &self.reader.conn;
@@ -151,11 +162,7 @@ impl Turn<'_> {
         let scratch = &mut self.scratch;
         let route = scratch.routes.lookup(&session.account, jetstream, publish.subject);
         let stream = route.stream.filter(|_| taken == Handled::No);
-        let foreign_streams = if route.foreign_streams.is_empty() {
-            Vec::new()
-        } else {
-            route.foreign_streams.clone()
-        };
+        let foreign_streams = route.foreign_streams.clone();
         let mut delivered = taken == Handled::ByServer || stream.is_some();
         if !route.matched.is_empty() {
             let message = outgoing(publish, self.data);
@@ -164,7 +171,9 @@ impl Turn<'_> {
             let mut way = DeliveryContext { from, egress, rng, hops: 0, by_service: false, groups };
             delivered |= deliver_on(&route.matched, &message, &mut way);
         }
-        self.publish_foreign(publish, &foreign_streams);
+        if let Some(foreign_streams) = foreign_streams {
+            self.publish_foreign(publish, &foreign_streams);
+        }
         if let Some(stream) = stream {
             self.publish_to_own_stream(publish, stream);
         } else if !delivered {
@@ -178,17 +187,15 @@ impl Turn<'_> {
         let scratch = &mut self.scratch;
         let account = &reader.session.account;
         let route = scratch.routes.lookup(account, reader.server.jetstream(), publish.subject);
-        let foreign_streams = if route.foreign_streams.is_empty() {
-            Vec::new()
-        } else {
-            route.foreign_streams.clone()
-        };
+        let foreign_streams = route.foreign_streams.clone();
         let message = outgoing(publish, self.data);
         let (from, groups) = (Some(reader.conn.outlet()), self.groups);
         let Scratch { egress, rng, .. } = scratch;
         let mut way = DeliveryContext { from, egress, rng, hops: 0, by_service: false, groups };
         let taken = deliver_on(&route.matched, &message, &mut way);
-        self.publish_foreign(publish, &foreign_streams);
+        if let Some(foreign_streams) = foreign_streams {
+            self.publish_foreign(publish, &foreign_streams);
+        }
         taken
     }
 
@@ -203,12 +210,8 @@ impl Turn<'_> {
     }
 
     /// To streams of other accounts that store what they import.
-    #[inline]
-    fn publish_foreign(
-        &mut self,
-        publish: &Publish<'_>,
-        foreign_streams: &[(Box<[u8]>, StreamRoute)],
-    ) {
+    #[cold]
+    fn publish_foreign(&mut self, publish: &Publish<'_>, foreign_streams: &[ForeignStream]) {
         for (subject, stream) in foreign_streams {
             // Its acknowledgement would go to an inbox of the other account.
             self.publish_copied(&Publish { subject, reply: None, ..*publish }, *stream);

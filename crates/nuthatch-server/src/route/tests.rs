@@ -107,7 +107,7 @@ fn subscribe(account: &Account, outlet: &Arc<Outlet>, subject: &str) -> Arc<Subs
 
 /// What a route leads to: the stream, and how many subscriptions.
 fn ends(route: &Route) -> (Option<StreamId>, usize) {
-    assert!(route.foreign_streams.is_empty());
+    assert!(route.foreign_streams.is_none());
     (route.stream.map(|stream| stream.stream), route.matched.plain().len())
 }
 

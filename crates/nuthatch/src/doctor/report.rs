@@ -1,5 +1,6 @@
 //! Reports of the doctor, for people and for programs.
 
+use super::keeper::KeeperVisit;
 use super::{DEFAULT_LOG, DoctorArgs, Visit};
 use nuthatch_log::doctor::{
     Applied, Diagnosis, DoctorError, Finding, Lost, StreamPreview, Uncertain,
@@ -142,8 +143,12 @@ fn write_applied(out: &mut impl Write, visit: &Visit, applied: &Applied) -> io::
 }
 
 /// Everything, for programs.
-pub fn json(visits: &[Visit]) -> Value {
-    json!({ "logs": visits.iter().map(visit_json).collect::<Vec<_>>() })
+pub fn json(visits: &[Visit], keeper: Option<&KeeperVisit>) -> Value {
+    let mut all = json!({ "logs": visits.iter().map(visit_json).collect::<Vec<_>>() });
+    if let Some(keeper) = keeper {
+        all["keeper"] = keeper.json();
+    }
+    all
 }
 
 fn visit_json(visit: &Visit) -> Value {
