@@ -19,13 +19,13 @@ use nuthatch_quorum::effect::Effect;
 use nuthatch_quorum::node::{Config, Event, Node, Reads};
 use nuthatch_quorum::store::{Image, Record};
 use nuthatch_quorum::timing::TICK;
-use nuthatch_quorum::types::{BootCount, Epoch, Incarnation, NodeId};
+use nuthatch_quorum::types::{BootCount, Epoch, Incarnation, Lsn, NodeId};
 use parking_lot::Mutex;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, channel, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -37,6 +37,12 @@ const FOUNDING_POLL: Duration = Duration::from_millis(200);
 
 /// Entries after which a keeper makes its files durable, so that a start has less to apply again.
 const MARK_ENTRIES: u64 = 4096;
+
+/// Between two parts of a scrub, each of at most 32 entries, in microseconds.
+const SCRUB_EVERY: u64 = 1_000_000;
+
+/// Bytes that a scrub reads in a second.
+const SCRUB_BYTES_PER_S: u64 = 16 << 20;
 
 /// How often a keeper applies what is committed.
 const APPLY_POLL: Duration = Duration::from_millis(100);
@@ -137,8 +143,9 @@ impl Cluster {
         let links = Links::new(&config.others());
         let (calls, asked) = channel();
         let (syncs, to_sync) = channel();
+        let (scrubs, to_scrub) = sync_channel(1);
         let outbound = Arc::clone(&links) as Arc<dyn crate::host::Outbound>;
-        let helpers = Helpers { outbound, catalog: calls, syncs, report };
+        let helpers = Helpers { outbound, catalog: calls, syncs, scrubs, report };
         let peers = founding.nodes.iter().map(|node| node.id).filter(|id| *id != me).collect();
         let fresh = [Incarnation(random()), Incarnation(random())];
         let image = named(&*disk, image, me).map_err(at_dir)?;
@@ -156,6 +163,7 @@ impl Cluster {
         start_catalog(Arc::clone(&host), catalog, asked, Arc::clone(&disk))?;
         let syncing = Arc::clone(&host);
         spawn("node-sync", move || to_sync.iter().for_each(|sync| syncing.make_sync(sync)))?;
+        start_scrubbing(Arc::clone(&host), to_scrub)?;
         port::serve(listener, Arc::clone(&host), Arc::clone(&local))?;
         links.start(&local)?;
         start_ticking(Arc::clone(&host))?;
@@ -289,10 +297,10 @@ fn identified(disk: &Arc<dyn Disk>) -> io::Result<(KeeperDir, Image)> {
     KeeperDir::open(Arc::clone(disk))
 }
 
-/// What a node is told at its start. Nothing reads its entries again without need: there is no scrub yet.
+/// What a node is told at its start.
 fn setup(id: NodeId, peers: Vec<NodeId>, fresh: [Incarnation; 2]) -> Config {
     let former = Incarnation(0);
-    Config { id, peers, fresh, former, reads: Reads::Lease, scrub_every: u64::MAX }
+    Config { id, peers, fresh, former, reads: Reads::Lease, scrub_every: SCRUB_EVERY }
 }
 
 /// A directory that holds nothing yet becomes that of this node; the founding says only then which one it is.
@@ -305,6 +313,14 @@ fn named(disk: &dyn Disk, mut image: Image, node: NodeId) -> io::Result<Image> {
         small_files::store_identity(disk, *identity)?;
     }
     Ok(image)
+}
+
+/// Reads entries again, slowly enough not to be felt.
+fn start_scrubbing(host: Arc<Host>, parts: Receiver<(Lsn, Lsn)>) -> io::Result<()> {
+    let pause = |bytes: u64| {
+        thread::sleep(Duration::from_micros(1_000_000 * bytes / SCRUB_BYTES_PER_S));
+    };
+    spawn("node-scrub", move || parts.iter().for_each(|(from, upto)| host.scrub(from, upto, pause)))
 }
 
 fn open_catalog(config: &ClusterConfig, report: &Reporter) -> Result<Bucket, StartError> {

@@ -6,7 +6,7 @@
 
 use crate::clock::{now, wall_now};
 use crate::coding::{Malformed, malformed};
-use crate::journal::SyncGate;
+use crate::journal::{RecordOnDisk, SyncGate};
 use crate::keeper_dir::KeeperDir;
 use crate::lease::Lease;
 use crate::packet::{self, BATCH_BYTES, PAYLOADS_MAX, Packet, entries, hash_of, shorten};
@@ -27,7 +27,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Sender, SyncSender};
 use std::time::{Duration, Instant};
 
 /// How far an epoch may lie beyond the greatest that this keeper has promised: more than the takeovers that a
@@ -49,6 +49,8 @@ pub struct Helpers {
     pub catalog: Sender<Call>,
     /// Takes syncs that the thread with the event is not to wait for.
     pub syncs: Sender<PendingSync>,
+    /// Takes entries to be read again, from the first to the last, one such part at a time.
+    pub scrubs: SyncSender<(Lsn, Lsn)>,
     /// Tells people.
     pub report: Reporter,
 }
@@ -105,6 +107,8 @@ struct Core {
     renewed: bool,
     /// The epoch and the disks that people were last told of, as its owner.
     told: Option<(Epoch, Vec<Member>)>,
+    /// An entry that a peer needs and that turned out damaged when it was read for it.
+    suspect: Option<Lsn>,
 }
 
 /// The cores of a node, and what they work on.
@@ -133,6 +137,7 @@ impl Host {
             dir_failed: false,
             renewed: false,
             told: None,
+            suspect: None,
         };
         let host = Arc::new(Self {
             core: Mutex::new(core),
@@ -203,7 +208,12 @@ impl Host {
 
     fn step(&self, core: &mut Core, event: Event) -> Vec<PendingSync> {
         let effects = core.node.step(event, now());
-        let syncs = self.perform(core, effects);
+        let mut syncs = self.perform(core, effects);
+        while let Some(lsn) = core.suspect.take() {
+            let event = Event::Verified { from: lsn, upto: lsn, damaged: vec![lsn] };
+            let effects = core.node.step(event, now());
+            syncs.extend(self.perform(core, effects));
+        }
         let owned = core.node.owner().map_or(Lsn(0), |owner| owner.commit());
         core.commit = core.commit.max(owned);
         self.note(core);
@@ -298,6 +308,29 @@ impl Host {
         std::mem::take(&mut self.core.lock().renewed)
     }
 
+    /// Reads entries again, from the first to the last, and tells the cores which are damaged. `pause` is
+    /// called after each with the bytes that were read.
+    pub fn scrub(&self, from: Lsn, upto: Lsn, mut pause: impl FnMut(u64)) {
+        let records: Vec<(Lsn, Option<RecordOnDisk>)> = {
+            let core = self.core.lock();
+            let log = core.node.keeper().log();
+            let entries = (from.0..=upto.0).filter_map(|lsn| log.get(Lsn(lsn)));
+            entries.map(|entry| (entry.lsn, core.dir.record(entry))).collect()
+        };
+        let mut damaged = vec![];
+        for (lsn, record) in records {
+            // Of one that is known to be damaged nothing is read.
+            let Some(record) = record else { continue };
+            if !record.is_good() {
+                damaged.push(lsn);
+            }
+            pause(record.bytes());
+        }
+        if !damaged.is_empty() {
+            self.handle(Event::Verified { from, upto, damaged });
+        }
+    }
+
     /// Makes the journal durable.
     ///
     /// # Errors
@@ -351,7 +384,10 @@ impl Host {
                     let (file, good) = (core.dir.journal_file(), !core.dir_failed);
                     syncs.push(PendingSync { id, file, good });
                 }
-                Effect::Verify { .. } => unreachable!("no scrub was asked for"),
+                // While the part before is still being read this one is left for the next time round.
+                Effect::Verify { from, upto } => {
+                    let _ = self.helpers.scrubs.try_send((from, upto));
+                }
                 Effect::Catalog(call) => drop(self.helpers.catalog.send(call)),
                 Effect::Reply(reply) => self.reply(reply),
                 Effect::Alarm(alarm) => self.report(&format!("quorum log: {alarm:?}")),
@@ -396,7 +432,7 @@ impl Host {
     }
 
     /// Sends a message with the payloads of its entries, or as many of them as fit.
-    fn send(&self, core: &Core, mut envelope: Envelope) {
+    fn send(&self, core: &mut Core, mut envelope: Envelope) {
         let limit = match &envelope.message {
             Message::Fetched { .. } => PAYLOADS_MAX,
             _ => BATCH_BYTES,
@@ -416,7 +452,8 @@ impl Host {
         }
         let all = entries(&envelope.message).count();
         if fit == 0 && all > 0 {
-            self.report("an entry that a peer needs cannot be read any more: the keeper is read anew at the next start");
+            // The cores have it healed; until then nobody gets it from here.
+            core.suspect = entries(&envelope.message).next().map(|entry| entry.lsn);
             return;
         }
         if fit < all {

@@ -56,6 +56,36 @@ struct Place {
     payload: u32,
 }
 
+/// A record that is to be read again.
+pub struct RecordOnDisk {
+    entry: Entry,
+    file: Arc<dyn DiskFile>,
+    place: Place,
+}
+
+impl RecordOnDisk {
+    /// Bytes that are read.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        padded(self.place.payload as usize)
+    }
+
+    /// True if it can be read and is what was written.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        let len = usize::try_from(self.bytes()).expect("a size");
+        let at = u64::from(self.place.block) * BLOCK;
+        let Ok(bytes) = again(|| read_exact_at(&*self.file, at, len)) else { return false };
+        let entry = match decode_header(&bytes) {
+            Some((Record::Entry(entry) | Record::Healed(entry), _)) => entry,
+            _ => return false,
+        };
+        let payload = &bytes[RECORD_HEADER..RECORD_HEADER + self.place.payload as usize];
+        let is_whole = packet::hash_of(&entry).is_none_or(|hash| payload_hash(payload) == hash);
+        entry == self.entry && is_whole
+    }
+}
+
 /// The file that is written to.
 struct Open {
     number: u32,
@@ -278,6 +308,14 @@ impl Journal {
         } else {
             Err(io::ErrorKind::InvalidData.into())
         }
+    }
+
+    /// Where an entry's record is, to be read again without the journal; none of one that is damaged.
+    #[must_use]
+    pub fn record(&self, entry: &Entry) -> Option<RecordOnDisk> {
+        let place = self.places.get(index(entry.lsn)).copied().flatten()?;
+        let file = Arc::clone(self.files.get(&place.file)?);
+        Some(RecordOnDisk { entry: *entry, file, place })
     }
 
     /// Writes an entry behind the last one, not yet durably.

@@ -3,7 +3,7 @@
 //! `identity` and `promise` (two slots) are durable before the next thing is done; entries and what is cut
 //! off them go into the journal. Everything that is taken away is first kept in `torn/`.
 
-use crate::journal::{Journal, OPS_DIR, SyncGate};
+use crate::journal::{Journal, OPS_DIR, RecordOnDisk, SyncGate};
 use crate::replica::{FILES_DIR, STATE};
 use crate::small_files::{self, CUT, IDENTITY, PROMISE};
 use bytes::Bytes;
@@ -85,6 +85,12 @@ impl KeeperDir {
     /// Those of [`Journal::payload`].
     pub fn payload(&self, entry: &Entry) -> io::Result<Bytes> {
         self.journal.payload(entry)
+    }
+
+    /// Where an entry's record is; none of one that is damaged.
+    #[must_use]
+    pub fn record(&self, entry: &Entry) -> Option<RecordOnDisk> {
+        self.journal.record(entry)
     }
 
     /// The file whose sync makes the journal durable.

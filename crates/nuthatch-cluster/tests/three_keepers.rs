@@ -3,6 +3,7 @@
 
 use nuthatch_cluster::channel::Channel;
 use nuthatch_cluster::hello::{HELLO_BYTES, Hello, Lane};
+use nuthatch_cluster::inspect::inspect;
 use nuthatch_cluster::keeper_dir::KeeperDir;
 use nuthatch_cluster::packet::{Packet, encode};
 use nuthatch_cluster::small_files::FORMAT;
@@ -232,6 +233,37 @@ fn a_node_without_a_key_says_so_to_one_that_has_one() {
     let nodes = Nodes::start("no-key");
     let handshake = [22, 3, 1, 0, 5, 1, 0, 0, 1, 3];
     assert!(answer(nodes.ports[0], &handshake).contains("has no cluster key"));
+}
+
+#[test]
+fn what_is_damaged_while_a_node_runs_is_found_and_brought_by_the_others() {
+    let nodes = Nodes::start("scrub");
+    let written = (0..5).any(|attempt| {
+        let (_, directory) = nodes.owner(&[]);
+        (0..20).all(|number| {
+            write(&directory, &format!("f{attempt}-{number}"), &[number; 300]).is_ok()
+        })
+    });
+    assert!(written, "the log takes writes");
+    let looked = |at: usize| inspect(Arc::new(nodes.disks[at].clone())).expect("reads");
+    let wait = |what: &str, is_so: &dyn Fn() -> bool| {
+        let deadline = Instant::now() + LIMIT;
+        while !is_so() {
+            assert!(Instant::now() < deadline, "{what}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    wait("all have it", &|| (0..3).all(|at| looked(at).last.0 >= 20));
+    for at in 0..3 {
+        // The payload of the entry in the tenth block, and the header of the twelfth.
+        let journal = nodes.disks[at].open("ops/00000000").expect("a journal");
+        for place in [9 * 4096 + 100, 11 * 4096 + 20] {
+            let byte = journal.read_shared(place, 1).expect("reads")[0];
+            journal.write_at(&[byte ^ 4], place).expect("written");
+        }
+        assert_eq!(looked(at).damaged.len(), 2, "two are damaged at {at}");
+        wait("it is healed", &|| looked(at).is_healthy());
+    }
 }
 
 #[test]
