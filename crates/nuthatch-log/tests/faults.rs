@@ -6,9 +6,9 @@ mod common;
 mod seeds;
 
 use common::bytes::{checkpoints, content, frames, read, segments, write};
-use common::{Outcome, Rig, tiny};
-use nuthatch_log::env::{Fault, MemDisk, SeededEntropy};
-use nuthatch_log::{Disk, Inspection, LogOptions, OpenError, StreamId};
+use common::{Event, Outcome, Rig, tiny};
+use nuthatch_log::env::{Clock as _, Fault, MemDisk, SeededEntropy};
+use nuthatch_log::{Disk, Inspection, LogOptions, OpenError, StreamId, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -450,4 +450,44 @@ fn what_was_set_aside_survives_a_power_cut() {
         seen += 1;
     }
     assert!(seen > 3, "only {seen}");
+}
+
+/// Lets the log and its writer work until they rest. Returns when the log wants to be woken.
+fn rest(rig: &mut Rig) -> Option<Timestamp> {
+    loop {
+        let turn = rig.core.turn();
+        if !turn.progress && !rig.core.write_one() {
+            return turn.wake_at;
+        }
+    }
+}
+
+fn publish_by_hand(rig: &mut Rig, messages: u8) {
+    for n in 1..=messages {
+        rig.send(Event::Publish { stream: StreamId(1), body: vec![n; 1200], token: 0 });
+        rest(rig);
+    }
+    rig.clock.advance(Duration::from_secs(120));
+}
+
+/// What waits for the worker, or for a log that takes no more writes, is due and stays so: a thread that was
+/// woken for it would not sleep.
+#[test]
+fn a_log_sleeps_while_its_worker_is_busy_and_when_it_has_failed() {
+    let disk = MemDisk::default();
+    let options = LogOptions { compact_below_percent: 90, ..tiny() };
+    let mut rig = Rig::open(options, Arc::new(disk.clone())).expect("opens");
+    rig.core.run_by_hand();
+    rig.send(Event::Create { stream: StreamId(1), max_messages: 3 });
+    publish_by_hand(&mut rig, 60);
+    let wake_at = rest(&mut rig);
+    assert!(rig.core.has_work(), "it has begun a task");
+    assert!(wake_at.is_none_or(|at| at > rig.clock.now()), "{wake_at:?}");
+    disk.inject(Fault::WriteError(disk.operations() + 1));
+    publish_by_hand(&mut rig, 1);
+    while rig.core.work_one() {
+        rest(&mut rig);
+    }
+    assert_eq!(rig.handle.stats().failed, 1);
+    assert_eq!(rest(&mut rig), None);
 }

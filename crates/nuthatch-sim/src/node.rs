@@ -9,6 +9,7 @@ mod clients;
 mod faults;
 mod host;
 mod model;
+mod moves;
 mod nemesis;
 mod outside;
 mod server;

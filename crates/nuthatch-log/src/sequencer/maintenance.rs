@@ -136,6 +136,11 @@ impl<M: Machine> LogCore<M> {
 
     /// When housekeeping wants to look again although nothing else happens.
     pub(super) fn maintenance_due_at(&self) -> Option<Timestamp> {
+        // It would not do anything: what is due would stay so, and the thread would not sleep. The end of
+        // the worker's task wakes it.
+        if self.log.failed.is_some() || self.worker.is_busy() {
+            return None;
+        }
         [self.compaction_at(), self.checkpoint_at()].into_iter().flatten().min()
     }
 

@@ -1,6 +1,6 @@
 //! One log of a node with its engine, and what is sent to it.
 
-use super::outside::{Delivered, Output, Outside, Recorder, confirmation};
+use super::outside::{Delivered, Output, Outside, Recorder, Reply, confirmation};
 use super::streams::{Kind, subject};
 use bytes::Bytes;
 use nuthatch_log::env::SeededEntropy;
@@ -11,7 +11,8 @@ use nuthatch_log::{
 use nuthatch_protocol::ack::parse_ack_subject;
 use nuthatch_streams::op::OpResult;
 use nuthatch_streams::{
-    AckItem, ClientBatch, Engine, EngineConfig, Event, Item, Op, PublishItem, PullItem, Span,
+    AckItem, ClientBatch, Engine, EngineConfig, Event, HandOff, Item, Op, PublishItem, PullItem,
+    Span,
 };
 use std::sync::Arc;
 
@@ -26,6 +27,24 @@ pub struct Outgoing {
     pub token: u64,
     pub has_id: bool,
     pub body: Vec<u8>,
+}
+
+/// Where a client believes a stream to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Route {
+    pub id: StreamId,
+    /// The version of the routes that it has seen.
+    pub seen: u64,
+}
+
+/// What became of items of a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    Taken,
+    /// The queue is full.
+    Busy,
+    /// The client is to look again where the stream is.
+    Stale,
 }
 
 /// How a log of a life is run.
@@ -168,24 +187,49 @@ impl Host {
         self.send_anyway(Event::Op(op, respond));
     }
 
+    /// Begins an operation whose outcome, or the lack of one, is an output of this number; false if it is
+    /// not taken.
+    pub fn begin(&self, number: u64, op: Op) -> bool {
+        let reply = Reply::new(self.outside.clone(), number);
+        let respond = Box::new(move |result| reply.tell(result));
+        self.handle.send_anyway(Event::Op(op, respond), 1).is_ok()
+    }
+
     /// Sends what a full queue does not refuse.
     pub fn send_anyway(&self, event: Event<()>) {
         assert!(self.handle.send_anyway(event, 1).is_ok(), "the log takes events");
     }
 
-    /// Sends items of a client; false if the queue is full.
-    fn send_items(&self, parts: Parts, items: Vec<Item>) -> bool {
+    /// A stream goes to another log: what is sent by older routes than `seen` is not taken any more, and
+    /// the other engine gets what this one keeps in memory. The outcome of `number` says whether this log
+    /// has forgotten the stream.
+    pub fn hand_over(&self, from: StreamId, (new, to): (&Self, StreamId), seen: u64, number: u64) {
+        let (new, reply) = (new.handle.clone(), Reply::new(self.outside.clone(), number));
+        self.handle.set_gate(seen);
+        let respond = Box::new(move |hand_off: Option<HandOff>| {
+            if let Some(hand_off) = hand_off {
+                // A closed log is found as it is by the next start.
+                drop(new.send_anyway(Event::Install { id: to, hand_off }, 1));
+            }
+        });
+        let forgotten = Box::new(move |result| reply.tell(result));
+        drop(self.handle.send_anyway(Event::Depart { id: from, respond, forgotten }, 1));
+    }
+
+    /// Sends items of a client.
+    fn send_items(&self, parts: Parts, items: Vec<Item>, seen: u64) -> Sent {
         let weight = parts.0.len() + 64 * items.len();
         let batch = ClientBatch { peer: (), buf: Bytes::from(parts.0), items };
-        match self.handle.send(Event::Batch(batch), weight) {
-            Ok(()) => true,
-            Err(SendError::Busy(_)) => false,
+        match self.handle.send_seen(Event::Batch(batch), weight, seen, false) {
+            Ok(()) => Sent::Taken,
+            Err(SendError::Stale(_)) => Sent::Stale,
+            Err(SendError::Busy(_)) => Sent::Busy,
             Err(error) => panic!("the log takes events: {error}"),
         }
     }
 
-    /// Publishes; false if none of it was taken.
-    pub fn publish(&self, stream: Kind, id: StreamId, messages: &[Outgoing]) -> bool {
+    /// Publishes.
+    pub fn publish(&self, stream: Kind, at: Route, messages: &[Outgoing]) -> Sent {
         let (mut parts, mut items) = (Parts::default(), Vec::new());
         for message in messages {
             let headers = match message.has_id {
@@ -193,7 +237,7 @@ impl Host {
                 false => String::new(),
             };
             items.push(Item::Publish(PublishItem {
-                stream: id,
+                stream: at.id,
                 hint: 0,
                 subject: parts.span(subject(stream, message.token).as_bytes()),
                 reply: parts.span(message.number.to_string().as_bytes()),
@@ -201,31 +245,31 @@ impl Host {
                 body: parts.span(&message.body),
             }));
         }
-        self.send_items(parts, items)
+        self.send_items(parts, items, at.seen)
     }
 
     /// Asks for messages of a pull consumer.
-    pub fn pull(&self, id: StreamId, consumer: &str, count: u64) {
+    pub fn pull(&self, at: Route, consumer: &str, count: u64) -> Sent {
         let mut parts = Parts::default();
         let body = format!("{{\"batch\":{count},\"no_wait\":true}}");
         let pull = PullItem {
-            stream: id,
+            stream: at.id,
             hint: 0,
             consumer: parts.span(consumer.as_bytes()),
             reply: parts.span(b"inbox"),
             headers: Span::default(),
             body: parts.span(body.as_bytes()),
         };
-        self.send_items(parts, vec![Item::Pull(pull)]);
+        self.send_items(parts, vec![Item::Pull(pull)], at.seen)
     }
 
-    /// Answers a delivery, and asks for a confirmation if so wished; false if that was not taken.
-    pub fn ack(&self, id: StreamId, of: &Delivered, body: &str, confirm: bool) -> bool {
+    /// Answers a delivery, and asks for a confirmation if so wished.
+    pub fn ack(&self, at: Route, of: &Delivered, body: &str, confirm: bool) -> Sent {
         let ack = parse_ack_subject(of.reply.as_bytes()).expect("an ack subject");
         let mut parts = Parts::default();
         let reply = if confirm { confirmation(&of.consumer, of.seq) } else { String::new() };
         let item = AckItem {
-            stream: id,
+            stream: at.id,
             hint: 0,
             consumer: parts.span(of.consumer.as_bytes()),
             delivered: ack.delivered,
@@ -234,6 +278,6 @@ impl Host {
             reply: parts.span(reply.as_bytes()),
             body: parts.span(body.as_bytes()),
         };
-        self.send_items(parts, vec![Item::Ack(item)])
+        self.send_items(parts, vec![Item::Ack(item)], at.seen)
     }
 }

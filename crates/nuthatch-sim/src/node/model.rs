@@ -192,6 +192,8 @@ impl Model {
                 self.take_confirmation(&consumer, seq);
                 Ok(())
             }
+            // Of a log that did not take what it was asked.
+            Output::NoAnswer { .. } => Ok(()),
             Output::Answer { number, text } => match self.asked.remove(&number) {
                 Some(Asked::Publish { kind, token, body, before, sent_ns }) => {
                     self.answered += 1;

@@ -21,6 +21,8 @@ pub enum Output {
     Answer { number: u64, text: String },
     /// The outcome of the operation of this number.
     Outcome { number: u64, result: OpResult },
+    /// The log ended before it answered the operation of this number.
+    NoAnswer { number: u64 },
     /// A message for a consumer.
     Delivered(Delivered),
     /// A double acknowledgement was confirmed.
@@ -60,6 +62,32 @@ impl Outside {
 /// The subject to which the confirmation of an acknowledgement comes.
 pub fn confirmation(consumer: &str, seq: u64) -> String {
     format!("confirm.{consumer}.{seq}")
+}
+
+/// Tells the outcome of an operation, or that it will have none.
+pub struct Reply {
+    outside: Outside,
+    number: u64,
+    is_told: bool,
+}
+
+impl Reply {
+    pub const fn new(outside: Outside, number: u64) -> Self {
+        Self { outside, number, is_told: false }
+    }
+
+    pub fn tell(mut self, result: OpResult) {
+        self.is_told = true;
+        self.outside.put(Output::Outcome { number: self.number, result });
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if !self.is_told {
+            self.outside.put(Output::NoAnswer { number: self.number });
+        }
+    }
 }
 
 /// Receives the outputs of an engine.

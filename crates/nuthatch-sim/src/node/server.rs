@@ -1,13 +1,14 @@
 //! The process of a node: its logs, and which stream lives where.
 
-use super::host::{Host, Outgoing, Style};
+use super::host::{Host, Outgoing, Route, Sent, Style};
+use super::moves::Moves;
 use super::outside::{Delivered, Outside};
 use super::streams::{CONSUMERS, Kind};
 use super::time::MachineTime;
 use super::violation::Violation;
 use nuthatch_log::env::{Clock, MemDisk};
 use nuthatch_log::{OpenError, StreamId};
-use nuthatch_streams::migration::{self, LogStream};
+use nuthatch_streams::migration::{self, LogStream, Resolution, Resume};
 use nuthatch_streams::op::{CatalogEntry, OpResult};
 use nuthatch_streams::steady::SteadyClock;
 use nuthatch_streams::{AccountId, Op, OpOutcome};
@@ -61,13 +62,29 @@ impl From<StartFault> for Violation {
     }
 }
 
+/// Where every stream lives.
+type Homes = [Option<LogStream>; Kind::ALL.len()];
+
 /// A running process.
 pub struct Server {
     pub hosts: [Host; 2],
-    pub homes: [Option<LogStream>; Kind::ALL.len()],
+    pub homes: Homes,
+    /// Grows whenever a stream is elsewhere.
+    version: u64,
+    /// Where connections believe streams to be, and the version that they have seen.
+    routes: (Homes, u64),
+    pub moves: Moves,
+    /// What the start has found: remains of streams that live elsewhere, and copies of none;
+    pub forget: Vec<(Option<Kind>, LogStream)>,
+    /// and copies to go on with.
+    pub resume: Vec<(Kind, Resume)>,
     pub outside: Outside,
     pub clock: Arc<SteadyClock<MachineTime>>,
     next_id: u32,
+}
+
+fn kind_of(entry: &CatalogEntry) -> Kind {
+    Kind::named(&entry.config.name).expect("a stream of ours")
 }
 
 fn fault(log: usize, error: &OpenError) -> StartFault {
@@ -91,7 +108,10 @@ impl Server {
         };
         let hosts = [open(0)?, open(1)?];
         let homes = [None; Kind::ALL.len()];
-        let mut server = Self { hosts, homes, outside, clock, next_id: 1 };
+        let (moves, routes, forget, resume) = (Moves::default(), (homes, 0), vec![], vec![]);
+        let (version, next_id) = (1, 1);
+        let mut server =
+            Self { hosts, homes, version, routes, moves, forget, resume, outside, clock, next_id };
         server.find_streams()?;
         server.hosts.iter_mut().for_each(Host::serve);
         Ok(server)
@@ -110,11 +130,41 @@ impl Server {
         let found = migration::resolve(&LOGS, &catalogs).map_err(|error| {
             StartFault::Wrong(Violation::Unresolved { error: error.to_string() })
         })?;
-        for (log, entry) in found.serve {
-            let kind = Kind::named(&entry.config.name).expect("a stream of ours");
-            let home = LogStream { log, stream: entry.id };
+        for (log, entry) in &found.serve {
+            let kind = kind_of(entry);
+            let home = LogStream { log: *log, stream: entry.id };
             if self.homes[kind as usize].replace(home).is_some() {
                 return Err(StartFault::Wrong(Violation::TwoHomes { stream: kind.name() }));
+            }
+        }
+        self.note_moves(&found, &catalogs);
+        self.check_alone(&catalogs).map_err(StartFault::Wrong)
+    }
+
+    /// What is to be done about moves that the end of the last process interrupted.
+    fn note_moves(&mut self, found: &Resolution, catalogs: &[Vec<CatalogEntry>]) {
+        let entry = |at: LogStream| {
+            let entry = catalogs[at.log].iter().find(|entry| entry.id == at.stream);
+            entry.expect("a stream of the catalog")
+        };
+        // An unfinished copy is nothing that the next move has to wait for.
+        let waits = |entry: &CatalogEntry| (!entry.provenance.arriving).then(|| kind_of(entry));
+        self.forget = found.forget.iter().map(|at| (waits(entry(*at)), *at)).collect();
+        let resume = found.resume.iter().cloned();
+        self.resume = resume.map(|resume| (kind_of(entry(resume.source)), resume)).collect();
+    }
+
+    /// A log that is there without the other one serves no stream that lives in that.
+    fn check_alone(&self, catalogs: &[Vec<CatalogEntry>]) -> Result<(), Violation> {
+        for (log, catalog) in catalogs.iter().enumerate() {
+            let Ok(found) = migration::resolve(&[LOGS[log]], std::slice::from_ref(catalog)) else {
+                continue;
+            };
+            for (_, entry) in found.serve {
+                let (kind, here) = (kind_of(&entry), LogStream { log, stream: entry.id });
+                if self.homes[kind as usize] != Some(here) {
+                    return Err(Violation::ServedAlone { stream: kind.name(), log: LOGS[log] });
+                }
             }
         }
         Ok(())
@@ -133,7 +183,7 @@ impl Server {
     }
 
     /// An identity that no stream has had.
-    fn fresh_id(&mut self) -> StreamId {
+    pub fn fresh_id(&mut self) -> StreamId {
         self.next_id += 1;
         StreamId(self.next_id)
     }
@@ -154,7 +204,38 @@ impl Server {
         let (id, log) = (self.fresh_id(), kind.first_log());
         let op = Op::CreateStream { id, account: AccountId::GLOBAL, config: kind.config() };
         self.hosts[log].send_op(number, op);
-        self.homes[kind as usize] = Some(LogStream { log, stream: id });
+        self.rehome(kind, LogStream { log, stream: id });
+    }
+
+    fn rehome(&mut self, kind: Kind, home: LogStream) {
+        self.homes[kind as usize] = Some(home);
+        self.version += 1;
+    }
+
+    /// The new log has a stream: its name means that, and the old log hands it over. The outcome of
+    /// `number` says whether that has forgotten it.
+    pub fn switch(&mut self, kind: Kind, from: LogStream, to: LogStream, number: u64) {
+        self.rehome(kind, to);
+        let new = (&self.hosts[to.log], to.stream);
+        self.hosts[from.log].hand_over(from.stream, new, self.version, number);
+    }
+
+    /// Sends items of a connection, which looks where the stream is only when it has to.
+    fn send_items(&mut self, kind: Kind, send: impl Fn(&Host, Route) -> Sent) -> bool {
+        loop {
+            let (routes, seen) = self.routes;
+            let sent = routes[kind as usize]
+                .map(|at| send(&self.hosts[at.log], Route { id: at.stream, seen }));
+            match sent {
+                Some(Sent::Taken) => return true,
+                Some(Sent::Busy) => return false,
+                None | Some(Sent::Stale) if seen < self.version => {
+                    self.routes = (self.homes, self.version);
+                }
+                None => return false,
+                Some(Sent::Stale) => panic!("the newest routes are not stale"),
+            }
+        }
     }
 
     /// Sends an operation about a stream; false if there is no such stream.
@@ -165,21 +246,20 @@ impl Server {
     }
 
     /// Publishes; false if nothing of it was taken.
-    pub fn publish(&self, kind: Kind, messages: &[Outgoing]) -> bool {
-        self.home(kind).is_some_and(|(host, id)| host.publish(kind, id, messages))
+    pub fn publish(&mut self, kind: Kind, messages: &[Outgoing]) -> bool {
+        self.send_items(kind, |host, at| host.publish(kind, at, messages))
     }
 
     /// Asks for messages of a pull consumer.
-    pub fn pull(&self, consumer: usize, count: u64) {
-        if let Some((host, id)) = self.home(CONSUMERS[consumer].stream) {
-            host.pull(id, CONSUMERS[consumer].name, count);
-        }
+    pub fn pull(&mut self, consumer: usize, count: u64) {
+        let spec = CONSUMERS[consumer];
+        self.send_items(spec.stream, |host, at| host.pull(at, spec.name, count));
     }
 
     /// Answers a delivery; false if that was not taken.
-    pub fn ack(&self, consumer: usize, of: &Delivered, body: &str, confirm: bool) -> bool {
-        let home = self.home(CONSUMERS[consumer].stream);
-        home.is_some_and(|(host, id)| host.ack(id, of, body, confirm))
+    pub fn ack(&mut self, consumer: usize, of: &Delivered, body: &str, confirm: bool) -> bool {
+        let kind = CONSUMERS[consumer].stream;
+        self.send_items(kind, |host, at| host.ack(at, of, body, confirm))
     }
 
     /// The outcome of an operation about a stream, if it comes without time passing.

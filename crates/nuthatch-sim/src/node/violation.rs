@@ -29,6 +29,14 @@ pub enum Violation {
         /// Its name.
         stream: &'static str,
     },
+    /// A log without the other one would serve a stream that lives in that.
+    #[error("log {log} alone would serve stream {stream}, which lives in the other one")]
+    ServedAlone {
+        /// Its name.
+        stream: &'static str,
+        /// The log.
+        log: &'static str,
+    },
     /// A message that was acknowledged or shown is not there.
     #[error("message {seq} of {stream} is lost")]
     MessageLost {
@@ -140,6 +148,12 @@ pub enum Violation {
         requests: usize,
         /// One of them.
         first: String,
+    },
+    /// A log has nothing to do and does not sleep: what it says is due is past, and stays so.
+    #[error("log {log} has nothing to do and does not sleep")]
+    Spins {
+        /// Which log.
+        log: usize,
     },
     /// A move did not come to its end although nothing failed any more.
     #[error("a move does not come to its end: {state}")]

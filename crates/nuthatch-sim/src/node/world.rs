@@ -3,7 +3,7 @@
 use super::check::{Looked, look};
 use super::clients::Client;
 use super::faults::Mix;
-use super::host::Style;
+use super::host::{Host, Style};
 use super::model::Model;
 use super::server::{Parts, Server, StartFault};
 use super::violation::Violation;
@@ -16,6 +16,10 @@ const MILLI: u64 = 1_000;
 const CLIENTS: u64 = 3;
 /// After the faults so long is left to answer what was asked.
 const QUIET: u64 = 15 * SECOND;
+/// After that so long is left to moves.
+const MOVES_END: u64 = 60 * SECOND;
+/// Turns in which a log may do nothing, and still not sleep.
+const IDLE_TURNS_MAX: u32 = 1000;
 /// Attempts to start that may fail one after the other.
 const STARTS_MAX: u32 = 20;
 
@@ -53,6 +57,10 @@ pub struct Summary {
     pub faults: u64,
     /// Reads that were refused, because what they ask for cannot be read.
     pub unreadable: u64,
+    /// Moves of streams between logs that came to their end.
+    pub moves: u64,
+    /// Moves that were given up.
+    pub given_up: u64,
     /// Logs that said that they are damaged, which they were.
     pub damaged: u64,
 }
@@ -67,15 +75,24 @@ impl Summary {
         self.faults += other.faults;
         self.unreadable += other.unreadable;
         self.damaged += other.damaged;
+        self.moves += other.moves;
+        self.given_up += other.given_up;
     }
 
     /// What was done, in words.
     #[must_use]
     pub fn report(&self) -> String {
         format!(
-            "{} answers, {} messages, {} processes, {} faults, {} reads refused, {} logs damaged and \
-             refused",
-            self.answered, self.messages, self.lives, self.faults, self.unreadable, self.damaged
+            "{} answers, {} messages, {} processes, {} faults, {} moves, {} given up, {} reads \
+             refused, {} logs damaged and refused",
+            self.answered,
+            self.messages,
+            self.lives,
+            self.faults,
+            self.moves,
+            self.given_up,
+            self.unreadable,
+            self.damaged
         )
     }
 }
@@ -109,6 +126,25 @@ pub(super) enum Happening {
     ClientActs {
         number: u64,
     },
+    /// A move begins.
+    Operator,
+    /// Somebody gives a move up.
+    MoveCancelled {
+        life: u64,
+        at: u64,
+    },
+    /// The outcome of an operation has come to the task of a move.
+    MoverTold {
+        life: u64,
+        number: u64,
+    },
+    /// A pause of a move has ended, or its patience.
+    MoverWaited {
+        life: u64,
+        at: u64,
+        number: u64,
+        is_late: bool,
+    },
     FaultComes,
     Ends {
         life: u64,
@@ -121,6 +157,8 @@ pub(super) enum Happening {
 #[derive(Clone, Copy, Default, Debug)]
 struct Queued {
     turn_at: Option<u64>,
+    /// Turns one after the other in which nothing was done, although something was said to be due.
+    idle_turns: u32,
     writes: bool,
     works: bool,
 }
@@ -166,6 +204,10 @@ impl World {
         };
         world.schedule.after(0, Happening::Starts);
         world.schedule.after(world.mix.pause, Happening::FaultComes);
+        // Some nodes have nobody who moves streams.
+        if world.schedule.rng.chance(700) {
+            world.schedule.after(MILLI, Happening::Operator);
+        }
         for number in 0..CLIENTS {
             world.schedule.after(MILLI, Happening::ClientActs { number });
         }
@@ -211,6 +253,22 @@ impl World {
                 self.client_acts(number);
                 Ok(())
             }
+            Happening::Operator => {
+                self.operate();
+                Ok(())
+            }
+            Happening::MoveCancelled { life, at } if life == self.life => {
+                self.cancel_move(at);
+                Ok(())
+            }
+            Happening::MoverTold { life, number } if life == self.life => {
+                self.mover_told(number);
+                Ok(())
+            }
+            Happening::MoverWaited { life, at, number, is_late } if life == self.life => {
+                self.mover_waited(at, number, is_late);
+                Ok(())
+            }
             Happening::FaultComes => {
                 self.fault_comes();
                 Ok(())
@@ -222,14 +280,14 @@ impl World {
         }
     }
 
-    fn with(&mut self, log: usize, call: impl FnOnce(&mut super::host::Host)) {
+    fn with(&mut self, log: usize, call: impl FnOnce(&mut Host)) {
         if let Some(server) = &mut self.server {
             call(&mut server.hosts[log]);
         }
     }
 
     /// Lets a log take a turn after `delay`, unless it does so before.
-    fn wake(&mut self, log: usize, delay: u64) {
+    pub(super) fn wake(&mut self, log: usize, delay: u64) {
         let at = self.schedule.now() + delay;
         if self.queued[log].turn_at.is_none_or(|queued| queued > at) {
             self.queued[log].turn_at = Some(at);
@@ -241,25 +299,39 @@ impl World {
         self.queued[log].turn_at = None;
         let Some(server) = &mut self.server else { return Ok(()) };
         let turn = server.hosts[log].turn();
-        let now_ns = server.now_ns();
+        let (now_ns, has_moves) = (server.now_ns(), server.moves.is_any());
         self.model.clock_max = self.model.clock_max.max(now_ns);
         self.take_outputs()?;
         if turn.progress {
+            self.queued[log].idle_turns = 0;
+            // What it has handed over waits in the other one's queue.
+            if has_moves {
+                self.wake(1 - log, 5);
+            }
             let delay = self.schedule.rng.below(20);
             self.wake(log, 1 + delay);
         } else if let Some(at) = turn.wake_at {
             let wait = u64::try_from(at.0.saturating_sub(now_ns)).unwrap_or(0) / 1000;
+            let idle = &mut self.queued[log].idle_turns;
+            *idle = if wait == 0 { *idle + 1 } else { 0 };
+            if *idle > IDLE_TURNS_MAX {
+                return Err(Violation::Spins { log });
+            }
             self.wake(log, wait.clamp(1, SECOND));
         }
         Ok(())
     }
 
     fn take_outputs(&mut self) -> Result<(), Violation> {
-        let Some(server) = &self.server else { return Ok(()) };
         let now = self.schedule.now();
-        for output in server.outside.take() {
+        let outputs = self.server.as_ref().map(|server| server.outside.take());
+        for output in outputs.unwrap_or_default() {
             self.schedule.trace.record(now, &format!("{output:?}"));
-            self.model.take(output)?;
+            let Some(server) = &mut self.server else { break };
+            match server.moves.take(output) {
+                Ok(number) => self.tell_mover(number),
+                Err(output) => self.model.take(output)?,
+            }
         }
         Ok(())
     }
@@ -286,7 +358,8 @@ impl World {
         self.schedule.after(pause, Happening::ClientActs { number });
         let Some(server) = &mut self.server else { return };
         self.model.clock_max = self.model.clock_max.max(server.now_ns());
-        if !server.has_failed() {
+        // The other log goes on where one has failed.
+        if !server.hosts.iter().all(Host::has_failed) {
             Client { model: &mut self.model, server, rng: &mut self.schedule.rng }.act();
             (0..2).for_each(|log| self.wake(log, 5));
         }
@@ -353,6 +426,7 @@ impl World {
                 self.server = Some(server);
                 self.take_outputs()?;
                 (0..2).for_each(|log| self.wake(log, 1));
+                self.resume_moves();
                 Ok(())
             }
             Err(StartFault::Io { .. }) if self.failed_starts < STARTS_MAX => {
@@ -382,11 +456,22 @@ impl World {
         self.mend();
         let end = self.schedule.now() + QUIET;
         self.run_until(end)?;
+        self.await_moves()?;
         if self.server.as_ref().is_none_or(Server::has_failed) {
             let what = "the node does not serve although nothing fails any more".to_owned();
             return Err(Violation::Unexpected { what });
         }
         self.look(true)
+    }
+
+    /// Moves that are under way come to their end.
+    fn await_moves(&mut self) -> Result<(), Violation> {
+        let moves = |world: &Self| world.server.as_ref().and_then(|server| server.moves.state());
+        let end = self.schedule.now() + MOVES_END;
+        while self.schedule.now() < end && moves(self).is_some() {
+            self.run_until(self.schedule.now() + SECOND)?;
+        }
+        moves(self).map_or(Ok(()), |state| Err(Violation::MoveStuck { state }))
     }
 
     fn summary(&self) -> Summary {
