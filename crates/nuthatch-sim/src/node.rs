@@ -7,6 +7,7 @@
 mod check;
 mod clients;
 mod faults;
+mod harm;
 mod host;
 mod model;
 mod moves;

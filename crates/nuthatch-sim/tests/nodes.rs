@@ -43,4 +43,7 @@ fn no_node_breaks_its_promises() {
     println!("{count} schedules: {}", total.report());
     assert!(total.answered > 100 * count, "too little is asked to show anything");
     assert!(total.lives > 2 * count, "too little fails to show anything");
+    assert!(total.moves > count && total.given_up > 0, "too little moves to show anything");
+    assert!(total.harmed > count, "too little is damaged to show anything");
+    assert!(total.unreadable > count && total.damaged > 0, "damage is told");
 }

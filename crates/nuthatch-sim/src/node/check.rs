@@ -16,6 +16,9 @@ const IDLE_ROUNDS: u32 = 3;
 /// Microseconds between two rounds.
 const ROUND: u64 = 600_000;
 
+/// Microseconds that a damaged log has for compactions between two looks.
+const HARMED_ROUND: u64 = 90_000_000;
+
 /// Codes of the errors that a stream, or a consumer, is not there.
 const NO_STREAM: u16 = 10059;
 const NO_CONSUMER: u16 = 10014;
@@ -35,6 +38,8 @@ struct Look<'a> {
     model: &'a mut Model,
     parts: &'a Parts,
     server: Server,
+    /// Something was damaged: what cannot be read may be told so.
+    is_harmed: bool,
 }
 
 /// Opens a copy of what there is and compares it with what clients know; if so wished every consumer
@@ -45,23 +50,32 @@ pub fn look(
     style: Style,
     salt: u64,
     drains: bool,
-) -> Result<Looked, Violation> {
+) -> Result<(), Violation> {
     let copy = parts.copy();
-    let server = match Server::start(&copy, Style { by_hand: false, ..style }, salt) {
-        Ok(server) => server,
-        Err(StartFault::Damage { .. }) if model.is_harmed => return Ok(Looked::Damaged),
-        Err(fault) => return Err(fault.into()),
-    };
-    model.clock_max = model.clock_max.max(server.now_ns());
-    let mut look = Look { model, parts: &copy, server };
-    for kind in Kind::ALL {
-        look.stream(kind)?;
-    }
-    for at in 0..CONSUMERS.len() {
-        look.consumer(at)?;
-    }
+    let mut look = Look::start(model, &copy, style, salt)?;
+    look.everything()?;
     if drains {
         look.drain()?;
+    }
+    Ok(())
+}
+
+/// Starts what was damaged, and looks at it before and after it had time for compactions.
+pub fn look_harmed(
+    model: &mut Model,
+    parts: &Parts,
+    style: Style,
+    salt: u64,
+) -> Result<Looked, Violation> {
+    let server = match Server::start(parts, Style { by_hand: false, ..style }, salt) {
+        Err(StartFault::Damage { .. }) => return Ok(Looked::Damaged),
+        server => server?,
+    };
+    let mut look = Look { model, parts, server, is_harmed: true };
+    for _ in 0..3 {
+        look.model.clock_max = look.model.clock_max.max(look.server.now_ns());
+        look.everything()?;
+        look.pass(HARMED_ROUND);
     }
     Ok(Looked::Whole)
 }
@@ -74,7 +88,25 @@ fn held(info: &StreamInfo) -> BTreeSet<u64> {
     if state.messages == 0 { BTreeSet::new() } else { all.collect() }
 }
 
-impl Look<'_> {
+impl<'a> Look<'a> {
+    fn start(
+        model: &'a mut Model,
+        parts: &'a Parts,
+        style: Style,
+        salt: u64,
+    ) -> Result<Self, Violation> {
+        let server = Server::start(parts, Style { by_hand: false, ..style }, salt)?;
+        model.clock_max = model.clock_max.max(server.now_ns());
+        Ok(Self { model, parts, server, is_harmed: false })
+    }
+
+    fn everything(&mut self) -> Result<(), Violation> {
+        for kind in Kind::ALL {
+            self.stream(kind)?;
+        }
+        (0..CONSUMERS.len()).try_for_each(|at| self.consumer(at))
+    }
+
     fn info(&mut self, kind: Kind) -> Result<Option<StreamInfo>, Violation> {
         let subjects_filter = String::new();
         let op = |id| Op::StreamInfo { id, deleted_details: true, subjects_filter, offset: 0 };
@@ -93,7 +125,7 @@ impl Look<'_> {
         let request = GetMessage { seq, ..GetMessage::default() };
         match self.server.ask(kind, |id| Op::GetMessage { id, request }) {
             Some(Ok(OpOutcome::Message(found))) => Ok(Some(found)),
-            Some(Err(error)) if self.model.is_harmed && error.err_code != NO_MESSAGE => {
+            Some(Err(error)) if self.is_harmed && error.err_code != NO_MESSAGE => {
                 self.model.unreadable += 1;
                 Ok(None)
             }

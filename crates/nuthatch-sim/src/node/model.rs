@@ -99,8 +99,6 @@ pub struct Model {
     pub answered: u64,
     /// Reads that were answered with an error.
     pub unreadable: u64,
-    /// Bytes rotted, or writes went astray: reads may say so.
-    pub is_harmed: bool,
     numbers: u64,
 }
 

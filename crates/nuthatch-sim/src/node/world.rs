@@ -1,6 +1,6 @@
 //! A node, its clients and what happens to them, in the order of one seed.
 
-use super::check::{Looked, look};
+use super::check::look;
 use super::clients::Client;
 use super::faults::Mix;
 use super::host::{Host, Style};
@@ -20,6 +20,8 @@ const QUIET: u64 = 15 * SECOND;
 const MOVES_END: u64 = 60 * SECOND;
 /// Turns in which a log may do nothing, and still not sleep.
 const IDLE_TURNS_MAX: u32 = 1000;
+/// Then clients rest for so long.
+const REST: u64 = 5 * SECOND;
 /// Attempts to start that may fail one after the other.
 const STARTS_MAX: u32 = 20;
 
@@ -61,7 +63,9 @@ pub struct Summary {
     pub moves: u64,
     /// Moves that were given up.
     pub given_up: u64,
-    /// Logs that said that they are damaged, which they were.
+    /// Copies of nodes that were damaged.
+    pub harmed: u64,
+    /// Those that said so and did not start.
     pub damaged: u64,
 }
 
@@ -74,6 +78,7 @@ impl Summary {
         self.lives += other.lives;
         self.faults += other.faults;
         self.unreadable += other.unreadable;
+        self.harmed += other.harmed;
         self.damaged += other.damaged;
         self.moves += other.moves;
         self.given_up += other.given_up;
@@ -84,7 +89,7 @@ impl Summary {
     pub fn report(&self) -> String {
         format!(
             "{} answers, {} messages, {} processes, {} faults, {} moves, {} given up, {} reads \
-             refused, {} logs damaged and refused",
+             refused, {} copies damaged, {} of them refused",
             self.answered,
             self.messages,
             self.lives,
@@ -92,6 +97,7 @@ impl Summary {
             self.moves,
             self.given_up,
             self.unreadable,
+            self.harmed,
             self.damaged
         )
     }
@@ -172,9 +178,11 @@ pub(super) struct World {
     pub mix: Mix,
     pub summary: Summary,
     pub is_faulty: bool,
+    /// Clients do nothing any more.
+    is_quiet: bool,
     /// What writers and workers do takes up to so long, in microseconds.
     pub slowest: u64,
-    style: Style,
+    pub style: Style,
     queued: [Queued; 2],
     pub life: u64,
     failed_starts: u32,
@@ -195,6 +203,7 @@ impl World {
             mix,
             summary: Summary::default(),
             is_faulty: true,
+            is_quiet: false,
             slowest: 2 * MILLI,
             style,
             queued: [Queued::default(); 2],
@@ -356,6 +365,9 @@ impl World {
     fn client_acts(&mut self, number: u64) {
         let pause = self.schedule.rng.between(MILLI, 60 * MILLI);
         self.schedule.after(pause, Happening::ClientActs { number });
+        if self.is_quiet {
+            return;
+        }
         let Some(server) = &mut self.server else { return };
         self.model.clock_max = self.model.clock_max.max(server.now_ns());
         // The other log goes on where one has failed.
@@ -403,11 +415,7 @@ impl World {
 
     fn look(&mut self, drains: bool) -> Result<(), Violation> {
         let salt = self.salt();
-        match look(&mut self.model, &self.parts, self.style, salt, drains)? {
-            Looked::Whole => {}
-            Looked::Damaged => self.summary.damaged += 1,
-        }
-        Ok(())
+        look(&mut self.model, &self.parts, self.style, salt, drains)
     }
 
     fn starts(&mut self) -> Result<(), Violation> {
@@ -461,7 +469,12 @@ impl World {
             let what = "the node does not serve although nothing fails any more".to_owned();
             return Err(Violation::Unexpected { what });
         }
-        self.look(true)
+        self.look(true)?;
+        // Whatever was acknowledged has a later frame that vouches for it.
+        self.is_quiet = true;
+        let end = self.schedule.now() + REST;
+        self.run_until(end)?;
+        self.look_at_harmed()
     }
 
     /// Moves that are under way come to their end.
