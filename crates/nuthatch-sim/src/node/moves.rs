@@ -348,8 +348,14 @@ impl World {
             Ended::GivenUp { not_refused: None, not_dropped: None, .. } => {
                 self.summary.given_up += 1;
             }
-            // A restart finds out.
-            _ => self.restart_soon(),
+            // A restart finds out; until then it does not move on. (A server lets it: see the test that is
+            // ignored.)
+            Ended::Unforgotten(_) | Ended::Undecided(_) => {
+                let number = self.model.number();
+                self.keep_waiting(number, Waits::Remains(Some(going.kind)));
+                self.restart_soon();
+            }
+            Ended::GivenUp { .. } => self.restart_soon(),
         }
     }
 
@@ -358,3 +364,6 @@ impl World {
         self.schedule.after(after, Happening::Ends { life: self.life, how: End::Killed });
     }
 }
+
+#[cfg(test)]
+mod tests;
