@@ -47,7 +47,7 @@ const CONTROL: &[(&str, &str)] = &[
     ("streams.finish-sweep", "sweeps"),
 ];
 
-/// Rules of the log that whole nodes were seen to show; the others are `nuthatch-log`'s and `nuthatch-streams`'
+/// Rules of log and streams that whole nodes were seen to show; the others are `nuthatch-log`'s and `nuthatch-streams`'
 /// own campaigns'.
 const NODE: &[&str] = &[
     "log.frame-sync",
@@ -59,6 +59,18 @@ const NODE: &[&str] = &[
     "log.vouch-for-durable",
     "log.nothing-behind-a-failure",
     "log.inputs-after-catalog",
+    "log.check-body",
+    "streams.ack-after-commit",
+    "streams.answer-after-commit",
+    "streams.confirm-after-commit",
+    "streams.replay-ids",
+    "streams.state-ids",
+    "streams.state-deleted",
+    "streams.leave-after-commit",
+    "streams.move-settles-first",
+    "streams.new-home-counts",
+    // Each other's second line.
+    "streams.settle-whole,streams.move-copies-rest",
 ];
 
 /// What `sim` says with a rule turned off: the seed and what was broken.
