@@ -210,7 +210,8 @@ impl Host {
         let effects = core.node.step(event, now());
         let mut syncs = self.perform(core, effects);
         while let Some(lsn) = core.suspect.take() {
-            let event = Event::Verified { from: lsn, upto: lsn, damaged: vec![lsn] };
+            let strays = core.stray_at(lsn).into_iter().collect();
+            let event = Event::Verified { from: lsn, upto: lsn, damaged: vec![lsn], strays };
             let effects = core.node.step(event, now());
             syncs.extend(self.perform(core, effects));
         }
@@ -317,17 +318,18 @@ impl Host {
             let entries = (from.0..=upto.0).filter_map(|lsn| log.get(Lsn(lsn)));
             entries.map(|entry| (entry.lsn, core.dir.record(entry))).collect()
         };
-        let mut damaged = vec![];
+        let (mut damaged, mut strays) = (vec![], vec![]);
         for (lsn, record) in records {
             // Of one that is known to be damaged nothing is read.
             let Some(record) = record else { continue };
             if !record.is_good() {
                 damaged.push(lsn);
+                strays.extend(record.stray().filter(|lsn| !self.core.lock().is_in_place(*lsn)));
             }
             pause(record.bytes());
         }
         if !damaged.is_empty() {
-            self.handle(Event::Verified { from, upto, damaged });
+            self.handle(Event::Verified { from, upto, damaged, strays });
         }
     }
 
@@ -561,6 +563,18 @@ impl Core {
         for hash in came {
             self.held.remove(hash);
         }
+    }
+
+    /// The entry that lies where this one should, and not at its own place.
+    fn stray_at(&self, lsn: Lsn) -> Option<Lsn> {
+        let entry = self.node.keeper().log().get(lsn)?;
+        self.dir.record(entry)?.stray().filter(|lsn| !self.is_in_place(*lsn))
+    }
+
+    /// True if an entry can be read where it should be.
+    fn is_in_place(&self, lsn: Lsn) -> bool {
+        let record = self.node.keeper().log().get(lsn).and_then(|entry| self.dir.record(entry));
+        record.is_some_and(|record| record.is_good())
     }
 
     fn payload(&self, entry: &Entry) -> io::Result<Bytes> {

@@ -70,6 +70,18 @@ impl RecordOnDisk {
         padded(self.place.payload as usize)
     }
 
+    /// The number of another entry whose record begins here: its write went astray.
+    #[must_use]
+    pub fn stray(&self) -> Option<Lsn> {
+        let at = u64::from(self.place.block) * BLOCK;
+        let block = again(|| read_exact_at(&*self.file, at, DIRECT_ALIGN)).ok()?;
+        match decode_header(&block) {
+            Some((Record::Entry(entry) | Record::Healed(entry), _)) => Some(entry.lsn),
+            _ => None,
+        }
+        .filter(|lsn| *lsn != self.entry.lsn)
+    }
+
     /// True if it can be read and is what was written.
     #[must_use]
     pub fn is_good(&self) -> bool {

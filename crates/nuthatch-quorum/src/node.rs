@@ -72,6 +72,9 @@ pub enum Event {
         upto: Lsn,
         /// Those that cannot be read, or are not what was written.
         damaged: Vec<Lsn>,
+        /// Entries that lie at the place of one of these and not at their own: their writes went astray, and
+        /// healing that place takes away what shows it.
+        strays: Vec<Lsn>,
     },
     /// The catalog has answered.
     Catalog(CatalogReply),
@@ -223,7 +226,12 @@ impl Node {
             Event::StoreFailed(why) => self.keeper.write_failed(why, &mut out),
             Event::Room(room) => self.keeper.set_room(room),
             Event::Wall(wall) => self.walls.set(wall, now),
-            Event::Verified { damaged, .. } => self.keeper.verified(&damaged, &mut out),
+            Event::Verified { mut damaged, strays, .. } => {
+                if Rule::StraysAreMissed.holds() {
+                    damaged.extend(strays);
+                }
+                self.keeper.verified(&damaged, &mut out);
+            }
             Event::Catalog(reply) => self.catalog_answered(reply, now, &mut out),
             Event::Publish(publish) => self.publish(publish, now, &mut out),
             Event::Read { request } => self.read(request, now, &mut out),

@@ -71,6 +71,9 @@ rules! {
     RottenNoteIsACut = "keeper.rotten-note-is-a-cut";
     /// An entry at the wrong place shows that its own place lost it (M10).
     StrayShowsLoss = "keeper.stray-shows-loss";
+    /// An entry that a running keeper finds at the place of another one counts as missing at its own: healing
+    /// that place would take away what shows it (M10).
+    StraysAreMissed = "keeper.strays-are-missed";
     /// A keeper reads all that it holds again and again.
     Scrubs = "keeper.scrubs";
     /// An owner whose own entries are damaged gets them from its keepers.

@@ -85,6 +85,54 @@ fn learns_beside(seed: u64) -> Option<String> {
     wrong("changed", "no set in 6 s".to_owned())
 }
 
+/// What rots on the disk of a keeper that runs is found by it and brought by its owner, even if nobody writes:
+/// a write would be refused where the log before it is damaged.
+fn healed(seed: u64) -> Option<String> {
+    let (mut world, owner) = settled(seed, 0);
+    let keeper = (owner + 1 + seed as usize % 2) % 3;
+    world.silence();
+    world.run_for(SECOND).expect("nothing breaks");
+    world.inject(Fault::RotLive, keeper).expect("nothing breaks");
+    world.run_for(10 * SECOND).expect("nothing breaks");
+    match world.unreadable(keeper) {
+        0 => None,
+        left => wrong("healed", format!("{left} entries are still damaged after 10 s")),
+    }
+}
+
+/// M10: the write of the last entry went to the place of an earlier one, which is found and healed. Then
+/// nothing shows the loss any more, and the keeper must not count as whole without it.
+fn stray(seed: u64) -> Option<String> {
+    // The two places must be read in different parts of a scrub, the earlier one first.
+    (0..40).find_map(|step| stray_once(40 * seed + step))
+}
+
+fn stray_once(seed: u64) -> Option<String> {
+    let (mut world, owner) = settled(seed, 0);
+    let (keeper, third) = ((owner + 1) % 3, (owner + 2) % 3);
+    world.silence();
+    world.run_for(SECOND).expect("nothing breaks");
+    let had = world.holds(keeper);
+    world.inject(Fault::Misdirect, keeper).expect("nothing breaks");
+    for _ in 0..200 {
+        world.run_for(SECOND / 200).expect("nothing breaks");
+        // The earlier place is healed, and the entry that lay there is nowhere.
+        if world.unreadable(keeper) == 0 && world.holds(keeper) < had {
+            break;
+        }
+    }
+    // Without its owner, who would bring the entry again, it answers another one.
+    world.cut(owner, keeper);
+    world.cut(keeper, owner);
+    let broken = (|| {
+        world.inject(Fault::Restart, keeper)?;
+        world.run_for(SECOND / 5)?;
+        world.inject(Fault::TakeOver, third)?;
+        world.run_for(3 * SECOND)
+    })();
+    broken.err().map(|violation| violation.to_string())
+}
+
 /// The schedules that find the loss of a rule.
 fn of(rule: Rule) -> Option<fn(u64) -> Option<String>> {
     match rule {
@@ -92,6 +140,8 @@ fn of(rule: Rule) -> Option<fn(u64) -> Option<String>> {
         Rule::FullHandsOver => Some(full_owner),
         Rule::WrongClockLast => Some(wrong_clock),
         Rule::LearnsBeside => Some(learns_beside),
+        Rule::TellsDamage => Some(healed),
+        Rule::StraysAreMissed => Some(stray),
         _ => None,
     }
 }
@@ -105,6 +155,16 @@ pub fn trouble(rule: Rule) -> Option<String> {
 #[test]
 fn m20_a_keeper_that_is_gone_is_told_once_and_not_repaired_for_ever() {
     assert_eq!(trouble(Rule::AwayOnce), None);
+}
+
+#[test]
+fn what_rots_while_a_keeper_runs_is_healed() {
+    assert_eq!(trouble(Rule::TellsDamage), None);
+}
+
+#[test]
+fn m10_a_write_that_went_astray_is_missed_where_it_belongs() {
+    assert_eq!(trouble(Rule::StraysAreMissed), None);
 }
 
 #[test]

@@ -164,6 +164,11 @@ impl Checker {
         self.lost.contains(&disk)
     }
 
+    /// True if a disk that is at `at` lacks what it said is durable, whether that is committed yet or not.
+    pub(super) fn owes(&self, disk: Incarnation, at: Position) -> bool {
+        self.done.get(&disk).is_some_and(|done| at < *done)
+    }
+
     /// A message leaves a node: what it says must be true of that node's disk.
     pub(super) fn sent(&mut self, envelope: &Envelope, host: &Host) -> Result<(), Violation> {
         let disk = host.disk.durable();

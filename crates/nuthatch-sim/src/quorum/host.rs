@@ -177,6 +177,16 @@ impl Host {
         let all = (from.0..=upto.0).map(Lsn);
         all.filter(|lsn| !self.disk.durable().is_good(*lsn) && !rewritten(*lsn)).collect()
     }
+
+    /// Intact entries that lie at the places of these and not at their own.
+    pub(super) fn strays(&self, places: &[Lsn]) -> Vec<Lsn> {
+        let disk = self.disk.durable();
+        let entry = |lsn: &Lsn| match disk.slot(*lsn) {
+            Slot::Bytes(entry) if entry.is_intact() => Some(entry.lsn),
+            _ => None,
+        };
+        places.iter().filter_map(entry).filter(|lsn| !disk.is_good(*lsn)).collect()
+    }
 }
 
 /// Entries for which room is kept.

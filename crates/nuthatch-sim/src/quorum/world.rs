@@ -154,6 +154,8 @@ pub struct World {
     sent_to: Vec<u64>,
     /// How often a keeper was said to be away.
     told_away: u64,
+    /// Clients ask for nothing any more.
+    silent: bool,
 }
 
 impl World {
@@ -213,6 +215,7 @@ impl World {
             faults_for,
             sent_to: vec![0; usize::from(nodes)],
             told_away: 0,
+            silent: false,
         };
         for at in 0..world.hosts.len() {
             world.schedule.after(at as u64, Happening::Boot { at });
@@ -365,7 +368,8 @@ impl World {
             return Ok(());
         }
         let damaged = self.hosts[at].unreadable(from, upto);
-        self.event(at, Event::Verified { from, upto, damaged })
+        let strays = self.hosts[at].strays(&damaged);
+        self.event(at, Event::Verified { from, upto, damaged, strays })
     }
 
     /// Hands an event to a node, or keeps it until the node runs again.

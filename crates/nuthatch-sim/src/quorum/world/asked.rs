@@ -23,6 +23,18 @@ impl World {
         self.hosts[at].stop(false, &mut self.schedule.rng);
     }
 
+    /// Clients ask for nothing any more.
+    pub fn silence(&mut self) {
+        self.silent = true;
+    }
+
+    /// Entries of a disk up to the last one that cannot be read.
+    #[must_use]
+    pub fn unreadable(&self, at: usize) -> usize {
+        let disk = self.hosts[at].disk.durable();
+        (1..=disk.last_good().0).filter(|lsn| !disk.is_good(Lsn(*lsn))).count()
+    }
+
     /// Sets a wall clock ahead or back, by microseconds.
     pub fn set_wall(&mut self, at: usize, micros: i64) {
         self.hosts[at].wall.jump(micros);

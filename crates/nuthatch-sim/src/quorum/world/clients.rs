@@ -8,6 +8,9 @@ impl World {
     pub(super) fn clients_act(&mut self) {
         let pause = self.schedule.rng.between(5 * MILLI, 60 * MILLI);
         self.schedule.after(pause, Happening::ClientsAct);
+        if self.silent {
+            return;
+        }
         let at = if self.schedule.rng.chance(900) {
             self.owner_or_any()
         } else {

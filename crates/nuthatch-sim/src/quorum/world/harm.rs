@@ -40,7 +40,8 @@ impl World {
         let image = self.hosts[at].disk.durable_mut();
         match fault {
             Fault::ReadError => {
-                let event = Event::Verified { from: lsn, upto: lsn, damaged: vec![lsn] };
+                let (damaged, strays) = (vec![lsn], self.hosts[at].strays(&[lsn]));
+                let event = Event::Verified { from: lsn, upto: lsn, damaged, strays };
                 return self.event(at, event);
             }
             Fault::Misdirect => {

@@ -6,7 +6,7 @@ use crate::clock::WallClock;
 use crate::net::Weather;
 use nuthatch_quorum::catalog::Phase;
 use nuthatch_quorum::store::{Image, Record, Slot};
-use nuthatch_quorum::types::{Lsn, Member};
+use nuthatch_quorum::types::{Epoch, Lsn, Member, Position};
 
 impl World {
     /// Faults stop: what is away comes back, and nothing fails any more.
@@ -96,9 +96,17 @@ impl World {
         // What is decided and not committed yet must be here, too, and nothing before the end be damaged.
         let last = disk.last_good();
         let sound = (1..=last.0).all(|lsn| disk.is_good(Lsn(lsn)));
+        // What it said is done may be under way to the owner, and be committed when it arrives.
+        let accepted = match disk.slot(last) {
+            Slot::Bytes(entry) => entry.epoch,
+            Slot::Empty | Slot::Garbage => Epoch(0),
+        };
+        let at = Position { accepted, lsn: last };
+        let owes = disk.boots().is_some_and(|(incarnation, _)| self.checker.owes(incarnation, at));
         named
             && sound
             && !damaged
+            && !owes
             && last >= self.catalog.state().log.value.start
             && has_promised(disk)
             && self.checker.committed.iter().enumerate().all(|(at, c)| good(at, c.sum))
