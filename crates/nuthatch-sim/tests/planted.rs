@@ -57,7 +57,6 @@ const NODE: &[&str] = &[
     "log.replaced-name-sync",
     "log.catalog-before-frames",
     "log.vouch-for-durable",
-    "log.nothing-behind-a-failure",
     "log.inputs-after-catalog",
     "log.check-body",
     "streams.ack-after-commit",
