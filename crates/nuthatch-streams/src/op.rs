@@ -254,7 +254,8 @@ pub enum Op {
         /// Which stream.
         id: StreamId,
         /// This copy, in another log, will not be continued: answered once the log remembers that,
-        /// even if the stream is being deleted. A start forgets the copy then.
+        /// even if the stream is being deleted. A start forgets the copy then. Refused while the stream is
+        /// about to go on in another copy: whether that has taken over may be unknown.
         refused: Option<StreamLocation>,
     },
     /// Answered after a frame of the log of a copy that arrives, and after nothing else: how long

@@ -222,6 +222,14 @@ impl<S: Sink> Engine<S> {
         let mut lsn = None;
         let slot = self.streams.get_mut(id).ok_or(JsError::STREAM_NOT_FOUND)?;
         let was_going = matches!(slot.migration, MigrationState::OutboundStream(_));
+        if let Some(copy) = &refused
+            && was_going
+            && !slot.leaves_for(copy.stream)
+        {
+            // Whether the copy that it leaves for has taken over may be unknown: until a start has looked, nothing
+            // goes on here, and where it was going stays written down.
+            return Err(JsError::STREAM_MOVE_IN_PROGRESS);
+        }
         if let Some(copy) = refused {
             lsn = Some(append_move(&slot.stream, Some(&copy), log)?);
             slot.stream
@@ -405,6 +413,11 @@ impl<S: Sink> Engine<S> {
 }
 
 impl<S: Sink> StreamSlot<S> {
+    /// True if this copy is the one that the stream is about to go on in.
+    fn leaves_for(&self, copy: StreamId) -> bool {
+        self.stream.provenance().to.as_ref().is_some_and(|to| to.stream == copy)
+    }
+
     /// The answer to [`Op::Leave`](crate::Op::Leave): the state as the new log begins with it.
     fn left(&mut self) -> OpOutcome {
         let last_seq = self.stream.contents().assigned_totals().last_seq;
