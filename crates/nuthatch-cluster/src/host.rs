@@ -324,13 +324,19 @@ impl Host {
             let Some(record) = record else { continue };
             if !record.is_good() {
                 damaged.push(lsn);
-                strays.extend(record.stray().filter(|lsn| !self.core.lock().is_in_place(*lsn)));
+                strays.extend(record.stray().filter(|lsn| !self.is_in_place(*lsn)));
             }
             pause(record.bytes());
         }
         if !damaged.is_empty() {
             self.handle(Event::Verified { from, upto, damaged, strays });
         }
+    }
+
+    /// True if an entry can be read where it should be. Nobody waits while the disk is read.
+    fn is_in_place(&self, lsn: Lsn) -> bool {
+        let record = self.core.lock().record(lsn);
+        record.is_some_and(|record| record.is_good())
     }
 
     /// Makes the journal durable.
@@ -568,13 +574,13 @@ impl Core {
     /// The entry that lies where this one should, and not at its own place.
     fn stray_at(&self, lsn: Lsn) -> Option<Lsn> {
         let entry = self.node.keeper().log().get(lsn)?;
-        self.dir.record(entry)?.stray().filter(|lsn| !self.is_in_place(*lsn))
+        let is_in_place = |lsn: &Lsn| self.record(*lsn).is_some_and(|record| record.is_good());
+        self.dir.record(entry)?.stray().filter(|lsn| !is_in_place(lsn))
     }
 
-    /// True if an entry can be read where it should be.
-    fn is_in_place(&self, lsn: Lsn) -> bool {
-        let record = self.node.keeper().log().get(lsn).and_then(|entry| self.dir.record(entry));
-        record.is_some_and(|record| record.is_good())
+    /// Where an entry's record should be.
+    fn record(&self, lsn: Lsn) -> Option<RecordOnDisk> {
+        self.node.keeper().log().get(lsn).and_then(|entry| self.dir.record(entry))
     }
 
     fn payload(&self, entry: &Entry) -> io::Result<Bytes> {

@@ -15,6 +15,7 @@ use crate::types::{
 use scrub::Scrub;
 use std::collections::VecDeque;
 
+mod damage;
 mod scrub;
 
 /// An answer that waits for a sync.
@@ -55,6 +56,8 @@ pub struct Keeper {
     lease: Lease,
     next_sync: u64,
     waiting: VecDeque<Waiting>,
+    /// The entry with which the log ended is gone; what is told when that is noted durably.
+    lost_end: Option<(SyncId, Alarm)>,
     health: Health,
     room: bool,
     /// Entries up to this one are durable.
@@ -84,6 +87,7 @@ impl Keeper {
             lease: Lease { owner: Incarnation(0), until: now.plus(LEASE_GRANTED) },
             next_sync: 0,
             waiting: VecDeque::new(),
+            lost_end: None,
             health: Health::Good,
             room: true,
             durable_to: Lsn(0),
@@ -116,6 +120,7 @@ impl Keeper {
     pub(crate) fn begin_anew(&mut self, incarnation: Incarnation, out: &mut Out) {
         let opened = begin_anew(self.node, incarnation);
         self.waiting.clear();
+        self.lost_end = None;
         self.take(opened, out);
     }
 
@@ -225,11 +230,15 @@ impl Keeper {
                 out.send(to, Some(disk), message);
             }
         }
+        if let Some((_, alarm)) = self.lost_end.take_if(|(noted, _)| *noted <= sync) {
+            self.poison(alarm, out);
+        }
     }
 
     fn poison(&mut self, alarm: Alarm, out: &mut Out) {
         self.health = Health::Stale;
         self.waiting.clear();
+        self.lost_end = None;
         out.effects.push(Effect::Alarm(alarm));
     }
 
@@ -237,31 +246,6 @@ impl Keeper {
     pub(crate) fn write_failed(&mut self, why: StoreError, out: &mut Out) {
         if self.health == Health::Good && Rule::PoisonedByWrite.holds() {
             self.poison(Alarm::WriteFailed { node: self.node, why }, out);
-        }
-    }
-
-    /// Has a part of the log read again, if that is due.
-    pub(crate) fn scrub(&mut self, now: Time, out: &mut Out) {
-        if Rule::Scrubs.holds()
-            && let Some((from, upto)) = self.scrub.due(self.durable_to, now)
-        {
-            out.effects.push(Effect::Verify { from, upto });
-        }
-    }
-
-    /// Entries were read again and are damaged. The last one says how far the log goes: where that is damaged
-    /// the directory is read again.
-    pub(crate) fn verified(&mut self, damaged: &[Lsn], out: &mut Out) {
-        for lsn in
-            damaged.iter().filter(|lsn| **lsn <= self.durable_to).copied().collect::<Vec<_>>()
-        {
-            let alarm = Alarm::Damaged { node: self.node, lsn };
-            if self.health != Health::Good {
-            } else if lsn == self.log.last() {
-                self.poison(alarm, out);
-            } else if self.log.damage(lsn) {
-                out.effects.push(Effect::Alarm(alarm));
-            }
         }
     }
 
@@ -463,7 +447,14 @@ impl Keeper {
                         out.effects.push(Effect::Alarm(alarm));
                         return Err(Refusal::Chain { after });
                     }
-                    None if !self.log.fits(entry) => return Err(Refusal::Chain { after }),
+                    None if !self.log.fits(entry) => {
+                        // What lies behind the damage is of another log, or what lies before it.
+                        let joins = self.log.sum_at(after) == Some(entry.prev);
+                        if !joins || !may_cut || !Rule::CutsBehindDamage.holds() {
+                            return Err(Refusal::Chain { after });
+                        }
+                        self.cut_back(after, ops, out);
+                    }
                     None => {
                         self.log.heal(*entry);
                         ops.push(StoreOp::Heal(*entry));

@@ -74,6 +74,12 @@ rules! {
     /// An entry that a running keeper finds at the place of another one counts as missing at its own: healing
     /// that place would take away what shows it (M10).
     StraysAreMissed = "keeper.strays-are-missed";
+    /// A running keeper that finds the entry damaged with which its durable log ends notes a cut before it reads
+    /// its directory again (M10).
+    LostEndIsACut = "keeper.lost-end-is-a-cut";
+    /// What a keeper has behind damage is cut where a takeover brings another log: otherwise it would refuse it
+    /// for ever.
+    CutsBehindDamage = "keeper.cuts-behind-damage";
     /// A keeper reads all that it holds again and again.
     Scrubs = "keeper.scrubs";
     /// An owner whose own entries are damaged gets them from its keepers.

@@ -2,7 +2,8 @@
 //! in a world where nothing else fails. The mutation job plays them with the rule turned off.
 
 use nuthatch_quorum::rules::Rule;
-use nuthatch_sim::quorum::{Fault, Options, World};
+use nuthatch_quorum::types::Lsn;
+use nuthatch_sim::quorum::{Fault, Options, Violation, World};
 
 const SECOND: u64 = 1_000_000;
 const HOUR: i64 = 3_600_000_000;
@@ -109,28 +110,52 @@ fn stray(seed: u64) -> Option<String> {
 
 fn stray_once(seed: u64) -> Option<String> {
     let (mut world, owner) = settled(seed, 0);
-    let (keeper, third) = ((owner + 1) % 3, (owner + 2) % 3);
+    let keeper = (owner + 1) % 3;
     world.silence();
     world.run_for(SECOND).expect("nothing breaks");
     let had = world.holds(keeper);
     world.inject(Fault::Misdirect, keeper).expect("nothing breaks");
+    wait_healed(&mut world, keeper, had);
+    let broken = world.inject(Fault::Restart, keeper);
+    broken
+        .and_then(|()| asked_by_another(&mut world, owner))
+        .err()
+        .map(|violation| violation.to_string())
+}
+
+/// M10: as before, and the earlier place was known to be damaged, so that nobody looked what lay there. The
+/// keeper finds its last entry gone and reads its directory again, which shows nothing of it.
+fn lost_end(seed: u64) -> Option<String> {
+    let (mut world, owner) = settled(seed, 0);
+    let keeper = (owner + 1) % 3;
+    world.silence();
+    world.run_for(SECOND).expect("nothing breaks");
+    let (had, early) = (world.holds(keeper), Lsn(2));
+    world.read_fails(keeper, early).expect("nothing breaks");
+    world.misplace(keeper, early);
+    wait_healed(&mut world, keeper, had);
+    asked_by_another(&mut world, owner).err().map(|violation| violation.to_string())
+}
+
+/// Waits until the earlier place is healed, and the entry that lay there is nowhere.
+fn wait_healed(world: &mut World, keeper: usize, had: Lsn) {
     for _ in 0..200 {
         world.run_for(SECOND / 200).expect("nothing breaks");
-        // The earlier place is healed, and the entry that lay there is nowhere.
         if world.unreadable(keeper) == 0 && world.holds(keeper) < had {
-            break;
+            return;
         }
     }
-    // Without its owner, who would bring the entry again, it answers another one.
+}
+
+/// The keeper behind the owner is asked by another node: without its owner, who would bring it again what it
+/// lacks.
+fn asked_by_another(world: &mut World, owner: usize) -> Result<(), Violation> {
+    let (keeper, third) = ((owner + 1) % 3, (owner + 2) % 3);
     world.cut(owner, keeper);
     world.cut(keeper, owner);
-    let broken = (|| {
-        world.inject(Fault::Restart, keeper)?;
-        world.run_for(SECOND / 5)?;
-        world.inject(Fault::TakeOver, third)?;
-        world.run_for(3 * SECOND)
-    })();
-    broken.err().map(|violation| violation.to_string())
+    world.run_for(2 * SECOND)?;
+    world.inject(Fault::TakeOver, third)?;
+    world.run_for(3 * SECOND)
 }
 
 /// The schedules that find the loss of a rule.
@@ -142,6 +167,7 @@ fn of(rule: Rule) -> Option<fn(u64) -> Option<String>> {
         Rule::LearnsBeside => Some(learns_beside),
         Rule::TellsDamage => Some(healed),
         Rule::StraysAreMissed => Some(stray),
+        Rule::LostEndIsACut => Some(lost_end),
         _ => None,
     }
 }
@@ -165,6 +191,11 @@ fn what_rots_while_a_keeper_runs_is_healed() {
 #[test]
 fn m10_a_write_that_went_astray_is_missed_where_it_belongs() {
     assert_eq!(trouble(Rule::StraysAreMissed), None);
+}
+
+#[test]
+fn m10_a_lost_end_is_a_cut_even_if_nothing_shows_it() {
+    assert_eq!(trouble(Rule::LostEndIsACut), None);
 }
 
 #[test]

@@ -36,10 +36,24 @@ fn search(rule: Rule) -> Option<String> {
     };
     let drawn = || by_seeds(&off, &second, "", schedules(), &Options::drawn());
     let found = first
+        .or_else(|| by_far_seed(rule, &off))
         .or_else(drawn)
         .or_else(|| THEMES.iter().find_map(|theme| by_theme(&off, &second, theme)));
     turn_off(&[]);
     found
+}
+
+/// Seeds beyond those that an ordinary run plays, which found a rule's loss.
+const FAR_SEEDS: [(Rule, &str, u64); 1] = [(Rule::CutsBehindDamage, "m10", 2_000_467)];
+
+/// What such a seed finds.
+fn by_far_seed(rule: Rule, off: &[Rule]) -> Option<String> {
+    let (_, name, seed) = FAR_SEEDS.iter().find(|(of, ..)| *of == rule)?;
+    let theme = THEMES.iter().find(|theme| theme.name == *name).expect("a theme");
+    turn_off(off);
+    let found = failure(*seed, &Options { mix: Some(theme.mix()), ..Options::drawn() });
+    turn_off(&[]);
+    found.map(|found| format!("{name} seed {seed}: {found}"))
 }
 
 /// What the schedules of a classic mistake find.

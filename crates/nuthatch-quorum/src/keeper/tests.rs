@@ -237,6 +237,18 @@ fn what_cannot_be_read_any_more_is_told_and_healed_by_what_belongs_there() {
     assert_eq!(keeper.damaged(), Some(Lsn(3)), "the entry behind it names another one");
     tell(&mut keeper, append(2, &all[2..3], reach), &mut out);
     assert_eq!(keeper.damaged(), None);
+    out.effects.clear();
     keeper.verified(&[Lsn(5)], &mut out);
+    let note = CutNote {
+        at: Position { accepted: Epoch(1), lsn: Lsn(4) },
+        promised: keeper.promise().epoch,
+    };
+    let noted = Effect::Store(vec![StoreOp::NoteCut(note), StoreOp::Barrier]);
+    assert!(out.effects.contains(&noted) && !keeper.is_stale(), "first it is noted");
+    let sync = out.effects.iter().find_map(|effect| match effect {
+        Effect::Sync(sync) => Some(*sync),
+        _ => None,
+    });
+    keeper.synced(sync.expect("durably"), true, &mut out);
     assert!(keeper.is_stale(), "the last entry says how far the log goes");
 }

@@ -1,8 +1,11 @@
 //! What tests of single rules ask of a world.
 
+use super::super::checker::Violation;
 use super::super::host::Seen;
 use super::World;
 use nuthatch_quorum::catalog::{Call, Key, Ordering, Txn, TxnId, Value, Wish};
+use nuthatch_quorum::node::Event;
+use nuthatch_quorum::store::Slot;
 use nuthatch_quorum::types::{Incarnation, Lsn, NodeId};
 
 impl World {
@@ -26,6 +29,26 @@ impl World {
     /// Clients ask for nothing any more.
     pub fn silence(&mut self) {
         self.silent = true;
+    }
+
+    /// An entry could not be read once.
+    ///
+    /// # Errors
+    /// What breaks by it.
+    pub fn read_fails(&mut self, at: usize, lsn: Lsn) -> Result<(), Violation> {
+        let (damaged, strays) = (vec![lsn], vec![]);
+        self.event(at, Event::Verified { from: lsn, upto: lsn, damaged, strays })
+    }
+
+    /// The write of the last entry of a disk went to the place of this one.
+    pub fn misplace(&mut self, at: usize, lsn: Lsn) {
+        let last = self.holds(at);
+        let disk = self.hosts[at].disk.durable_mut();
+        let (incarnation, _) = disk.boots().expect("it has an identity");
+        let astray = disk.slot(last);
+        disk.write(lsn, astray);
+        disk.write(last, Slot::Empty);
+        [lsn, last].into_iter().for_each(|lsn| self.checker.rotted(incarnation, lsn));
     }
 
     /// Entries of a disk up to the last one that cannot be read.
