@@ -455,13 +455,16 @@ impl Host {
                         payloads.push(payload);
                     }
                 }
-                _ => break,
+                Ok(_) => break,
+                Err(_) => {
+                    // The cores have it healed; until then nobody gets it from here.
+                    core.suspect = Some(entry.lsn);
+                    break;
+                }
             }
         }
         let all = entries(&envelope.message).count();
         if fit == 0 && all > 0 {
-            // The cores have it healed; until then nobody gets it from here.
-            core.suspect = entries(&envelope.message).next().map(|entry| entry.lsn);
             return;
         }
         if fit < all {

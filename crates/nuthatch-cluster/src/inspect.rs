@@ -29,7 +29,8 @@ pub struct Inspection {
 }
 
 impl Inspection {
-    /// True if the keeper counts for all that it ever had.
+    /// True if nothing before the end is damaged or known to be lost. What is torn at the end is cut off by the next
+    /// start, as after any stop that was not clean.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.identity.is_some() && self.promised.is_some() && self.damaged.is_empty() && !self.cut
@@ -73,6 +74,7 @@ fn of_image(image: &Image, cluster: Option<u128>) -> Inspection {
         last,
         damaged: damaged.map(|(lsn, _)| lsn).collect(),
         torn: places().any(|(lsn, slot)| lsn > last && matches!(slot, Slot::Garbage)),
-        cut: matches!(image.cut, Record::Good(_)),
+        // A note that cannot be read says that something was cut.
+        cut: !matches!(image.cut, Record::Absent),
     }
 }

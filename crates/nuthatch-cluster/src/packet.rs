@@ -183,11 +183,16 @@ pub fn entries(message: &Message) -> impl Iterator<Item = &Entry> {
     plain.iter().chain(some.iter().flatten())
 }
 
-/// Leaves the first `count` entries (of a `Fetched`, places) in a message, which is then one that says less.
+/// Leaves the first `count` entries in a message, which is then one that says less. Of a `Fetched`, whose places
+/// may be empty, those before the next entry stay.
 pub fn shorten(message: &mut Message, count: usize) {
     match message {
         Message::Bring { entries, .. } | Message::Append { entries, .. } => entries.truncate(count),
-        Message::Fetched { entries, .. } => entries.truncate(count),
+        Message::Fetched { entries, .. } => {
+            let there = entries.iter().enumerate().filter(|(_, entry)| entry.is_some());
+            let next = there.map(|(place, _)| place).nth(count);
+            entries.truncate(next.unwrap_or(entries.len()));
+        }
         _ => {}
     }
 }

@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use nuthatch_cluster::coding::payload_hash;
-use nuthatch_cluster::packet::{HEADER_BYTES, Header, MESSAGE_MAX, PAYLOADS_MAX, Packet, encode};
+use nuthatch_cluster::packet::{
+    HEADER_BYTES, Header, MESSAGE_MAX, PAYLOADS_MAX, Packet, encode, shorten,
+};
 use nuthatch_cluster::port::read_packet;
 use nuthatch_quorum::entry::{Body, Entry, EpochStart};
 use nuthatch_quorum::message::{BeatAnswer, Envelope, Message, Reach, Refusal, Sealed, Wholeness};
@@ -210,5 +212,28 @@ fn what_announces_too_much_is_refused_by_its_header() {
         header[4..8].copy_from_slice(&(payloads as u32).to_le_bytes());
         header[12] = 1;
         assert!(Header::decode(&header).is_err(), "{message} and {payloads}");
+    }
+}
+
+/// Places that are empty count for nothing: what is left has as many payloads as entries.
+#[test]
+fn a_fetched_window_with_holes_is_shortened_by_its_entries() {
+    let payload = Bytes::from_static(b"payload");
+    let frame = |lsn: u64| {
+        let body = Body::Frame { payload: payload_hash(&payload), len: payload.len() as u32 };
+        Some(Entry::new(Lsn(lsn), Epoch(1), Sum(7), Lsn(lsn - 1), WallTime(0), body))
+    };
+    for (kept, places) in [(1, 3), (2, 5), (3, 5)] {
+        let entries = vec![None, frame(6), None, frame(8), frame(9)];
+        let entries = if kept == 2 { entries[..4].to_vec() } else { entries };
+        let (epoch, from, last) = (Epoch(1), Lsn(5), Lsn(9));
+        let mut message = Message::Fetched { epoch, from, entries, last };
+        shorten(&mut message, kept);
+        let Message::Fetched { entries, .. } = &message else { unreachable!("as made") };
+        assert_eq!(entries.len(), places.min(if kept == 2 { 4 } else { 5 }), "{kept}");
+        let (from, sender, to) = (NodeId(1), Incarnation(1), NodeId(2));
+        let envelope = Envelope { from, sender, to, disk: None, message };
+        let packet = Packet { envelope, payloads: vec![payload.clone(); kept] };
+        assert_eq!(read_packet(&mut &bytes_of(&packet)[..]).expect("it is one"), packet);
     }
 }

@@ -3,7 +3,7 @@
 
 use nuthatch_cluster::inspect::{Inspection, inspect, is_keeper};
 use nuthatch_log::Disk;
-use nuthatch_log::env::{Ownership as _, RealDisk};
+use nuthatch_log::env::ReadOnlyDisk;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -27,9 +27,10 @@ pub fn visit(dir: &Path) -> Option<KeeperVisit> {
 }
 
 fn look(dir: &Path) -> io::Result<Inspection> {
-    let disk = RealDisk::open(dir)?;
-    let in_use = || io::Error::other("a server uses it: stop that node first, the others go on");
-    let _tenure = disk.take()?.ok_or_else(in_use)?;
+    let disk = ReadOnlyDisk::open(dir)?;
+    if disk.is_in_use()? {
+        return Err(io::Error::other("a server uses it: stop that node first, the others go on"));
+    }
     inspect(Arc::new(disk) as Arc<dyn Disk>)
 }
 
@@ -70,7 +71,9 @@ impl KeeperVisit {
             firsts(found)
         )?;
         if found.torn {
-            writeln!(out, "  a write at the end was cut short: the next start cuts it off")?;
+            let what = "a write at the end was cut short, or the last entry is damaged: the next start \
+                        cuts it off, and the others bring what it was";
+            writeln!(out, "  {what}")?;
         }
         if found.cut {
             writeln!(out, "  a torn tail was cut off: the others bring what it had")?;
