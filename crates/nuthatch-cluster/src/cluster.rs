@@ -9,13 +9,16 @@ use crate::keeper_dir::KeeperDir;
 use crate::key::ClusterKey;
 use crate::links::{Links, Local};
 use crate::port;
-use crate::replica::Replica;
+use crate::replica::{Replica, Snapshot};
 use crate::small_files;
+use crate::transfer::{self, FileSource};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Entropy as _, Ownership, RealDisk, SystemEntropy, Tenure};
 use nuthatch_object::{Bucket, BucketOptions, OpenUrlError, open_url};
 use nuthatch_quorum::catalog::Call;
 use nuthatch_quorum::effect::Effect;
+use nuthatch_quorum::entry::Base;
+use nuthatch_quorum::message::{Envelope, Message};
 use nuthatch_quorum::node::{Config, Event, Node, Reads};
 use nuthatch_quorum::store::{Image, Record};
 use nuthatch_quorum::timing::TICK;
@@ -27,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long one request to the catalog is repeated.
 const CATALOG_RETRY: Duration = Duration::from_secs(2);
@@ -37,6 +40,16 @@ const FOUNDING_POLL: Duration = Duration::from_millis(200);
 
 /// Entries after which a keeper makes its files durable, so that a start has less to apply again.
 const MARK_ENTRIES: u64 = 4096;
+
+/// Bytes of entries after which it does so, too.
+const MARK_BYTES: u64 = 64 << 20;
+
+/// Files of the journal, of 64 MiB each, that stay beside the one that is written: whoever was away for less than
+/// they hold is given entries, and others the files that these have made.
+const JOURNAL_FILES: usize = 4;
+
+/// After files of another node could not be brought it is not tried again for so long.
+const FETCH_RETRY: Duration = Duration::from_secs(1);
 
 /// Between two parts of a scrub, each of at most 32 entries, in microseconds.
 const SCRUB_EVERY: u64 = 1_000_000;
@@ -144,8 +157,9 @@ impl Cluster {
         let (calls, asked) = channel();
         let (syncs, to_sync) = channel();
         let (scrubs, to_scrub) = sync_channel(1);
+        let (installs, to_install) = sync_channel(0);
         let outbound = Arc::clone(&links) as Arc<dyn crate::host::Outbound>;
-        let helpers = Helpers { outbound, catalog: calls, syncs, scrubs, report };
+        let helpers = Helpers { outbound, catalog: calls, syncs, installs, scrubs, report };
         let peers = founding.nodes.iter().map(|node| node.id).filter(|id| *id != me).collect();
         let fresh = [Incarnation(random()), Incarnation(random())];
         let image = named(&*disk, image, me).map_err(at_dir)?;
@@ -164,8 +178,11 @@ impl Cluster {
         let syncing = Arc::clone(&host);
         spawn("node-sync", move || to_sync.iter().for_each(|sync| syncing.make_sync(sync)))?;
         start_scrubbing(Arc::clone(&host), to_scrub)?;
-        port::serve(listener, Arc::clone(&host), Arc::clone(&local))?;
+        let files = Arc::new(Files { host: Arc::clone(&host), replica: Arc::clone(&replica) });
+        let source = Arc::clone(&files) as Arc<dyn FileSource>;
+        port::serve(listener, Arc::clone(&host), Arc::clone(&local), source)?;
         links.start(&local)?;
+        start_installing(files, to_install, links, local)?;
         start_ticking(Arc::clone(&host))?;
         start_applying(Arc::clone(&host), Arc::clone(&replica))?;
         Ok(Arc::new(Self {
@@ -323,6 +340,68 @@ fn start_scrubbing(host: Arc<Host>, parts: Receiver<(Lsn, Lsn)>) -> io::Result<(
     spawn("node-scrub", move || parts.iter().for_each(|(from, upto)| host.scrub(from, upto, pause)))
 }
 
+/// The files of a node, and the cores that know where its entries go on.
+struct Files {
+    host: Arc<Host>,
+    replica: Arc<Mutex<Replica>>,
+}
+
+impl FileSource for Files {
+    fn snapshot(&self) -> io::Result<(Base, Snapshot)> {
+        let snapshot = self.replica.lock().snapshot()?;
+        let base = self.host.base_at(snapshot.applied);
+        let base = base.ok_or_else(|| io::Error::other("the last applied entry cannot be read"))?;
+        Ok((base, snapshot))
+    }
+}
+
+/// Brings files that were announced, and has them put in place.
+fn start_installing(
+    files: Arc<Files>,
+    announced: Receiver<Envelope>,
+    links: Arc<Links>,
+    local: Arc<dyn Local>,
+) -> io::Result<()> {
+    spawn("node-install", move || {
+        for message in announced {
+            if let Err(error) = install(&files, message, &links, &*local) {
+                files.host.report(&format!("files of another node were not brought: {error}"));
+                thread::sleep(FETCH_RETRY);
+            }
+        }
+    })
+}
+
+fn install(
+    files: &Files,
+    mut announced: Envelope,
+    links: &Links,
+    local: &dyn Local,
+) -> io::Result<()> {
+    let from = announced.from;
+    let address = links.address(from).ok_or(io::ErrorKind::NotConnected)?;
+    let report = |text: &str| files.host.report(text);
+    report(&format!("what this node lacks is trimmed elsewhere: node {} sends its files", from.0));
+    let disk = Arc::clone(files.replica.lock().disk());
+    let (mut bytes, began) = (0, Instant::now());
+    let came = transfer::fetch((address, from), local, &*disk, |part| bytes += part)?;
+    let Message::Install { base, .. } = &mut announced.message else { unreachable!("as asked") };
+    *base = came;
+    // Nobody applies or marks anything while the files change.
+    let mut replica = files.replica.lock();
+    files.host.install(announced);
+    if files.host.take_renewed() {
+        *replica = Replica::open(disk)?;
+        let seconds = began.elapsed().as_secs_f64();
+        report(&format!(
+            "{} MiB of files are in place, as of entry {} of the quorum log, after {seconds:.1} s",
+            bytes >> 20,
+            came.lsn.0
+        ));
+    }
+    Ok(())
+}
+
 fn open_catalog(config: &ClusterConfig, report: &Reporter) -> Result<Bucket, StartError> {
     let options = BucketOptions {
         retry_for: CATALOG_RETRY,
@@ -429,10 +508,13 @@ fn apply_committed(host: &Host, replica: &Mutex<Replica>) -> io::Result<()> {
         apply(host, &mut replica, status.commit)?;
     }
     // After a failure nobody knows what is durable: the next start reads it.
-    if replica.unmarked() >= MARK_ENTRIES && !status.broken {
+    let (entries, bytes) = replica.unmarked();
+    if (entries >= MARK_ENTRIES || bytes >= MARK_BYTES) && !status.broken {
         let marked = host.sync_journal().and_then(|()| replica.mark());
         if let Err(error) = &marked {
             host.fail(&format!("the keeper's files cannot be made durable: {error}"));
+        } else {
+            host.trim(replica.marked(), JOURNAL_FILES);
         }
     }
     Ok(())

@@ -11,11 +11,14 @@ const MAGIC: [u8; 8] = *b"NUTHNODE";
 
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
 pub enum Lane {
     /// Beats and questions, which must not wait.
-    Beats,
+    Beats = 0,
     /// Everything else.
-    Log,
+    Log = 1,
+    /// Files that entries have made which are trimmed: whoever connects asks for them.
+    Files = 2,
 }
 
 /// The first thing that each side says.
@@ -40,7 +43,7 @@ impl Hello {
         let mut to = Writer(MAGIC.to_vec());
         to.u8(PROTOCOL);
         to.u8(PROTOCOL);
-        to.u8(u8::from(self.lane == Lane::Log));
+        to.u8(self.lane as u8);
         to.u8(self.node.0);
         to.u128(self.cluster);
         to.u128(self.incarnation.0);
@@ -73,6 +76,7 @@ impl Hello {
         let lane = match lane {
             0 => Lane::Beats,
             1 => Lane::Log,
+            2 => Lane::Files,
             _ => return Err(malformed("its connection is for something unknown")),
         };
         Ok(Self {

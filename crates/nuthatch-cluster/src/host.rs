@@ -16,7 +16,7 @@ use nuthatch_log::Reporter;
 use nuthatch_log::env::{DiskFile, Standing};
 use nuthatch_quorum::catalog::Call;
 use nuthatch_quorum::effect::Effect;
-use nuthatch_quorum::entry::Entry;
+use nuthatch_quorum::entry::{Base, Entry};
 use nuthatch_quorum::message::{Answer, Envelope, Message, Reply};
 use nuthatch_quorum::node::{Event, Node};
 use nuthatch_quorum::owner::Publish;
@@ -49,6 +49,9 @@ pub struct Helpers {
     pub catalog: Sender<Call>,
     /// Takes syncs that the thread with the event is not to wait for.
     pub syncs: Sender<PendingSync>,
+    /// Takes the message that announces files of another node, one at a time; the driver of the node brings them
+    /// and has [`Host::install`] put them in place.
+    pub installs: SyncSender<Envelope>,
     /// Takes entries to be read again, from the first to the last, one such part at a time.
     pub scrubs: SyncSender<(Lsn, Lsn)>,
     /// Tells people.
@@ -166,6 +169,46 @@ impl Host {
         self.sync_all(syncs);
     }
 
+    /// Has files of another node brought. While that goes on the node hears that they are coming.
+    fn bring_files(&self, announced: Envelope) {
+        let Message::Install { epoch, .. } = announced.message else { unreachable!("as asked") };
+        let answer = Envelope {
+            from: announced.to,
+            sender: self.status().incarnation,
+            to: announced.from,
+            disk: Some(announced.sender),
+            message: Message::Receiving { epoch },
+        };
+        // Whoever brings them is at it where the place is taken.
+        let _ = self.helpers.installs.try_send(announced);
+        self.helpers.outbound.send(Packet { envelope: answer, payloads: vec![] });
+    }
+
+    /// Files of another node have come as `announced`: they are put in place if they are still wanted. The caller
+    /// keeps everybody from the files that are there until it has opened them anew.
+    pub fn install(&self, announced: Envelope) {
+        self.handle(Event::Deliver(announced));
+    }
+
+    /// Where the log's entries go on behind one that was applied; none where it cannot be read now.
+    #[must_use]
+    pub fn base_at(&self, lsn: Lsn) -> Option<Base> {
+        self.core.lock().node.keeper().log().base_at(lsn)
+    }
+
+    /// The files are durable up to an entry: the journal is trimmed as far as `keep` of its files stay.
+    pub fn trim(&self, durable: Lsn, keep: usize) {
+        let syncs = {
+            let mut core = self.core.lock();
+            let upto = core.dir.trim_point(keep).min(durable);
+            if upto <= core.node.keeper().log().base().lsn {
+                return;
+            }
+            self.step(&mut core, Event::Trim { upto })
+        };
+        self.sync_all(syncs);
+    }
+
     /// Lets time pass. Syncs are handed on: beats must go out although a disk hangs.
     pub fn tick(&self) {
         let syncs = {
@@ -192,6 +235,10 @@ impl Host {
         let syncs = {
             let mut core = self.core.lock();
             core.check(&packet.envelope.message)?;
+            if core.wants_files(&packet.envelope) {
+                self.bring_files(packet.envelope);
+                return Ok(());
+            }
             let came = core.hold(&packet);
             let told = core.told_commit(&packet.envelope);
             let syncs = self.step(&mut core, Event::Deliver(packet.envelope));
@@ -408,7 +455,8 @@ impl Host {
         if core.dir_failed {
             return;
         }
-        core.renewed |= ops.contains(&StoreOp::BeginAnew);
+        let renews = |op: &StoreOp| matches!(op, StoreOp::BeginAnew | StoreOp::Install { .. });
+        core.renewed |= ops.iter().any(renews);
         let Core { dir, ring, held, .. } = core;
         let stored = dir.store(ops, |entry| {
             let Some(hash) = hash_of(entry) else { return Bytes::new() };
@@ -530,8 +578,7 @@ impl Host {
 
 /// What the entries on the disk say was committed.
 fn last_commit(node: &Node) -> Lsn {
-    let log = node.keeper().log();
-    log.get(log.last()).map_or(Lsn(0), |entry| entry.commit)
+    node.keeper().log().known_commit()
 }
 
 impl Core {
@@ -545,6 +592,14 @@ impl Core {
             }
             _ => Ok(()),
         }
+    }
+
+    /// True if a message announces files that are of use here.
+    fn wants_files(&self, envelope: &Envelope) -> bool {
+        let Message::Install { epoch, base } = &envelope.message else { return false };
+        let keeper = self.node.keeper();
+        let promise = Promise { epoch: *epoch, owner: envelope.sender };
+        keeper.promise() == promise && !keeper.is_poisoned() && keeper.wants(*epoch, base)
     }
 
     /// Payloads that came with a packet are there until it is handled; those that were fetched for a

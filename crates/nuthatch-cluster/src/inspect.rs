@@ -18,6 +18,8 @@ pub struct Inspection {
     pub promised: Option<Epoch>,
     /// The cluster that it belongs to; none: it has seen no catalog yet.
     pub cluster: Option<u128>,
+    /// The last entry that is trimmed: what it and those before it made is in the files only.
+    pub base: Lsn,
     /// The last entry.
     pub last: Lsn,
     /// Entries that are damaged or missing, the last one apart.
@@ -63,14 +65,16 @@ fn of_image(image: &Image, cluster: Option<u128>) -> Inspection {
         Record::Good(promise) => Some(promise.epoch),
         _ => None,
     });
-    let places = || (1u64..).map(Lsn).zip(&image.log);
+    let base = image.begins().lsn;
+    let places = || (image.dropped + 1..).map(Lsn).zip(&image.log);
     let is_entry = |slot: &Slot| matches!(slot, Slot::Bytes(_));
-    let last = places().filter(|(_, slot)| is_entry(slot)).last().map_or(Lsn(0), |(lsn, _)| lsn);
+    let last = places().filter(|(_, slot)| is_entry(slot)).last().map_or(base, |(lsn, _)| lsn);
     let damaged = places().filter(|(lsn, _)| *lsn < last && !image.is_good(*lsn));
     Inspection {
         identity,
         promised: promises.max(),
         cluster,
+        base,
         last,
         damaged: damaged.map(|(lsn, _)| lsn).collect(),
         torn: places().any(|(lsn, slot)| lsn > last && matches!(slot, Slot::Garbage)),

@@ -18,7 +18,7 @@ use nuthatch_quorum::entry::Entry;
 use nuthatch_quorum::store::Slot;
 use nuthatch_quorum::types::Lsn;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
@@ -133,8 +133,12 @@ pub struct Journal {
     disk: Arc<dyn Disk>,
     gate: Arc<SyncGate>,
     files: BTreeMap<u32, Arc<dyn DiskFile>>,
-    /// Of the entries from 1 on; none where an entry is damaged.
-    places: Vec<Option<Place>>,
+    /// Entries up to this one are trimmed.
+    base: Lsn,
+    /// Of the entries behind it; none where an entry is damaged.
+    places: VecDeque<Option<Place>>,
+    /// The greatest entry that has a record in each file.
+    last_in: BTreeMap<u32, Lsn>,
     open: Option<Open>,
     zeros: AlignedBuf,
     /// True if there are bytes behind the last record.
@@ -191,29 +195,36 @@ fn padded(payload: usize) -> u64 {
     ((RECORD_HEADER + payload) as u64).next_multiple_of(BLOCK)
 }
 
-fn index(lsn: Lsn) -> usize {
-    usize::try_from(lsn.0 - 1).expect("an index")
+/// Number of places from behind `base` up to an entry.
+fn count(base: Lsn, lsn: Lsn) -> usize {
+    usize::try_from(lsn.0.saturating_sub(base.0)).expect("a count")
 }
 
 impl Journal {
-    /// Opens the journal of a keeper's directory and reads all of it. Gives the places of the entries, as
-    /// they can be read.
+    /// Opens the journal of a keeper's directory, whose log is trimmed up to `base`, and reads all of it. Gives
+    /// the places of the entries behind that, as they can be read.
     ///
     /// # Errors
     /// The disk's.
-    pub fn open(disk: Arc<dyn Disk>) -> io::Result<(Self, Vec<Slot>)> {
-        Self::open_behind(disk, Arc::default())
+    pub fn open(disk: Arc<dyn Disk>, base: Lsn) -> io::Result<(Self, Vec<Slot>)> {
+        Self::open_behind(disk, base, Arc::default())
     }
 
     /// As [`Journal::open`], behind a gate that an earlier journal of this directory had.
     ///
     /// # Errors
     /// The disk's.
-    pub fn open_behind(disk: Arc<dyn Disk>, gate: Arc<SyncGate>) -> io::Result<(Self, Vec<Slot>)> {
+    pub fn open_behind(
+        disk: Arc<dyn Disk>,
+        base: Lsn,
+        gate: Arc<SyncGate>,
+    ) -> io::Result<(Self, Vec<Slot>)> {
         disk.create_dir(OPS_DIR)?;
         let mut journal = Self {
             files: BTreeMap::new(),
-            places: Vec::new(),
+            base,
+            places: VecDeque::new(),
+            last_in: BTreeMap::new(),
             open: None,
             zeros: AlignedBuf::zeroed(ZERO_AHEAD),
             torn: false,
@@ -222,7 +233,8 @@ impl Journal {
         };
         let mut slots = Vec::new();
         let names = journal.disk.list(OPS_DIR)?;
-        let numbers: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
+        let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
+        numbers.sort_unstable();
         for number in &numbers {
             journal.read_file(*number, &mut slots)?;
         }
@@ -230,6 +242,15 @@ impl Journal {
             slots.push(Slot::Garbage);
         }
         Ok((journal, slots))
+    }
+
+    /// Number of the first file; none: there are none. Files before it were trimmed.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn first_file(disk: &dyn Disk) -> io::Result<Option<u32>> {
+        disk.create_dir(OPS_DIR)?;
+        Ok(disk.list(OPS_DIR)?.iter().filter_map(|name| name.parse().ok()).min())
     }
 
     /// Reads one file; it becomes the one that is written to.
@@ -271,7 +292,7 @@ impl Journal {
     ) -> io::Result<()> {
         let entry = match record {
             Record::CutBehind(lsn) => {
-                let last = usize::try_from(lsn.0).expect("an index");
+                let last = count(self.base, lsn);
                 self.places.truncate(last);
                 slots.truncate(last);
                 return Ok(());
@@ -279,16 +300,17 @@ impl Journal {
             Record::Healed(entry) => entry,
             Record::Entry(entry) => {
                 // An entry for a place that is taken stands behind a cut that cannot be read.
-                let before = usize::try_from(entry.lsn.0.saturating_sub(1)).expect("an index");
+                let before = count(self.base, entry.lsn.before());
                 slots.truncate(before);
                 self.places.truncate(before);
                 entry
             }
         };
-        if entry.lsn == Lsn(0) {
-            return Ok(());
-        }
-        let (at, needed) = (index(entry.lsn), index(entry.lsn) + 1);
+        let last = self.last_in.entry(place.file).or_default();
+        *last = (*last).max(entry.lsn);
+        // Those that are trimmed are not looked at any more.
+        let Some(at) = count(self.base, entry.lsn).checked_sub(1) else { return Ok(()) };
+        let needed = at + 1;
         if slots.len() < needed {
             slots.resize(needed, Slot::Garbage);
             self.places.resize(needed, None);
@@ -311,8 +333,7 @@ impl Journal {
     /// The disk's; `NotFound` for an entry that is not here or damaged, `InvalidData` for one that has become so.
     pub fn payload(&self, entry: &Entry) -> io::Result<Bytes> {
         let Some(hash) = packet::hash_of(entry) else { return Ok(Bytes::new()) };
-        let place = self.places.get(index(entry.lsn)).copied().flatten();
-        let place = place.ok_or(io::ErrorKind::NotFound)?;
+        let place = self.place(entry.lsn).ok_or(io::ErrorKind::NotFound)?;
         let file = self.files.get(&place.file).ok_or(io::ErrorKind::NotFound)?;
         let payload = self.read_payload(&**file, place)?;
         if payload_hash(&payload) == hash {
@@ -325,7 +346,7 @@ impl Journal {
     /// Where an entry's record is, to be read again without the journal; none of one that is damaged.
     #[must_use]
     pub fn record(&self, entry: &Entry) -> Option<RecordOnDisk> {
-        let place = self.places.get(index(entry.lsn)).copied().flatten()?;
+        let place = self.place(entry.lsn)?;
         let file = Arc::clone(self.files.get(&place.file)?);
         Some(RecordOnDisk { entry: *entry, file, place })
     }
@@ -336,10 +357,54 @@ impl Journal {
     /// The disk's: what is on it is unknown then.
     pub fn append(&mut self, entry: &Entry, payload: &[u8]) -> io::Result<()> {
         let place = self.write(Record::Entry(*entry), payload)?;
-        self.places.truncate(index(entry.lsn));
-        self.places.resize(index(entry.lsn), None);
-        self.places.push(Some(place));
+        let before = count(self.base, entry.lsn.before());
+        self.places.resize(before, None);
+        self.places.push_back(Some(place));
+        let last = self.last_in.entry(place.file).or_default();
+        *last = (*last).max(entry.lsn);
         Ok(())
+    }
+
+    fn place(&self, lsn: Lsn) -> Option<Place> {
+        let at = count(self.base, lsn).checked_sub(1)?;
+        self.places.get(at).copied().flatten()
+    }
+
+    /// The last entry that can be trimmed so that whole files go and `files` of them stay beside the open one.
+    #[must_use]
+    pub fn trim_point(&self, files: usize) -> Lsn {
+        let ended = self.files.keys().filter(|number| Some(**number) != self.written()).count();
+        let mut greatest = Lsn(0);
+        for number in self.files.keys().take(ended.saturating_sub(files)) {
+            // An entry that was cut may have had a greater number.
+            greatest = greatest.max(self.last_in.get(number).copied().unwrap_or_default());
+        }
+        greatest
+    }
+
+    fn written(&self) -> Option<u32> {
+        self.open.as_ref().map(|open| open.number)
+    }
+
+    /// Removes the files of which all entries are trimmed, from the first on, once that is noted durably.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn drop_to(&mut self, base: Lsn) -> io::Result<()> {
+        let gone = count(self.base, base).min(self.places.len());
+        self.places.drain(..gone);
+        self.base = self.base.max(base);
+        let whole = |number: &u32| self.last_in.get(number).is_none_or(|last| *last <= base);
+        let open = self.written();
+        let numbers =
+            self.files.keys().take_while(|number| Some(**number) != open && whole(number));
+        let numbers: Vec<u32> = numbers.copied().collect();
+        for number in &numbers {
+            self.disk.remove(&path(*number))?;
+            self.files.remove(number);
+            self.last_in.remove(number);
+        }
+        if numbers.is_empty() { Ok(()) } else { self.disk.sync_dir(OPS_DIR) }
     }
 
     /// Writes an entry anew whose bytes were damaged.
@@ -348,7 +413,10 @@ impl Journal {
     /// As [`Journal::append`].
     pub fn heal(&mut self, entry: &Entry, payload: &[u8]) -> io::Result<()> {
         let place = self.write(Record::Healed(*entry), payload)?;
-        self.places[index(entry.lsn)] = Some(place);
+        let at = count(self.base, entry.lsn).checked_sub(1).expect("an entry that is not trimmed");
+        self.places[at] = Some(place);
+        let last = self.last_in.entry(place.file).or_default();
+        *last = (*last).max(entry.lsn);
         Ok(())
     }
 
@@ -364,7 +432,7 @@ impl Journal {
         }
         self.torn = false;
         self.write(Record::CutBehind(after), &[])?;
-        self.places.truncate(usize::try_from(after.0).expect("an index"));
+        self.places.truncate(count(self.base, after));
         Ok(())
     }
 
@@ -374,8 +442,7 @@ impl Journal {
     /// The disk's.
     pub fn copy_behind(&self, after: Lsn, into: &dyn DiskFile) -> io::Result<()> {
         let mut at = 0;
-        let from = usize::try_from(after.0).expect("an index").min(self.places.len());
-        for place in self.places[from..].iter().flatten() {
+        for place in self.places.iter().skip(count(self.base, after)).flatten() {
             let file = self.files.get(&place.file).ok_or(io::ErrorKind::NotFound)?;
             let len = usize::try_from(padded(place.payload as usize)).expect("a size");
             let bytes = read_exact_at(&**file, u64::from(place.block) * BLOCK, len)?;

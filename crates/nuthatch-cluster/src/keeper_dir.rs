@@ -1,15 +1,17 @@
 //! A keeper's directory: what the keeper core asks to be stored, on a real disk.
 //!
 //! `identity` and `promise` (two slots) are durable before the next thing is done; entries and what is cut
-//! off them go into the journal. Everything that is taken away is first kept in `torn/`.
+//! off them go into the journal. Everything that is taken away is first kept in `torn/`, but for entries that are
+//! trimmed. Files of another node come into `incoming/`, and are put in place from there ([`crate::incoming`]).
 
+use crate::incoming::{self, INCOMING_DIR};
 use crate::journal::{Journal, OPS_DIR, RecordOnDisk, SyncGate};
-use crate::replica::{FILES_DIR, STATE};
-use crate::small_files::{self, CUT, IDENTITY, PROMISE};
+use crate::replica::{self, FILES_DIR, STATE};
+use crate::small_files::{self, BASE, CUT, IDENTITY, INSTALLING, Installing, PROMISE};
 use bytes::Bytes;
 use nuthatch_log::env::{Disk, DiskFile};
-use nuthatch_quorum::entry::Entry;
-use nuthatch_quorum::store::{Image, StoreOp};
+use nuthatch_quorum::entry::{Base, Entry};
+use nuthatch_quorum::store::{Image, Record, StoreOp};
 use nuthatch_quorum::types::Lsn;
 use std::io;
 use std::sync::Arc;
@@ -29,15 +31,24 @@ impl KeeperDir {
     /// # Errors
     /// The disk's.
     pub fn open(disk: Arc<dyn Disk>) -> io::Result<(Self, Image)> {
-        for dir in ["tmp", TORN_DIR, FILES_DIR] {
+        for dir in ["tmp", TORN_DIR, FILES_DIR, INCOMING_DIR] {
             disk.create_dir(dir)?;
         }
         disk.sync_dir("")?;
         small_files::check_format(&*disk)?;
-        let (journal, log) = Journal::open(Arc::clone(&disk))?;
+        incoming::finish(&*disk)?;
+        let base = trimmed(&*disk)?;
+        let begins = match base {
+            Record::Good(base) => base.lsn,
+            Record::Absent | Record::Damaged => Lsn(0),
+        };
+        // Nothing is told by entries of which nobody knows where they begin.
+        let (journal, log) = Journal::open(Arc::clone(&disk), begins)?;
         let image = Image {
             identity: small_files::load_identity(&*disk)?,
             promises: small_files::load_promises(&*disk)?,
+            base,
+            dropped: begins.0,
             log,
             cut: small_files::load_cut(&*disk)?,
             aside: vec![],
@@ -72,6 +83,9 @@ impl KeeperDir {
                     small_files::store_promise(&*self.disk, *slot, *promise)?;
                 }
                 StoreOp::Identity(identity) => small_files::store_identity(&*self.disk, *identity)?,
+                StoreOp::NoteBase(base) => small_files::store_base(&*self.disk, *base)?,
+                StoreOp::Drop { upto } => self.journal.drop_to(*upto)?,
+                StoreOp::Install { base, keep } => self.install(*base, *keep)?,
                 StoreOp::BeginAnew => self.begin_anew()?,
                 StoreOp::Barrier => self.journal.sync()?,
             }
@@ -123,8 +137,9 @@ impl KeeperDir {
     /// Moves everything that the directory holds to `torn/`. The identity goes first: without it the
     /// directory counts for nothing, should this end half-way.
     fn begin_anew(&mut self) -> io::Result<()> {
-        let mut paths: Vec<String> = [IDENTITY, PROMISE, CUT, STATE].map(str::to_owned).into();
-        for dir in [OPS_DIR, FILES_DIR] {
+        let small = [IDENTITY, PROMISE, CUT, STATE, BASE, INSTALLING];
+        let mut paths: Vec<String> = small.map(str::to_owned).into();
+        for dir in [OPS_DIR, FILES_DIR, INCOMING_DIR] {
             let names = self.disk.list(dir)?;
             paths.extend(names.into_iter().map(|name| format!("{dir}/{name}")));
         }
@@ -136,11 +151,38 @@ impl KeeperDir {
             }
             self.disk.sync_dir("")?;
         }
-        for dir in [TORN_DIR, OPS_DIR, FILES_DIR, ""] {
+        for dir in [TORN_DIR, OPS_DIR, FILES_DIR, INCOMING_DIR, ""] {
             self.disk.sync_dir(dir)?;
         }
         let gate = Arc::clone(self.journal.gate());
-        self.journal = Journal::open_behind(Arc::clone(&self.disk), gate)?.0;
+        self.journal = Journal::open_behind(Arc::clone(&self.disk), Lsn(0), gate)?.0;
         Ok(())
     }
+
+    /// Puts what lies in `incoming/` in the place of the files, and of the entries that made them.
+    fn install(&mut self, base: Base, keep: bool) -> io::Result<()> {
+        small_files::store_installing(&*self.disk, Installing { base, keep })?;
+        incoming::finish(&*self.disk)?;
+        let gate = Arc::clone(self.journal.gate());
+        self.journal = Journal::open_behind(Arc::clone(&self.disk), base.lsn, gate)?.0;
+        Ok(())
+    }
+
+    /// The last entry that can be trimmed so that whole files of the journal go and so many stay.
+    #[must_use]
+    pub fn trim_point(&self, files: usize) -> Lsn {
+        self.journal.trim_point(files)
+    }
+}
+
+/// Up to where the log is trimmed. That counts as damaged also where what the trimmed entries made is not there:
+/// nobody can tell then what the directory was.
+fn trimmed(disk: &dyn Disk) -> io::Result<Record<Base>> {
+    let base = small_files::load_base(disk)?;
+    let first = Journal::first_file(disk)?;
+    Ok(match base {
+        Record::Good(base) if replica::is_durable_to(disk, base.lsn)? => Record::Good(base),
+        Record::Absent if first.is_none_or(|first| first == 0) => Record::Absent,
+        _ => Record::Damaged,
+    })
 }

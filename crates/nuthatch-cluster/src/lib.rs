@@ -4,7 +4,7 @@
 //! - [`operation`], [`replica`], [`directory`]: a log's directory as operations that are entries of the
 //!   quorum log, the files that they make, and the seam `Disk` that a log is opened on.
 //! - [`packet`], [`hello`], [`links`], [`port`]: what nodes say to each other, as bytes and on sockets; [`key`] and
-//!   [`channel`] keep others out of it.
+//!   [`channel`] keep others out of it. [`transfer`] brings the files that trimmed entries have made.
 //! - [`catalog`]: transactions as objects of a bucket or of a shared directory.
 //! - [`host`]: the cores of a node with their disk; [`lease`]: what an owner may say. [`cluster`]: all of it put together.
 //!
@@ -13,13 +13,15 @@
 //! The cores know one chain of entries. Here the journal has them with their payloads, and the files of the
 //! directory are made of what is committed. So one sync of one file makes an entry durable, whatever it does; a file
 //! never holds what may still be taken back; files that are behind after a power cut are brought forward by
-//! applying again; and what a peer lacks is always in the journal. The price: each byte is written twice, the
-//! second time through the cache of the operating system, with nobody waiting.
+//! applying again; and what a peer lacks that was not away for long is in the journal. The price: each byte is written
+//! twice, the second time through the cache of the operating system, with nobody waiting.
+//!
+//! Once the files are durable the journal is trimmed, but for its newest files. Who lacks what is trimmed gets the
+//! files themselves.
 //!
 //! # Not here yet
 //!
-//! `docs/cluster.md` says what is missing. Most of all: the journal is never shortened, and entries are never
-//! forgotten in memory.
+//! `docs/cluster.md` says what is missing.
 
 pub mod catalog;
 pub mod channel;
@@ -32,6 +34,7 @@ pub mod directory;
 pub mod fuzzing;
 pub mod hello;
 pub mod host;
+mod incoming;
 pub mod inspect;
 pub mod journal;
 pub mod keeper_dir;
@@ -44,6 +47,7 @@ pub mod port;
 pub mod replica;
 mod ring;
 pub mod small_files;
+pub mod transfer;
 
 pub use cluster::{Cluster, StartError};
 pub use config::{ClusterConfig, ConfigError};

@@ -94,6 +94,15 @@ impl Links {
     }
 }
 
+impl Links {
+    /// Where a node was found last.
+    #[must_use]
+    pub fn address(&self, node: NodeId) -> Option<SocketAddr> {
+        let fits = |link: &&Arc<Link>| link.node.load(Ordering::Acquire) == node.0;
+        self.0.iter().find(fits).map(|link| link.address)
+    }
+}
+
 impl Outbound for Links {
     fn send(&self, packet: Packet) {
         let lane = if packet::is_beat(&packet.envelope.message) { Lane::Beats } else { Lane::Log };

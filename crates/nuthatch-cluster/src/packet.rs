@@ -8,7 +8,7 @@
 use crate::coding::{Malformed, Reader, Writer, crc, malformed, payload_hash};
 use bytes::Bytes;
 use nuthatch_log::MAX_FRAME_BYTES;
-use nuthatch_quorum::entry::{Body, Entry, EpochStart};
+use nuthatch_quorum::entry::{Base, Body, Entry, EpochStart};
 use nuthatch_quorum::message::{BeatAnswer, Envelope, Message, Reach, Refusal, Sealed, Wholeness};
 use nuthatch_quorum::types::{
     BootCount, Epoch, Incarnation, Lsn, NodeId, Position, Promise, Sum, Time, WallTime,
@@ -18,7 +18,7 @@ use nuthatch_quorum::types::{
 pub const HEADER_BYTES: usize = 16;
 
 /// Version of the protocol that this program speaks.
-pub const PROTOCOL: u8 = 1;
+pub const PROTOCOL: u8 = 2;
 
 /// Most bytes of a message without its payloads.
 pub const MESSAGE_MAX: usize = 1 << 20;
@@ -307,6 +307,10 @@ fn put_refusal(to: &mut Writer, why: Refusal) {
             to.u8(5);
             to.u64(after.0);
         }
+        Refusal::Trimmed { base } => {
+            to.u8(7);
+            to.u64(base.0);
+        }
     }
 }
 
@@ -318,6 +322,7 @@ fn refusal(from: &mut Reader<'_>) -> Result<Refusal, Malformed> {
         4 => Refusal::NotAtStart { at: position(from)? },
         5 => Refusal::Chain { after: Lsn(from.u64()?) },
         6 => Refusal::Full,
+        7 => Refusal::Trimmed { base: Lsn(from.u64()?) },
         _ => return Err(malformed("a refusal of another kind")),
     })
 }
@@ -327,6 +332,7 @@ fn put_sealed(to: &mut Writer, sealed: &Sealed) {
     put_wholeness(to, sealed.wholeness);
     put_position(to, sealed.position);
     to.u64(sealed.last_sum.0);
+    to.u64(sealed.base.0);
     to.all(&sealed.starts, |to, start| {
         to.u32(start.epoch.0);
         to.u64(start.lsn.0);
@@ -341,7 +347,31 @@ fn sealed(from: &mut Reader<'_>) -> Result<Sealed, Malformed> {
         wholeness: wholeness(from)?,
         position: position(from)?,
         last_sum: Sum(from.u64()?),
+        base: Lsn(from.u64()?),
         starts: from.all(start)?,
+    })
+}
+
+/// Appends the place where a log's entries begin.
+pub fn put_base(to: &mut Writer, base: &Base) {
+    to.u64(base.lsn.0);
+    to.u64(base.sum.0);
+    to.u32(base.epoch.0);
+    to.u64(base.stamp.0);
+    to.u64(base.start.0);
+}
+
+/// Reads the place where a log's entries begin.
+///
+/// # Errors
+/// It is none.
+pub fn base(from: &mut Reader<'_>) -> Result<Base, Malformed> {
+    Ok(Base {
+        lsn: Lsn(from.u64()?),
+        sum: Sum(from.u64()?),
+        epoch: Epoch(from.u32()?),
+        stamp: WallTime(from.u64()?),
+        start: Lsn(from.u64()?),
     })
 }
 
@@ -383,9 +413,10 @@ fn put_message(to: &mut Writer, message: &Message) {
             to.u32(epoch.0);
             to.u64(from.0);
         }
-        Message::Fetched { epoch, from, entries, last } => {
+        Message::Fetched { epoch, base, from, entries, last } => {
             to.u8(5);
             to.u32(epoch.0);
+            to.u64(base.0);
             to.u64(from.0);
             to.u64(last.0);
             to.all(entries, |to, slot| to.option(slot.as_ref(), put_entry));
@@ -437,6 +468,15 @@ fn put_message(to: &mut Writer, message: &Message) {
             to.u8(13);
             to.u32(epoch.0);
         }
+        Message::Install { epoch, base } => {
+            to.u8(18);
+            to.u32(epoch.0);
+            put_base(to, base);
+        }
+        Message::Receiving { epoch } => {
+            to.u8(19);
+            to.u32(epoch.0);
+        }
         other => put_beat(to, other),
     }
 }
@@ -483,6 +523,7 @@ pub fn epoch(message: &Message) -> Option<Epoch> {
         Message::Seal { epoch }
         | Message::Fetch { epoch, .. }
         | Message::Bring { epoch, .. }
+        | Message::Install { epoch, .. }
         | Message::Start { epoch, .. }
         | Message::Append { epoch, .. }
         | Message::Beat { epoch, .. }
@@ -513,6 +554,7 @@ fn message(from: &mut Reader<'_>) -> Result<Message, Malformed> {
         4 => Message::Fetch { epoch: Epoch(from.u32()?), from: Lsn(from.u64()?) },
         5 => Message::Fetched {
             epoch: Epoch(from.u32()?),
+            base: Lsn(from.u64()?),
             from: Lsn(from.u64()?),
             last: Lsn(from.u64()?),
             entries: from.all(|from| from.option(entry))?,
@@ -546,6 +588,8 @@ fn message(from: &mut Reader<'_>) -> Result<Message, Malformed> {
         },
         12 => Message::Release { epoch: Epoch(from.u32()?) },
         13 => Message::Succeed { epoch: Epoch(from.u32()?) },
+        18 => Message::Install { epoch: Epoch(from.u32()?), base: base(from)? },
+        19 => Message::Receiving { epoch: Epoch(from.u32()?) },
         kind => beat(kind, from)?,
     })
 }

@@ -6,6 +6,7 @@ use crate::hello::{HELLO_BYTES, Hello, KEY_WANTED, Lane, NO_KEY, WRONG_PORT};
 use crate::host::Host;
 use crate::links::Local;
 use crate::packet::{self, HEADER_BYTES, Header, Packet};
+use crate::transfer::{self, FileSource};
 use bytes::Bytes;
 use std::io::{self, Read, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -34,7 +35,12 @@ const SILENCE: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// The operating system has no thread to give.
-pub fn serve(listener: TcpListener, host: Arc<Host>, local: Arc<dyn Local>) -> io::Result<()> {
+pub fn serve(
+    listener: TcpListener,
+    host: Arc<Host>,
+    local: Arc<dyn Local>,
+    files: Arc<dyn FileSource>,
+) -> io::Result<()> {
     let (strangers, nodes) = (Places::new(STRANGERS_MAX), Places::new(CONNECTIONS_MAX));
     let accept = move || {
         for stream in listener.incoming() {
@@ -46,10 +52,11 @@ pub fn serve(listener: TcpListener, host: Arc<Host>, local: Arc<dyn Local>) -> i
             let Some(stranger) = strangers.take() else { continue };
             let nodes = nodes.clone();
             let (host, local) = (Arc::clone(&host), Arc::clone(&local));
+            let files = Arc::clone(&files);
             let thread = thread::Builder::new().name("node-in".to_owned());
             // Without a thread the connection ends with what was to go into it.
             drop(thread.spawn(move || {
-                converse(stream, stranger, &nodes, &host, &*local);
+                converse(stream, stranger, &nodes, &host, (&*local, &*files));
             }));
         }
     };
@@ -84,12 +91,21 @@ impl Drop for Place {
     }
 }
 
-fn converse(stream: TcpStream, stranger: Place, nodes: &Places, host: &Host, local: &dyn Local) {
+fn converse(
+    stream: TcpStream,
+    stranger: Place,
+    nodes: &Places,
+    host: &Host,
+    (local, files): (&dyn Local, &dyn FileSource),
+) {
     let Ok(from) = stream.peer_addr() else { return };
     let Some((channel, hello)) = greet(stream, local, from) else { return };
     let Some(_node) = nodes.take() else { return };
     drop(stranger);
-    let told = receive(channel, &hello, host);
+    let told = match hello.lane {
+        Lane::Files => transfer::answer(channel, files),
+        Lane::Beats | Lane::Log => receive(channel, &hello, host),
+    };
     if let Err(error) = told
         && error.kind() == io::ErrorKind::InvalidData
     {
@@ -165,8 +181,12 @@ fn greet(stream: TcpStream, local: &dyn Local, from: SocketAddr) -> Option<(Chan
     let hello = hello.ok().filter(|hello| local.accepts(hello, from))?;
     channel.write_all(&local.hello(hello.lane).encode()).ok()?;
     channel.flush().ok()?;
-    let silence = if hello.lane == Lane::Beats { SILENCE } else { IDLE };
-    channel.begun(silence, HELLO_WITHIN).ok()?;
+    let (silence, write) = match hello.lane {
+        Lane::Beats => (SILENCE, HELLO_WITHIN),
+        Lane::Log => (IDLE, HELLO_WITHIN),
+        Lane::Files => (transfer::PATIENCE, transfer::PATIENCE),
+    };
+    channel.begun(silence, write).ok()?;
     Some((channel, hello))
 }
 

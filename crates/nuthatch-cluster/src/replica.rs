@@ -20,6 +20,17 @@ pub const STATE: &str = "state";
 
 const MAGIC: u64 = u64::from_le_bytes(*b"NUTHSTA1");
 
+/// The files of a replicated directory at one entry, open: later entries may have changed what is in them, and do
+/// so again wherever they are applied.
+pub struct Snapshot {
+    /// The last entry that was applied.
+    pub applied: Lsn,
+    /// What names them, as it is to be written.
+    pub state: Vec<u8>,
+    /// The files with their lengths.
+    pub files: BTreeMap<FileId, (Arc<dyn DiskFile>, u64)>,
+}
+
 /// Names and files of a replicated directory.
 pub struct Replica {
     disk: Arc<dyn Disk>,
@@ -27,6 +38,8 @@ pub struct Replica {
     files: BTreeMap<FileId, Arc<dyn DiskFile>>,
     applied: Lsn,
     marked: Lsn,
+    /// Bytes of entries applied since the last mark.
+    unmarked_bytes: u64,
     /// Written to since the last mark.
     dirty: BTreeSet<FileId>,
     /// Gone from the directory since the last mark.
@@ -35,7 +48,13 @@ pub struct Replica {
 }
 
 fn path(file: FileId) -> String {
-    format!("{FILES_DIR}/{:016x}", file.0)
+    format!("{FILES_DIR}/{}", file_name(file))
+}
+
+/// Name of a file in the directory of files.
+#[must_use]
+pub fn file_name(file: FileId) -> String {
+    format!("{:016x}", file.0)
 }
 
 fn invalid(what: impl std::fmt::Display) -> io::Error {
@@ -55,12 +74,13 @@ impl Replica {
             files: BTreeMap::new(),
             applied: Lsn(0),
             marked: Lsn(0),
+            unmarked_bytes: 0,
             dirty: BTreeSet::new(),
             gone: BTreeSet::new(),
             next: 1,
             disk,
         };
-        let Some(state) = replica.load_state()? else { return Ok(replica) };
+        let Some(state) = load_state(&*replica.disk)? else { return Ok(replica) };
         (replica.applied, replica.marked, replica.next) =
             (state.applied, state.applied, state.next);
         for (name, file, len) in state.names {
@@ -72,19 +92,6 @@ impl Replica {
             replica.files.insert(file, open);
         }
         Ok(replica)
-    }
-
-    fn load_state(&self) -> io::Result<Option<State>> {
-        let read = || {
-            let file = self.disk.open(STATE)?;
-            let len = usize::try_from(file.len()?).map_err(invalid)?;
-            read_exact_at(&*file, 0, len)
-        };
-        match again(read) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-            Ok(bytes) => Ok(State::decode(&bytes).ok()),
-        }
     }
 
     /// The disk.
@@ -99,10 +106,35 @@ impl Replica {
         self.applied
     }
 
-    /// Entries applied since the last mark.
+    /// Entries applied since the last mark, and their bytes.
     #[must_use]
-    pub fn unmarked(&self) -> u64 {
-        self.applied.0 - self.marked.0
+    pub fn unmarked(&self) -> (u64, u64) {
+        (self.applied.0 - self.marked.0, self.unmarked_bytes)
+    }
+
+    /// The last entry up to which the files are durable.
+    #[must_use]
+    pub fn marked(&self) -> Lsn {
+        self.marked
+    }
+
+    /// The files as they are now, to be read while entries go on being applied.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn snapshot(&self) -> io::Result<Snapshot> {
+        let state = self.state()?;
+        let named =
+            |(_, file, len): &(String, FileId, u64)| (*file, (Arc::clone(&self.files[file]), *len));
+        let files = state.names.iter().map(named).collect();
+        Ok(Snapshot { applied: self.applied, state: state.encode(), files })
+    }
+
+    fn state(&self) -> io::Result<State> {
+        let name =
+            |(name, file): (&String, &FileId)| Ok((name.clone(), *file, self.known(*file)?.len()?));
+        let names = self.names.iter().map(name).collect::<io::Result<Vec<_>>>()?;
+        Ok(State { applied: self.applied, next: self.next, names })
     }
 
     /// Names and numbers of the files.
@@ -135,6 +167,7 @@ impl Replica {
             self.apply_one(operation)?;
         }
         self.applied = lsn;
+        self.unmarked_bytes += payload.len() as u64;
         Ok(())
     }
 
@@ -204,12 +237,8 @@ impl Replica {
             }
         }
         self.disk.sync_dir(FILES_DIR)?;
-        let name =
-            |(name, file): (&String, &FileId)| Ok((name.clone(), *file, self.known(*file)?.len()?));
-        let names = self.names.iter().map(name).collect::<io::Result<Vec<_>>>()?;
-        let state = State { applied: self.applied, next: self.next, names };
-        replace_file(&*self.disk, STATE, &state.encode())?;
-        self.marked = self.applied;
+        replace_file(&*self.disk, STATE, &self.state()?.encode())?;
+        (self.marked, self.unmarked_bytes) = (self.applied, 0);
         self.dirty.clear();
         for file in std::mem::take(&mut self.gone) {
             self.files.remove(&file);
@@ -220,6 +249,53 @@ impl Replica {
         }
         Ok(())
     }
+}
+
+fn load_state(disk: &dyn Disk) -> io::Result<Option<State>> {
+    let read = || {
+        let file = disk.open(STATE)?;
+        let len = usize::try_from(file.len()?).map_err(invalid)?;
+        read_exact_at(&*file, 0, len)
+    };
+    match again(read) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+        Ok(bytes) => Ok(State::decode(&bytes).ok()),
+    }
+}
+
+/// True if the files are durable up to an entry, as far as their state can be read.
+///
+/// # Errors
+/// The disk's.
+pub fn is_durable_to(disk: &dyn Disk, lsn: Lsn) -> io::Result<bool> {
+    Ok(load_state(disk)?.is_some_and(|state| state.applied >= lsn))
+}
+
+/// Removes the files that the state does not name.
+///
+/// # Errors
+/// The disk's; `InvalidData` if the state cannot be read: nothing is removed then.
+pub fn remove_unnamed(disk: &dyn Disk) -> io::Result<()> {
+    let state = load_state(disk)?.ok_or_else(|| invalid("the state of files cannot be read"))?;
+    let named: BTreeSet<String> = state.names.iter().map(|(_, file, _)| path(*file)).collect();
+    for name in disk.list(FILES_DIR)? {
+        let path = format!("{FILES_DIR}/{name}");
+        if !named.contains(&path) {
+            disk.remove(&path)?;
+        }
+    }
+    disk.sync_dir(FILES_DIR)
+}
+
+/// The numbers and lengths of the files that an encoded state names, and the last entry that it has.
+///
+/// # Errors
+/// It is none.
+pub fn read_state(bytes: &[u8]) -> io::Result<(Lsn, Vec<(FileId, u64)>)> {
+    let state = State::decode(bytes).map_err(invalid)?;
+    let files = state.names.iter().map(|(_, file, len)| (*file, *len));
+    Ok((state.applied, files.collect()))
 }
 
 fn unknown(name: &str) -> io::Error {

@@ -1,9 +1,10 @@
-//! The small files of a keeper: `identity`, `promise`, `cut`, and the greatest revision of the catalog
+//! The small files of a keeper: `identity`, `promise`, `cut`, `base`, `installing`, and the greatest revision of the catalog
 //! that this disk has seen.
 
 use crate::coding::{Malformed, Reader, Writer, crc, malformed};
 use crate::packet;
 use nuthatch_log::env::{Disk, again, read_exact_at, replace_file};
+use nuthatch_quorum::entry::Base;
 use nuthatch_quorum::store::{CutNote, Identity, Record};
 use nuthatch_quorum::types::{
     BootCount, Epoch, Incarnation, Lsn, NodeId, Position, Promise, Revision,
@@ -18,6 +19,10 @@ pub const IDENTITY: &str = "identity";
 pub const PROMISE: &str = "promise";
 /// That a torn tail was cut.
 pub const CUT: &str = "cut";
+/// Up to where the log is trimmed.
+pub const BASE: &str = "base";
+/// That files of another node are being put in place.
+pub const INSTALLING: &str = "installing";
 /// The greatest revision of the catalog that was seen.
 pub const SEEN: &str = "catalog-seen";
 
@@ -26,8 +31,11 @@ const SLOT_BYTES: u64 = 4096;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"NQF1");
 
-/// The version that this program writes, and the only one that it reads.
-const VERSION: u32 = 1;
+/// The version that this program writes.
+const VERSION: u32 = 2;
+
+/// A version that this program reads and goes on from: in it nothing is trimmed.
+const UNTRIMMED: u32 = 1;
 
 /// What stands before the version.
 const FORMAT_TEXT: &str = "nuthatch quorum directory, format ";
@@ -55,6 +63,9 @@ pub fn check_format(disk: &dyn Disk) -> io::Result<()> {
     let refused = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
     match version {
         Some(VERSION) => Ok(()),
+        Some(UNTRIMMED) => {
+            replace_file(disk, FORMAT, format!("{FORMAT_TEXT}{VERSION}\n").as_bytes())
+        }
         Some(other) => refused(format!(
             "{label}/{FORMAT} says version {other}, and this program knows {VERSION}: start a newer one; nothing \
              was changed"
@@ -209,6 +220,52 @@ pub fn store_cut(disk: &dyn Disk, note: Option<CutNote>) -> io::Result<()> {
         to.u32(note.promised.0);
     });
     replace_file(disk, CUT, &sealed(to))
+}
+
+/// Reads up to where the log is trimmed.
+///
+/// # Errors
+/// The disk's.
+pub fn load_base(disk: &dyn Disk) -> io::Result<Record<Base>> {
+    load(disk, BASE, packet::base)
+}
+
+/// Writes up to where the log is trimmed, durably.
+///
+/// # Errors
+/// The disk's.
+pub fn store_base(disk: &dyn Disk, base: Base) -> io::Result<()> {
+    let mut to = Writer::default();
+    packet::put_base(&mut to, &base);
+    replace_file(disk, BASE, &sealed(to))
+}
+
+/// What is being put in place of a keeper's files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Installing {
+    /// The last entry that made the files.
+    pub base: Base,
+    /// True if the entries behind it stay.
+    pub keep: bool,
+}
+
+/// Reads what is being put in place.
+///
+/// # Errors
+/// The disk's.
+pub fn load_installing(disk: &dyn Disk) -> io::Result<Record<Installing>> {
+    load(disk, INSTALLING, |from| Ok(Installing { base: packet::base(from)?, keep: from.bool()? }))
+}
+
+/// Notes what is being put in place, durably: from then on it is, whatever stops the process.
+///
+/// # Errors
+/// The disk's.
+pub fn store_installing(disk: &dyn Disk, installing: Installing) -> io::Result<()> {
+    let mut to = Writer::default();
+    packet::put_base(&mut to, &installing.base);
+    to.bool(installing.keep);
+    replace_file(disk, INSTALLING, &sealed(to))
 }
 
 /// Reads the cluster that this disk belongs to and the greatest revision of its catalog that was seen; none:

@@ -304,7 +304,7 @@ fn a_directory_of_a_later_version_is_refused_as_it_is() {
     let text = String::from_utf8(text).expect("text");
     KeeperDir::open(Arc::new(disk.clone())).expect("its own");
     for (content, expected) in
-        [(text.replace('1', "2"), "start a newer one"), ("x".into(), "as a version")]
+        [(text.replace('2', "3"), "start a newer one"), ("x".into(), "as a version")]
     {
         nuthatch_log::env::replace_file(&disk, FORMAT, content.as_bytes()).expect("written");
         let Err(error) = KeeperDir::open(Arc::new(disk.clone())) else { panic!("{content}") };

@@ -6,7 +6,7 @@ use nuthatch_cluster::packet::{
     HEADER_BYTES, Header, MESSAGE_MAX, PAYLOADS_MAX, Packet, encode, shorten,
 };
 use nuthatch_cluster::port::read_packet;
-use nuthatch_quorum::entry::{Body, Entry, EpochStart};
+use nuthatch_quorum::entry::{Base, Body, Entry, EpochStart};
 use nuthatch_quorum::message::{BeatAnswer, Envelope, Message, Reach, Refusal, Sealed, Wholeness};
 use nuthatch_quorum::types::{
     BootCount, Epoch, Incarnation, Lsn, NodeId, Position, Sum, Time, WallTime,
@@ -28,6 +28,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         position().prop_map(|at| Refusal::NotStarted { at }),
         position().prop_map(|at| Refusal::NotAtStart { at }),
         any::<u64>().prop_map(|after| Refusal::Chain { after: Lsn(after) }),
+        any::<u64>().prop_map(|base| Refusal::Trimmed { base: Lsn(base) }),
     ]
 }
 
@@ -49,6 +50,7 @@ fn sealed() -> impl Strategy<Value = Message> {
                 wholeness,
                 position,
                 last_sum: Sum(sum),
+                base: Lsn(sum),
                 starts: starts.into_iter().map(start).collect(),
             })
         },
@@ -88,7 +90,8 @@ fn with_entries() -> impl Strategy<Value = (Message, Vec<Bytes>)> {
                 0 => Message::Bring { epoch, after, prev, entries, end: Lsn(commit) },
                 1 => {
                     let slots = entries.into_iter().map(Some).chain([None]).collect();
-                    Message::Fetched { epoch, from: after, entries: slots, last: Lsn(commit) }
+                    let (from, last) = (after, Lsn(commit));
+                    Message::Fetched { epoch, base: last, from, entries: slots, last }
                 }
                 _ => {
                     let reach = Reach { boots: BootCount(boots), last: after };
@@ -123,6 +126,14 @@ fn small() -> impl Strategy<Value = Message> {
         }),
         epoch.clone().prop_map(|epoch| Message::Release { epoch }),
         epoch.clone().prop_map(|epoch| Message::Succeed { epoch }),
+        epoch.clone().prop_map(|epoch| Message::Receiving { epoch }),
+        (epoch.clone(), any::<(u64, u64, u32, u64, u64)>()).prop_map(
+            |(epoch, (lsn, sum, of, stamp, start))| {
+                let (lsn, sum, start) = (Lsn(lsn), Sum(sum), Lsn(start));
+                let base = Base { lsn, sum, epoch: Epoch(of), stamp: WallTime(stamp), start };
+                Message::Install { epoch, base }
+            }
+        ),
         (epoch.clone(), any::<(bool, bool, u64, u64, u64, bool)>()).prop_map(
             |(epoch, (owner, quorum, commit, sent, round, room))| Message::Beat {
                 epoch,
@@ -227,7 +238,7 @@ fn a_fetched_window_with_holes_is_shortened_by_its_entries() {
         let entries = vec![None, frame(6), None, frame(8), frame(9)];
         let entries = if kept == 2 { entries[..4].to_vec() } else { entries };
         let (epoch, from, last) = (Epoch(1), Lsn(5), Lsn(9));
-        let mut message = Message::Fetched { epoch, from, entries, last };
+        let mut message = Message::Fetched { epoch, base: Lsn(0), from, entries, last };
         shorten(&mut message, kept);
         let Message::Fetched { entries, .. } = &message else { unreachable!("as made") };
         assert_eq!(entries.len(), places.min(if kept == 2 { 4 } else { 5 }), "{kept}");

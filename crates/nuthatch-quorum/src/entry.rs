@@ -3,6 +3,7 @@
 use crate::rules::Rule;
 use crate::timing::{BATCH_MAX, WINDOW_BYTES};
 use crate::types::{Epoch, Incarnation, Lsn, Position, Sum, WallTime, mix};
+use std::collections::VecDeque;
 
 /// What an entry holds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -91,27 +92,133 @@ pub struct EpochStart {
     pub lsn: Lsn,
 }
 
-/// The entries of one directory in memory: dense from 1, some of them possibly damaged.
+/// Where the entries of a directory begin: those up to here are trimmed. They are committed, and what they made
+/// is in the directory's files, durably. The default is a log of which nothing was trimmed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Base {
+    /// The last trimmed entry; 0: none.
+    pub lsn: Lsn,
+    /// Its sum.
+    pub sum: Sum,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Its stamp.
+    pub stamp: WallTime,
+    /// The first entry of its epoch.
+    pub start: Lsn,
+}
+
+impl Base {
+    fn epoch_start(&self) -> Option<EpochStart> {
+        (self.lsn > Lsn(0)).then_some(EpochStart { epoch: self.epoch, lsn: self.start })
+    }
+}
+
+/// How far a log goes and where its epochs begin: enough to tell where it parts from another one.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent<'a> {
+    /// The last trimmed entry: committed, like all before it.
+    pub base: Lsn,
+    /// Where its epochs begin; of those before the base's epoch nothing is known.
+    pub starts: &'a [EpochStart],
+    /// The last entry.
+    pub last: Lsn,
+}
+
+/// The entries of one directory in memory: dense from behind its base, some of them possibly damaged.
 #[derive(Clone, Debug, Default)]
 pub struct Chain {
-    slots: Vec<Option<Entry>>,
+    base: Base,
+    slots: VecDeque<Option<Entry>>,
     damaged: u32,
     starts: Vec<EpochStart>,
+    known_commit: Lsn,
 }
 
 impl Chain {
+    /// A log behind `base`, without entries.
+    #[must_use]
+    pub fn behind(base: Base) -> Self {
+        let starts = base.epoch_start().into_iter().collect();
+        Self { base, starts, known_commit: base.lsn, ..Self::default() }
+    }
+
+    /// Where the entries begin.
+    #[must_use]
+    pub fn base(&self) -> Base {
+        self.base
+    }
+
+    /// An entry that is committed, as far as the entries themselves tell: each frame says what its owner had
+    /// committed. The `Start` of an epoch says nothing: that epoch may never have been served.
+    #[must_use]
+    pub fn known_commit(&self) -> Lsn {
+        self.known_commit
+    }
+
+    /// How far the log goes and where its epochs begin.
+    #[must_use]
+    pub fn extent(&self) -> Extent<'_> {
+        Extent { base: self.base.lsn, starts: &self.starts, last: self.last() }
+    }
+
+    /// The base of a log that is trimmed up to an entry; none where that entry, or where its epoch began, is not
+    /// known.
+    #[must_use]
+    pub fn base_at(&self, lsn: Lsn) -> Option<Base> {
+        if lsn == self.base.lsn {
+            return Some(self.base);
+        }
+        let entry = self.get(lsn)?;
+        let start = self.starts.iter().find(|start| start.epoch == entry.epoch)?;
+        let Entry { epoch, sum, stamp, .. } = *entry;
+        Some(Base { lsn, sum, epoch, stamp, start: start.lsn })
+    }
+
+    /// Takes the entries up to `base` out of the chain.
+    ///
+    /// # Panics
+    /// When that is behind the end.
+    pub fn trim(&mut self, base: Base) {
+        assert!(base.lsn <= self.last(), "an entry of the log");
+        let count = usize::try_from(base.lsn.0.saturating_sub(self.base.lsn.0)).expect("a size");
+        let gone = self.slots.drain(..count).filter(Option::is_none).count();
+        self.damaged -= u32::try_from(gone).expect("as counted");
+        self.starts.retain(|start| start.lsn > base.lsn);
+        self.starts.splice(..0, base.epoch_start());
+        self.base = base;
+        self.known_commit = self.known_commit.max(base.lsn);
+    }
+
+    /// Place of an entry among those that are not trimmed.
+    fn index(&self, lsn: Lsn) -> Option<usize> {
+        usize::try_from(lsn.0.checked_sub(self.base.lsn.0 + 1)?).ok()
+    }
+
     /// Number of the last entry; 0: none.
     #[must_use]
     pub fn last(&self) -> Lsn {
-        Lsn(self.slots.len() as u64)
+        Lsn(self.base.lsn.0 + self.slots.len() as u64)
     }
 
     /// Position of the log.
     #[must_use]
     pub fn position(&self) -> Position {
         // Entries of an epoch lie behind its start, which may itself be damaged.
-        let accepted = self.get(self.last()).map_or(Epoch(0), |entry| entry.epoch);
+        let accepted = self.epoch_at(self.last()).unwrap_or_default();
         Position { accepted, lsn: self.last() }
+    }
+
+    /// Epoch of an entry that can be read, or of the last trimmed one.
+    #[must_use]
+    pub fn epoch_at(&self, lsn: Lsn) -> Option<Epoch> {
+        if lsn == self.base.lsn { Some(self.base.epoch) } else { self.get(lsn).map(|e| e.epoch) }
+    }
+
+    /// Stamp of an entry that can be read, or of the last trimmed one.
+    #[must_use]
+    pub fn stamp_at(&self, lsn: Lsn) -> Option<WallTime> {
+        if lsn == self.base.lsn { Some(self.base.stamp) } else { self.get(lsn).map(|e| e.stamp) }
     }
 
     /// The `Start` entries that can be read, in order.
@@ -120,17 +227,17 @@ impl Chain {
         &self.starts
     }
 
-    /// The entry `lsn`; none when it is damaged, 0 or behind the end.
+    /// The entry `lsn`; none when it is trimmed, damaged, 0 or behind the end.
     #[must_use]
     pub fn get(&self, lsn: Lsn) -> Option<&Entry> {
-        let index = usize::try_from(lsn.0.checked_sub(1)?).ok()?;
-        self.slots.get(index)?.as_ref()
+        self.slots.get(self.index(lsn)?)?.as_ref()
     }
 
-    /// Sum of the entry `lsn`: 0 for the place before the first, none when it is damaged or absent.
+    /// Sum of the entry `lsn`, also of the last trimmed one, which is 0 before the first entry of all; none when
+    /// it is trimmed before that, damaged or absent.
     #[must_use]
     pub fn sum_at(&self, lsn: Lsn) -> Option<Sum> {
-        if lsn == Lsn(0) { Some(Sum(0)) } else { self.get(lsn).map(|entry| entry.sum) }
+        if lsn == self.base.lsn { Some(self.base.sum) } else { self.get(lsn).map(|e| e.sum) }
     }
 
     /// The first entry that cannot be read.
@@ -140,7 +247,7 @@ impl Chain {
             return None;
         }
         let at = self.slots.iter().position(Option::is_none).expect("as counted");
-        Some(Lsn(at as u64 + 1))
+        Some(Lsn(self.base.lsn.0 + at as u64 + 1))
     }
 
     /// A window of entries from one on, none for those that are damaged: as many as one message may hold.
@@ -169,13 +276,13 @@ impl Chain {
     /// When it does not belong there: who receives entries checks that first.
     pub fn push(&mut self, entry: Entry) {
         assert_eq!(entry.lsn, self.last().next(), "an entry out of its place");
-        self.note_start(&entry);
-        self.slots.push(Some(entry));
+        self.note(&entry);
+        self.slots.push_back(Some(entry));
     }
 
     /// Puts a damaged entry behind the last one.
     pub fn push_damaged(&mut self) {
-        self.slots.push(None);
+        self.slots.push_back(None);
         self.damaged += 1;
     }
 
@@ -191,11 +298,11 @@ impl Chain {
     /// # Panics
     /// When the entry is not damaged: what can be read is never overwritten.
     pub fn heal(&mut self, entry: Entry) {
-        let index = usize::try_from(entry.lsn.0 - 1).expect("an index");
+        let index = self.index(entry.lsn).expect("an entry that is not trimmed");
         assert!(self.slots[index].is_none(), "only damage is healed");
         self.slots[index] = Some(entry);
         self.damaged -= 1;
-        self.note_start(&entry);
+        self.note(&entry);
     }
 
     /// Notes that an entry below the last one cannot be read any more; whether it could be.
@@ -204,45 +311,50 @@ impl Chain {
     /// For the last entry: it says how far the log goes, so the directory has to be read again.
     pub fn damage(&mut self, lsn: Lsn) -> bool {
         assert!(lsn < self.last(), "the last entry ends the log");
-        let index = usize::try_from(lsn.0 - 1).expect("an index");
-        let readable = self.slots[index].take().is_some();
+        let readable = self.index(lsn).is_some_and(|index| self.slots[index].take().is_some());
         self.damaged += u32::from(readable);
         readable
     }
 
     /// Takes everything behind `last` out of the chain.
-    pub fn cut(&mut self, last: Lsn) -> Vec<Option<Entry>> {
-        let index = usize::try_from(last.0).expect("an index").min(self.slots.len());
-        let tail = self.slots.split_off(index);
+    ///
+    /// # Panics
+    /// When trimmed entries would have to go.
+    pub fn cut(&mut self, last: Lsn) -> VecDeque<Option<Entry>> {
+        let index = self.index(last.next()).expect("what is trimmed is never cut");
+        let tail = self.slots.split_off(index.min(self.slots.len()));
         self.damaged -= tail.iter().filter(|slot| slot.is_none()).count() as u32;
         self.starts.retain(|start| start.lsn <= last);
         tail
     }
 
-    fn note_start(&mut self, entry: &Entry) {
-        if let Body::Start { .. } = entry.body {
-            let start = EpochStart { epoch: entry.epoch, lsn: entry.lsn };
-            let at = self.starts.partition_point(|start| start.lsn < entry.lsn);
-            // One that was damaged in this process is still known.
-            if self.starts.get(at) != Some(&start) {
-                self.starts.insert(at, start);
+    fn note(&mut self, entry: &Entry) {
+        match entry.body {
+            Body::Frame { .. } => self.known_commit = self.known_commit.max(entry.commit),
+            Body::Start { .. } => {
+                let start = EpochStart { epoch: entry.epoch, lsn: entry.lsn };
+                let at = self.starts.partition_point(|start| start.lsn < entry.lsn);
+                // One that was damaged in this process is still known.
+                if self.starts.get(at) != Some(&start) {
+                    self.starts.insert(at, start);
+                }
             }
         }
     }
 }
 
-/// The last entry that two logs have in common, told from where their epochs began: entries of one
-/// epoch have one writer, so they are equal as far as both logs have them.
+/// The last entry that two logs have in common, told from where their epochs began. Where both have the same
+/// `Start` all before it is equal, since an epoch starts at one sum only; and entries of one epoch have one writer,
+/// so they are equal as far as both logs have them. What is trimmed in both is committed, hence equal.
 #[must_use]
-pub fn common(a: (&[EpochStart], Lsn), b: (&[EpochStart], Lsn)) -> Lsn {
-    let end = |starts: &[EpochStart], index: usize, last: Lsn| {
-        starts.get(index + 1).map_or(last, |next| next.lsn.before())
+pub fn common(a: Extent<'_>, b: Extent<'_>) -> Lsn {
+    let end = |log: Extent<'_>, start: &EpochStart| {
+        let next = log.starts.iter().find(|other| other.lsn > start.lsn);
+        next.map_or(log.last, |next| next.lsn.before())
     };
-    let same = a.0.iter().zip(b.0).take_while(|(x, y)| x == y).count();
-    match same.checked_sub(1) {
-        None => Lsn(0),
-        Some(index) => end(a.0, index, a.1).min(end(b.0, index, b.1)),
-    }
+    let shared = a.starts.iter().rev().find(|start| b.starts.contains(start));
+    let told = shared.map_or(Lsn(0), |start| end(a, start).min(end(b, start)));
+    told.max(a.base.min(b.base))
 }
 
 #[cfg(test)]

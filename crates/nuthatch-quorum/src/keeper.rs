@@ -10,13 +10,15 @@ use crate::store::{
 };
 use crate::timing::LEASE_GRANTED;
 use crate::types::{
-    BootCount, Epoch, Incarnation, Lsn, NodeId, Position, Promise, Revision, SyncId, Time, WallTime,
+    BootCount, Epoch, Incarnation, Lsn, NodeId, Position, Promise, Revision, SyncId, Time,
 };
 use scrub::Scrub;
 use std::collections::VecDeque;
 
+mod bring;
 mod damage;
 mod scrub;
+mod trim;
 
 /// An answer that waits for a sync.
 #[derive(Debug)]
@@ -258,6 +260,7 @@ impl Keeper {
             Message::Seal { epoch } => self.seal(envelope, *epoch, now, out),
             Message::Fetch { epoch, from } => self.fetch(envelope, *epoch, *from, out),
             Message::Bring { epoch, .. } => self.bring(envelope, *epoch, out),
+            Message::Install { epoch, base } => self.install(envelope, *epoch, *base, out),
             Message::Start { epoch, .. } => self.start(envelope, *epoch, out),
             Message::Append { epoch, .. } => self.append(envelope, *epoch, out),
             other => unreachable!("no keeper is sent {other:?}"),
@@ -307,6 +310,7 @@ impl Keeper {
             wholeness: self.wholeness(),
             position: self.log.position(),
             last_sum: self.log.sum_at(self.log.last()).expect("the last entry is readable"),
+            base: self.log.base().lsn,
             starts: self.log.starts().to_vec(),
         });
         self.answer_durably(envelope, sealed, Rule::PromiseSynced, out);
@@ -344,146 +348,6 @@ impl Keeper {
         }
     }
 
-    fn fetch(
-        &mut self,
-        envelope: &Envelope,
-        epoch: Epoch,
-        from: Lsn,
-        out: &mut Out,
-    ) -> Result<(), (Epoch, Refusal)> {
-        self.check_promised(envelope, epoch, Rule::BringPromised)?;
-        let last = self.log.last();
-        let entries = self.log.window(from, last);
-        let fetched = Message::Fetched { epoch, from, entries, last };
-        out.send(envelope.from, Some(envelope.sender), fetched);
-        Ok(())
-    }
-
-    fn bring(
-        &mut self,
-        envelope: &Envelope,
-        epoch: Epoch,
-        out: &mut Out,
-    ) -> Result<(), (Epoch, Refusal)> {
-        let Message::Bring { after, prev, entries, end, .. } = &envelope.message else {
-            unreachable!("as dispatched");
-        };
-        self.check_promised(envelope, epoch, Rule::BringPromised)?;
-        let accepted = self.log.position().accepted >= epoch && Rule::BringOnlyExtends.holds();
-        let mut ops = vec![];
-        let mut equal_to = Lsn(0);
-        if self.joins(*after, prev.0).map_err(|why| (epoch, why))? {
-            let done = self.write_with_room(entries, !accepted, &mut ops, out);
-            equal_to = Lsn(after.0 + entries.len() as u64).min(self.log.readable_to());
-            // Not while something before the end is damaged: the log must end in what can be read.
-            if done.is_ok() && !accepted && equal_to == *end && self.log.last() > *end {
-                self.cut_back(*end, &mut ops, out);
-            }
-            out.effects.push(Effect::Store(ops));
-            done.map_err(|why| (epoch, why))?;
-        }
-        self.answer_durably(
-            envelope,
-            Message::Brought { epoch, equal_to },
-            Rule::DoneAfterSync,
-            out,
-        );
-        Ok(())
-    }
-
-    /// True if entries behind `after` reach what is here; an error when they continue another log.
-    fn joins(&self, after: Lsn, prev: u64) -> Result<bool, Refusal> {
-        if after > self.log.last() {
-            return Ok(false);
-        }
-        match self.log.sum_at(after) {
-            Some(sum) if sum.0 != prev => Err(Refusal::Chain { after }),
-            _ => Ok(true),
-        }
-    }
-
-    /// Writes entries, and where there is no room only those that lengthen nothing.
-    fn write_with_room(
-        &mut self,
-        entries: &[Entry],
-        may_cut: bool,
-        ops: &mut Vec<StoreOp>,
-        out: &mut Out,
-    ) -> Result<(), Refusal> {
-        let longer = entries.iter().position(|entry| entry.lsn > self.log.last());
-        match longer {
-            Some(first) if !self.room && Rule::FullRefuses.holds() => {
-                self.write(&entries[..first], may_cut, ops, out)?;
-                Err(Refusal::Full)
-            }
-            _ => self.write(entries, may_cut, ops, out),
-        }
-    }
-
-    /// Writes entries: what is here already is passed over, damage is healed, the rest extends the log.
-    /// What differs is cut back where that is allowed.
-    fn write(
-        &mut self,
-        entries: &[Entry],
-        may_cut: bool,
-        ops: &mut Vec<StoreOp>,
-        out: &mut Out,
-    ) -> Result<(), Refusal> {
-        for entry in entries {
-            // Never behind a gap, whatever a peer sends.
-            if entry.lsn < Lsn(1) || entry.lsn > self.log.last().next() {
-                return Err(Refusal::Chain { after: self.log.last() });
-            }
-            let after = entry.lsn.before();
-            if !entry.is_intact() {
-                return Err(Refusal::Chain { after });
-            }
-            if entry.lsn <= self.log.last() {
-                match self.log.get(entry.lsn) {
-                    Some(mine) if mine.sum == entry.sum => continue,
-                    Some(_) if may_cut => self.cut_back(after, ops, out),
-                    Some(_) => {
-                        let alarm = Alarm::Diverged { node: self.node, lsn: entry.lsn };
-                        out.effects.push(Effect::Alarm(alarm));
-                        return Err(Refusal::Chain { after });
-                    }
-                    None if !self.log.fits(entry) => {
-                        // What lies behind the damage is of another log, or what lies before it.
-                        let joins = self.log.sum_at(after) == Some(entry.prev);
-                        if !joins || !may_cut || !Rule::CutsBehindDamage.holds() {
-                            return Err(Refusal::Chain { after });
-                        }
-                        self.cut_back(after, ops, out);
-                    }
-                    None => {
-                        self.log.heal(*entry);
-                        ops.push(StoreOp::Heal(*entry));
-                        continue;
-                    }
-                }
-            }
-            if self.log.sum_at(after).is_some_and(|sum| sum != entry.prev) {
-                return Err(Refusal::Chain { after });
-            }
-            self.log.push(*entry);
-            ops.push(StoreOp::Append(*entry));
-        }
-        Ok(())
-    }
-
-    /// Removes what lies behind `last`; it is kept aside first.
-    fn cut_back(&mut self, last: Lsn, ops: &mut Vec<StoreOp>, out: &mut Out) {
-        let end = self.log.last();
-        if Rule::KeepAside.holds() {
-            ops.extend([StoreOp::SetAside { after: last }, StoreOp::Barrier]);
-        }
-        ops.extend([StoreOp::Cut { after: last }, StoreOp::Barrier]);
-        self.log.cut(last);
-        self.durable_to = self.durable_to.min(last);
-        let alarm = Alarm::PossiblyAcknowledged { node: self.node, first: last.next(), last: end };
-        out.effects.push(Effect::Alarm(alarm));
-    }
-
     fn start(
         &mut self,
         envelope: &Envelope,
@@ -504,7 +368,7 @@ impl Keeper {
             let prev = self.log.sum_at(at.lsn).expect("the last entry is readable");
             let body = Body::Start { owner: envelope.sender };
             // The same on all keepers: no clock is looked at.
-            let stamp = self.log.get(at.lsn).map_or(WallTime(0), |entry| entry.stamp);
+            let stamp = self.log.stamp_at(at.lsn).expect("the last entry is readable");
             let entry = Entry::new(at.lsn.next(), epoch, prev, at.lsn, stamp, body);
             self.log.push(entry);
             // What is not yet durable belongs to an earlier epoch, and perhaps nobody else has it: this entry

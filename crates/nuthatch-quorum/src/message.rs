@@ -3,7 +3,7 @@
 //! Every message names the disk that sent it and the disk it is for; a keeper refuses what is for
 //! another disk, whatever the message is.
 
-use crate::entry::{Entry, EpochStart};
+use crate::entry::{Base, Entry, EpochStart, Extent};
 use crate::types::{
     BootCount, Epoch, Incarnation, Lsn, NodeId, Position, RequestId, Sum, Time, WallTime,
 };
@@ -59,8 +59,18 @@ pub struct Sealed {
     pub position: Position,
     /// Sum of its last entry.
     pub last_sum: Sum,
+    /// Its last trimmed entry.
+    pub base: Lsn,
     /// Where its epochs begin.
     pub starts: Vec<EpochStart>,
+}
+
+impl Sealed {
+    /// How far the log goes and where its epochs begin.
+    #[must_use]
+    pub fn extent(&self) -> Extent<'_> {
+        Extent { base: self.base, starts: &self.starts, last: self.position.lsn }
+    }
 }
 
 /// What an owner knows of a keeper's present start. It is proof that the message was sent after that start,
@@ -123,6 +133,12 @@ pub enum Refusal {
         /// The entry that they name as the one before them.
         after: Lsn,
     },
+    /// What is trimmed here is not what the entries continue.
+    #[error("the entries differ from what is trimmed here up to {base:?}")]
+    Trimmed {
+        /// The last trimmed entry.
+        base: Lsn,
+    },
 }
 
 /// What a message says.
@@ -153,7 +169,9 @@ pub enum Message {
     Fetched {
         /// The candidate's epoch.
         epoch: Epoch,
-        /// Number of the first.
+        /// The keeper's last trimmed entry.
+        base: Lsn,
+        /// Number of the first: the one that was asked for, or the first behind the base.
         from: Lsn,
         /// The entries, no more than a window of them.
         entries: Vec<Option<Entry>>,
@@ -174,12 +192,25 @@ pub enum Message {
         /// the epoch.
         end: Lsn,
     },
-    /// How far a keeper's log is equal to the candidate's after `Bring`, durably.
+    /// What the entries up to `base` have made, in place of what a keeper has, where those entries are trimmed.
+    /// Entries of its own behind it stay if they continue it, and the epoch's otherwise are brought then.
+    Install {
+        /// The epoch.
+        epoch: Epoch,
+        /// The last entry that it holds; committed.
+        base: Base,
+    },
+    /// How far a keeper's log is equal to the candidate's after `Bring` or `Install`, durably.
     Brought {
         /// The epoch.
         epoch: Epoch,
         /// The last entry that is known to be equal; 0 when the message did not reach what is there.
         equal_to: Lsn,
+    },
+    /// What `Install` announces is on its way, and comes on.
+    Receiving {
+        /// The epoch.
+        epoch: Epoch,
     },
     /// Starts an epoch.
     Start {

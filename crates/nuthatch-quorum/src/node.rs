@@ -85,6 +85,11 @@ pub enum Event {
         /// The request.
         request: RequestId,
     },
+    /// The files that the log's entries make are durable up to an entry; those before may be trimmed.
+    Trim {
+        /// That entry.
+        upto: Lsn,
+    },
     /// The connection to a node was reset.
     Reset(NodeId),
     /// This node is to own the log now: nobody is asked whether there is a healthy owner.
@@ -148,6 +153,8 @@ pub struct Node {
     behind: Option<(Time, bool)>,
     /// The last round of beats.
     round: u64,
+    /// An entry that this node lacked as a candidate, and others had trimmed.
+    lacking: Option<Lsn>,
 }
 
 impl Node {
@@ -173,6 +180,7 @@ impl Node {
             told_clock: false,
             behind: None,
             round: 0,
+            lacking: None,
             config,
         };
         (node, out.effects)
@@ -235,6 +243,7 @@ impl Node {
             Event::Catalog(reply) => self.catalog_answered(reply, now, &mut out),
             Event::Publish(publish) => self.publish(publish, now, &mut out),
             Event::Read { request } => self.read(request, now, &mut out),
+            Event::Trim { upto } => self.keeper.trim(upto, &mut out),
             Event::Reset(peer) => self.reset(peer),
             Event::TakeOver => self.take_over(now, &mut out),
             Event::HandOver => self.hand_over(|_| true, now),
@@ -287,7 +296,7 @@ impl Node {
             Role::Owner(owner) => {
                 owner.tick(here(&self.keeper, &self.walls, now), now, out);
                 self.look_at_wish(now, out);
-                self.look_at_room(now);
+                self.look_at_disk(now);
             }
         }
     }
@@ -317,6 +326,7 @@ impl Node {
             Message::Seal { .. }
             | Message::Fetch { .. }
             | Message::Bring { .. }
+            | Message::Install { .. }
             | Message::Start { .. }
             | Message::Append { .. } => self.keeper.receive(envelope, now, out),
             Message::Beat { .. } => self.beaten(envelope, now, out),
@@ -540,15 +550,16 @@ impl Node {
         match next {
             Next::Wait => {}
             Next::GiveUp => self.fall_back(now, out),
+            Next::Leave { to, lacks } => self.leave(to, lacks, now, out),
             Next::Propose(row) => {
                 let Role::Candidate(candidate) = &self.role else { unreachable!("it asked") };
                 let revision = candidate.revision();
                 self.propose(Key::Log, revision, Value::Log(row), Purpose::Serve, now, out);
             }
-            Next::Serve { set, start, started } => {
+            Next::Serve { set, start, sum, started } => {
                 let Role::Candidate(candidate) = &self.role else { unreachable!("it asked") };
                 let epoch = candidate.epoch();
-                let owner = Owner::new(self.me(), epoch, start, &set, &started, now);
+                let owner = Owner::new(self.me(), epoch, (start, sum), &set, &started, now);
                 self.detector.begin_role(now);
                 self.admit_at = now;
                 self.role = Role::Owner(Box::new(owner));

@@ -5,27 +5,14 @@ use crate::entry::{Body, Chain, Entry};
 use crate::message::{Answer, BeatAnswer, Message, Reach, Refusal};
 use crate::out::Out;
 use crate::rules::Rule;
-use crate::timing::{AWAY, DRAIN, LEASE, QUEUE_MAX, RESEND, RESEND_AWAY};
-use crate::types::{
-    BootCount, Epoch, Lsn, Member, NodeId, RequestId, Sum, Time, WallTime, majority,
-};
+use crate::timing::{DRAIN, LEASE, QUEUE_MAX, RESEND};
+use crate::types::{Epoch, Lsn, Member, NodeId, RequestId, Sum, Time, WallTime, majority};
+use progress::{Progress, Stage};
 use reads::Reads;
 use std::collections::{BTreeMap, VecDeque};
 
+mod progress;
 mod reads;
-
-/// What the owner does next with a keeper.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
-    /// It has not promised the epoch.
-    Unsealed,
-    /// Its log is not the one that the epoch starts with; it is sent what lies behind `after`.
-    Behind { after: Lsn },
-    /// Its log is; the epoch has not started there.
-    Ready,
-    /// It takes entries.
-    Live,
-}
 
 /// What an owner sees of its own node.
 #[derive(Clone, Copy, Debug)]
@@ -49,60 +36,14 @@ pub struct Publish {
     pub len: u32,
 }
 
-/// What the owner knows of a keeper.
-#[derive(Debug)]
-struct Progress {
-    member: Member,
-    /// True for a disk that is to come into the set and does not count yet.
-    learns: bool,
-    stage: Stage,
-    /// What it said is durable and readable in this epoch.
-    done: Lsn,
-    /// Its boot counter, as it last said.
-    boots: BootCount,
-    sent_at: Time,
-    /// When the last beat was sent that it answered with this epoch.
-    leased: Option<Time>,
-    /// The last round of beats that it answered so.
-    round: u64,
-    /// When it was last heard.
-    heard_at: Time,
-    /// True once it was said that it is away.
-    told_away: bool,
-}
-
-impl Progress {
-    fn new(member: Member, now: Time) -> Self {
-        Self {
-            member,
-            learns: false,
-            stage: Stage::Unsealed,
-            done: Lsn(0),
-            boots: BootCount(0),
-            sent_at: Time(0),
-            leased: None,
-            round: 0,
-            heard_at: now,
-            told_away: false,
-        }
-    }
-
-    fn is_away(&self, now: Time) -> bool {
-        now.since(self.heard_at) >= AWAY
-    }
-
-    /// After how long it is sent again what it did not answer.
-    fn resend_after(&self, now: Time) -> u64 {
-        if self.is_away(now) && Rule::AwaySeldom.holds() { RESEND_AWAY } else { RESEND }
-    }
-}
-
 /// The core of an owner.
 #[derive(Debug)]
 pub struct Owner {
     epoch: Epoch,
     me: NodeId,
     start: Lsn,
+    /// Sum of the entry there.
+    start_sum: Sum,
     progress: Vec<Progress>,
     last: Lsn,
     commit: Lsn,
@@ -111,6 +52,8 @@ pub struct Owner {
     reads: Reads,
     /// When entries were last asked for that its own keeper cannot read, and how often that was.
     healing: (Time, usize),
+    /// An entry that its own keeper cannot read and others have trimmed.
+    unhealable: Option<Lsn>,
     /// Since when it takes nothing more, and who is to own the log next.
     leaving: Option<(Time, Member)>,
     /// The lease as it was when it was last looked at; a mutation run trusts it.
@@ -131,7 +74,7 @@ impl Owner {
     pub(crate) fn new(
         me: Member,
         epoch: Epoch,
-        start: Lsn,
+        (start, start_sum): (Lsn, Sum),
         set: &[Member],
         started: &[Member],
         now: Time,
@@ -146,6 +89,7 @@ impl Owner {
             epoch,
             me: me.node,
             start,
+            start_sum,
             progress: progress.collect(),
             last: first,
             commit: first,
@@ -153,6 +97,7 @@ impl Owner {
             queue: VecDeque::new(),
             reads: Reads::default(),
             healing: (Time(0), 0),
+            unhealable: None,
             leaving: None,
             lease_seen: false,
         }
@@ -176,6 +121,11 @@ impl Owner {
     pub(crate) fn whole(&self) -> impl Iterator<Item = Member> + '_ {
         let whole = |p: &&Progress| p.stage == Stage::Live && p.done >= self.commit;
         self.voters().filter(whole).map(|progress| progress.member)
+    }
+
+    /// True if its own keeper cannot read an entry that others have trimmed: one of them had better be the owner.
+    pub(crate) fn lacks_trimmed(&self, log: &Chain) -> bool {
+        self.unhealable.is_some() && self.unhealable == log.first_damaged()
     }
 
     /// The disks of the set; the others learn.
@@ -395,13 +345,18 @@ impl Owner {
         let message = match progress.stage {
             Stage::Unsealed => Message::Seal { epoch },
             // What the own keeper cannot read has to be healed first.
+            Stage::Behind { after } if after >= self.start => {
+                let (after, prev, entries) = (self.start, self.start_sum, vec![]);
+                Message::Bring { epoch, after, prev, entries, end: self.start }
+            }
             Stage::Behind { after } => {
-                let Some(bring) = bring(epoch, log, after, self.start) else { return };
+                let Some(bring) = supply(epoch, log, after, self.start) else { return };
                 bring
             }
-            Stage::Ready => {
-                let Some(sum) = log.sum_at(self.start) else { return };
-                Message::Start { epoch, from: self.start, sum }
+            Stage::Foreign => Message::Install { epoch, base: log.base() },
+            Stage::Ready => Message::Start { epoch, from: self.start, sum: self.start_sum },
+            Stage::Live if progress.done < log.base().lsn && Rule::InstallsTrimmed.holds() => {
+                Message::Install { epoch, base: log.base() }
             }
             Stage::Live => {
                 let after = progress.done.min(log.last());
@@ -441,10 +396,7 @@ impl Owner {
         self.heard(index, now);
         match message {
             Message::Sealed(sealed) if sealed.epoch == self.epoch => {
-                let common = crate::entry::common(
-                    (&sealed.starts, sealed.position.lsn),
-                    (log.starts(), log.last()),
-                );
+                let common = crate::entry::common(sealed.extent(), log.extent());
                 self.advance(index, Stage::Behind { after: common.min(self.start) });
             }
             Message::Brought { epoch, equal_to } if *epoch == self.epoch => {
@@ -456,7 +408,8 @@ impl Owner {
                 self.progress[index].done = done;
                 self.advance(index, Stage::Live);
             }
-            Message::Fetched { epoch, from, entries, .. } if *epoch == self.epoch => {
+            Message::Fetched { epoch, base, from, entries, .. } if *epoch == self.epoch => {
+                self.unhealable = log.first_damaged().filter(|first| first <= base);
                 if let Some(heal) = self.healed_by(*from, entries, log) {
                     self.send(self.own(), heal, now, out);
                 }
@@ -467,6 +420,8 @@ impl Owner {
             Message::Done { epoch, upto, boots } if *epoch == self.epoch => {
                 let known = &mut self.progress[index].boots;
                 *known = (*known).max(*boots);
+                // Who takes what the epoch itself has made accepts it by that.
+                self.advance(index, Stage::Live);
                 self.done(index, *upto, out);
             }
             _ => return,
@@ -496,6 +451,7 @@ impl Owner {
             Refusal::NotStarted { .. } | Refusal::NotAtStart { .. } | Refusal::Promised { .. } => {
                 self.progress[index].stage = Stage::Unsealed;
             }
+            Refusal::Trimmed { .. } => self.advance(index, Stage::Foreign),
             Refusal::Leased | Refusal::Full => {}
         }
         false
@@ -574,8 +530,11 @@ fn slice(log: &Chain, after: Lsn, last: Lsn) -> Vec<Entry> {
 
 /// The message that makes a keeper's log equal to `log` up to `end`, from `after` on; none when `log`
 /// is damaged there.
-pub(crate) fn bring(epoch: Epoch, log: &Chain, after: Lsn, end: Lsn) -> Option<Message> {
-    let after = after.min(end);
+pub(crate) fn supply(epoch: Epoch, log: &Chain, after: Lsn, end: Lsn) -> Option<Message> {
+    let (base, after) = (log.base(), after.min(end));
+    if after < base.lsn && Rule::InstallsTrimmed.holds() {
+        return Some(Message::Install { epoch, base });
+    }
     let prev = log.sum_at(after)?;
     let entries = slice(log, after, end);
     // A message that brings nothing would be answered and sent again at once, for ever.

@@ -80,6 +80,18 @@ rules! {
     /// What a keeper has behind damage is cut where a takeover brings another log: otherwise it would refuse it
     /// for ever.
     CutsBehindDamage = "keeper.cuts-behind-damage";
+    /// Only what is known to be committed is trimmed (M19).
+    TrimsCommitted = "keeper.trims-committed";
+    /// What is trimmed is noted before it is removed.
+    BaseNotedFirst = "keeper.base-noted-first";
+    /// A disk that cannot tell what it has trimmed begins anew (M11).
+    RottenBaseIsNothing = "keeper.rotten-base-is-nothing";
+    /// What comes in place of trimmed entries replaces nothing that is here and continues it (M16, M19).
+    InstallOnlyExtends = "keeper.install-only-extends";
+    /// A candidate that lacks what others have trimmed leaves the log to one of them.
+    LeavesToTrimmed = "takeover.leaves-to-trimmed";
+    /// A keeper that lacks what the owner has trimmed is sent what that has made.
+    InstallsTrimmed = "owner.installs-trimmed";
     /// A keeper reads all that it holds again and again.
     Scrubs = "keeper.scrubs";
     /// An owner whose own entries are damaged gets them from its keepers.
@@ -152,13 +164,13 @@ rules! {
 
 #[cfg(feature = "mutations")]
 thread_local! {
-    static OFF: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    static OFF: std::cell::Cell<u128> = const { std::cell::Cell::new(0) };
 }
 
 /// Turns these rules off for this thread, and all others on.
 #[cfg(feature = "mutations")]
 pub fn turn_off(rules: &[Rule]) {
-    const { assert!(Rule::ALL.len() <= 64, "a bit for each rule") };
+    const { assert!(Rule::ALL.len() <= 128, "a bit for each rule") };
     OFF.with(|off| off.set(rules.iter().fold(0, |bits, rule| bits | 1 << *rule as u64)));
 }
 

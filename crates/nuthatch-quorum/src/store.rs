@@ -4,7 +4,7 @@
 //! applies that to files, the simulator to an [`Image`]. Whatever is synced is a prefix of the
 //! operations between two barriers; of what is not synced any part may survive, torn.
 
-use crate::entry::{Chain, Entry};
+use crate::entry::{Base, Chain, Entry};
 use crate::rules::Rule;
 use crate::types::{BootCount, Epoch, Incarnation, Lsn, NodeId, Position, Promise, Revision};
 use thiserror::Error;
@@ -49,6 +49,20 @@ pub enum StoreOp {
     Cut {
         /// The last entry that stays.
         after: Lsn,
+    },
+    /// Notes that entries up to here are trimmed: the files that they made are durable.
+    NoteBase(Base),
+    /// Removes entries that are trimmed.
+    Drop {
+        /// The last one.
+        upto: Lsn,
+    },
+    /// Takes what another directory holds up to `base` in place of what this one does, all of it or nothing.
+    Install {
+        /// The last entry that made it.
+        base: Base,
+        /// True if the entries behind it stay.
+        keep: bool,
     },
     /// Notes that an unclean stop left bytes that were cut off.
     NoteCut(CutNote),
@@ -105,7 +119,11 @@ pub struct Image {
     pub identity: Record<Identity>,
     /// Both slots of the promise.
     pub promises: [Record<Promise>; 2],
-    /// The places of the entries from 1 on.
+    /// What was trimmed.
+    pub base: Record<Base>,
+    /// How many places were removed from the beginning on.
+    pub dropped: u64,
+    /// The places behind those; those of trimmed entries count for nothing.
     pub log: Vec<Slot>,
     /// The note of a cut.
     pub cut: Record<CutNote>,
@@ -117,8 +135,30 @@ impl Image {
     /// The bytes at the place of an entry.
     #[must_use]
     pub fn slot(&self, lsn: Lsn) -> Slot {
-        let index = lsn.0.checked_sub(1).and_then(|index| usize::try_from(index).ok());
-        index.and_then(|index| self.log.get(index)).copied().unwrap_or(Slot::Empty)
+        self.index(lsn).and_then(|index| self.log.get(index)).copied().unwrap_or(Slot::Empty)
+    }
+
+    fn index(&self, lsn: Lsn) -> Option<usize> {
+        usize::try_from(lsn.0.checked_sub(self.dropped + 1)?).ok()
+    }
+
+    /// The last place that there is.
+    #[must_use]
+    pub fn end(&self) -> Lsn {
+        Lsn(self.dropped + self.log.len() as u64)
+    }
+
+    /// What lies behind the place of an entry.
+    #[must_use]
+    pub fn behind(&self, lsn: Lsn) -> &[Slot] {
+        let from = usize::try_from(lsn.0.saturating_sub(self.dropped)).expect("an index");
+        &self.log[from.min(self.log.len())..]
+    }
+
+    /// Where the entries begin, as far as that can be read.
+    #[must_use]
+    pub fn begins(&self) -> Base {
+        self.base.good().unwrap_or_default()
     }
 
     /// True if the entry that belongs here can be read.
@@ -127,9 +167,9 @@ impl Image {
         matches!(self.slot(lsn), Slot::Bytes(entry) if entry.lsn == lsn && entry.is_intact())
     }
 
-    /// Writes to the place of an entry.
+    /// Writes to the place of an entry, if that was not removed.
     pub fn write(&mut self, lsn: Lsn, slot: Slot) {
-        let index = usize::try_from(lsn.0 - 1).expect("an index");
+        let Some(index) = self.index(lsn) else { return };
         if self.log.len() <= index {
             self.log.resize(index + 1, Slot::Empty);
         }
@@ -143,7 +183,19 @@ impl Image {
                 self.write(entry.lsn, Slot::Bytes(entry));
             }
             StoreOp::SetAside { after } => self.set_aside(after),
-            StoreOp::Cut { after } => self.log.truncate(usize::try_from(after.0).expect("a size")),
+            StoreOp::Cut { after } => {
+                let kept = self.log.len() - self.behind(after).len();
+                self.log.truncate(kept);
+            }
+            StoreOp::NoteBase(base) => self.base = Record::Good(base),
+            StoreOp::Drop { upto } => self.drop_to(upto),
+            StoreOp::Install { base, keep } => {
+                if !keep {
+                    (self.dropped, self.log) = (base.lsn.0, vec![]);
+                }
+                self.drop_to(base.lsn);
+                self.base = Record::Good(base);
+            }
             StoreOp::NoteCut(note) => self.cut = Record::Good(note),
             StoreOp::ForgetCut => self.cut = Record::Absent,
             StoreOp::Promise { slot, promise } => self.promises[slot] = Record::Good(promise),
@@ -156,12 +208,19 @@ impl Image {
         }
     }
 
+    /// Removes entries from the beginning on.
+    pub fn drop_to(&mut self, upto: Lsn) {
+        let count = self.log.len() - self.behind(upto).len();
+        self.log.drain(..count);
+        self.dropped = self.dropped.max(upto.0);
+    }
+
     fn set_aside(&mut self, after: Lsn) {
-        let from = usize::try_from(after.0).expect("an index").min(self.log.len());
-        let tail = self.log[from..].iter().filter_map(|slot| match slot {
+        let tail = self.behind(after).iter().filter_map(|slot| match slot {
             Slot::Bytes(entry) => Some(*entry),
             Slot::Empty | Slot::Garbage => None,
         });
+        let tail: Vec<Entry> = tail.collect();
         self.aside.extend(tail);
     }
 }
@@ -215,6 +274,12 @@ pub(crate) fn open(image: &Image, names: Names) -> Result<Opened, ForeignDisk> {
         return Err(ForeignDisk { node: owner });
     }
     Ok(match (identity, promise) {
+        // What was trimmed and up to where nobody can tell any more, so nothing of it counts.
+        (Some(_), Some(_))
+            if image.base == Record::Damaged && Rule::RottenBaseIsNothing.holds() =>
+        {
+            begin_anew(names.node, names.fresh)
+        }
         (Some(identity), Some(promise)) => go_on(image, identity, promise),
         (Some(identity), None) if !Rule::AmnesiaIsNothing.holds() => {
             go_on(image, identity, Promise::default())
@@ -277,18 +342,19 @@ fn go_on(image: &Image, identity: Identity, promise: Promise) -> Opened {
 /// before it, so what cannot be read below is damage, and what lies behind is a torn tail. So does an entry of
 /// a greater number that lies at the wrong place: its write went astray, and its own place shows nothing.
 fn scan(image: &Image) -> (Chain, bool) {
-    let places = image.log.len() as u64;
-    let mut last = (1..=places).rev().map(Lsn).find(|lsn| image.is_good(*lsn)).unwrap_or(Lsn(0));
+    let base = image.begins();
+    let places = base.lsn.next().0..=image.end().0;
+    let mut good = places.clone().map(Lsn);
+    let mut last = good.rfind(|lsn| image.is_good(*lsn)).unwrap_or(base.lsn);
     if !Rule::DamageIsNotATail.holds() {
-        last = (1..=places).map(Lsn).take_while(|lsn| image.is_good(*lsn)).last().unwrap_or(Lsn(0));
+        let mut good = places.map(Lsn).take_while(|lsn| image.is_good(*lsn));
+        last = good.by_ref().last().unwrap_or(base.lsn);
     }
-    let torn = image.log[usize::try_from(last.0).expect("an index")..]
-        .iter()
-        .any(|slot| *slot != Slot::Empty);
+    let torn = image.behind(last).iter().any(|slot| *slot != Slot::Empty);
     let torn =
         torn || Rule::StrayShowsLoss.holds() && image.log.iter().any(|slot| strays(slot, last));
-    let mut chain = Chain::default();
-    for lsn in (1..=last.0).map(Lsn) {
+    let mut chain = Chain::behind(base);
+    for lsn in (base.lsn.next().0..=last.0).map(Lsn) {
         match readable(image, lsn, last) {
             Some(entry) => chain.push(entry),
             None => chain.push_damaged(),

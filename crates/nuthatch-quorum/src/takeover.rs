@@ -5,7 +5,7 @@ use crate::effect::{Alarm, Effect};
 use crate::entry::{Chain, Entry, common};
 use crate::message::{Message, Refusal, Sealed, Wholeness};
 use crate::out::Out;
-use crate::owner::bring;
+use crate::owner::supply;
 use crate::rules::Rule;
 use crate::timing::{ATTEMPT, JOIN_GRACE, RECOVERY_GRACE, RESEND};
 use crate::types::{Epoch, Lsn, Member, Revision, Sum, Time, majority};
@@ -57,9 +57,16 @@ pub(crate) enum Next {
     /// Proposes the row with which the epoch serves.
     Propose(LogRow),
     /// Begins to serve.
-    Serve { set: Vec<Member>, start: Lsn, started: Vec<Member> },
+    Serve { set: Vec<Member>, start: Lsn, sum: Sum, started: Vec<Member> },
     /// The attempt has failed.
     GiveUp,
+    /// It has, because the own log lacks an entry that others have trimmed: one of them is to own the log.
+    Leave {
+        /// The one to own it.
+        to: Member,
+        /// What is lacking.
+        lacks: Lsn,
+    },
 }
 
 /// The core of a takeover.
@@ -72,12 +79,16 @@ pub struct Candidate {
     /// The set that the log is to have.
     target: Vec<Member>,
     began: Time,
+    /// When it began, or files were last on their way that it waits for.
+    went_on: Time,
     sent_at: Time,
     answers: BTreeMap<Member, Sealed>,
     stage: Stage,
     /// Answers of disks that had been cut, without an answer of all others: what goes into the row.
     cuts: Vec<CutRecord>,
     told: bool,
+    /// Keepers whose trimmed entries differ: whatever they have is replaced.
+    foreign: BTreeSet<Member>,
 }
 
 /// Chooses the donor among answers that count: the largest position.
@@ -104,9 +115,10 @@ impl Fetched {
         Self { entries: vec![], next: Some(from) }
     }
 
-    /// With another window, where that is the next one. `last` is the last entry that is wanted.
-    fn and(mut self, first: Lsn, window: &[Option<Entry>], last: Lsn) -> Self {
-        if self.next != Some(first) {
+    /// With another window, where that is the next one of a log whose entries begin behind `base`. `last` is the
+    /// last entry that is wanted.
+    fn and(mut self, base: Lsn, first: Lsn, window: &[Option<Entry>], last: Lsn) -> Self {
+        if self.next.map(|next| next.max(base.next())) != Some(first) {
             return self;
         }
         let good = window.iter().flatten().filter(|entry| entry.is_intact());
@@ -139,11 +151,13 @@ impl Candidate {
             revision,
             target,
             began: now,
+            went_on: now,
             sent_at: Time(0),
             answers: BTreeMap::new(),
             stage: Stage::Sealing,
             cuts: vec![],
             told: false,
+            foreign: BTreeSet::new(),
         }
     }
 
@@ -169,7 +183,7 @@ impl Candidate {
 
     /// Sends what is due, and goes on where time has passed.
     pub(crate) fn tick(&mut self, log: &Chain, now: Time, out: &mut Out) -> Next {
-        if now.since(self.began) > ATTEMPT {
+        if now.since(self.went_on) > ATTEMPT {
             return Next::GiveUp;
         }
         if now.since(self.sent_at) >= RESEND {
@@ -208,14 +222,16 @@ impl Candidate {
                 if member == self.me || equal_to.get(&member) >= Some(&goal.end) {
                     return None;
                 }
-                let theirs = (sealed.starts.as_slice(), sealed.position.lsn);
-                let ours = common(theirs, (log.starts(), log.last()));
+                let ours = common(sealed.extent(), log.extent());
                 let first = match sealed.wholeness {
                     Wholeness::Partial { first, .. } => ours.min(first.before()),
                     Wholeness::Whole | Wholeness::Cut => ours,
                 };
                 let after = equal_to.get(&member).copied().unwrap_or(first);
-                bring(epoch, log, after, goal.end)
+                if self.foreign.contains(&member) {
+                    return Some(Message::Install { epoch, base: log.base() });
+                }
+                supply(epoch, log, after, goal.end)
             }
             Stage::Starting { goal, row, started } => {
                 let due = row.set.contains(&member) && !started.contains(&member);
@@ -241,16 +257,21 @@ impl Candidate {
                 self.sealed(from, sealed, log);
             }
             (
-                Message::Fetched { epoch, from: first, entries, last },
+                Message::Fetched { epoch, base, from: first, entries, last },
                 Stage::Gathering { goal, fetched },
             ) if *epoch == self.epoch => {
                 let so_far = fetched.remove(&from).unwrap_or_else(|| Fetched::behind(goal.from));
-                fetched.insert(from, so_far.and(*first, entries, (*last).min(goal.end)));
+                fetched.insert(from, so_far.and(*base, *first, entries, (*last).min(goal.end)));
             }
             (Message::Brought { epoch, equal_to }, Stage::Bringing { equal_to: all, .. })
                 if *epoch == self.epoch =>
             {
                 all.insert(from, *equal_to);
+                self.foreign.remove(&from);
+            }
+            (Message::Receiving { epoch }, Stage::Bringing { .. }) if *epoch == self.epoch => {
+                self.went_on = now;
+                return Next::Wait;
             }
             (Message::Started { epoch }, Stage::Starting { row, started, .. })
                 if *epoch == self.epoch && row.set.contains(&from) =>
@@ -260,7 +281,10 @@ impl Candidate {
             _ => return Next::Wait,
         }
         if let Some(message) = self.due(from, log) {
-            let more = matches!(message, Message::Bring { .. } | Message::Fetch { .. });
+            let more = matches!(
+                message,
+                Message::Bring { .. } | Message::Fetch { .. } | Message::Install { .. }
+            );
             if more && !matches!(self.stage, Stage::Sealing) {
                 out.send(from.node, Some(from.incarnation), message);
             }
@@ -295,6 +319,10 @@ impl Candidate {
                 }
                 false
             }
+            Refusal::Trimmed { .. } => {
+                self.foreign.insert(from);
+                false
+            }
             Refusal::Leased
             | Refusal::Full
             | Refusal::NotStarted { .. }
@@ -321,7 +349,7 @@ impl Candidate {
                     return Next::Wait;
                 }
                 let started = started.iter().copied().collect();
-                Next::Serve { set: row.set.clone(), start: goal.end, started }
+                Next::Serve { set: row.set.clone(), start: goal.end, sum: goal.sum, started }
             }
         }
     }
@@ -342,7 +370,8 @@ impl Candidate {
         self.cuts = self.unvouched();
         let (_, sealed) = donor(self.counted()).expect("there are answers");
         let (end, sum) = (sealed.position.lsn, sealed.last_sum);
-        let same = common((&sealed.starts, end), (log.starts(), log.last()));
+        // What is trimmed here is committed, so a donor has it, too.
+        let same = common(sealed.extent(), log.extent()).max(log.base().lsn);
         let lacking = log.first_damaged().map_or(same.next(), |first| first.min(same.next()));
         let goal = Goal { end, sum, from: lacking };
         self.stage = Stage::Gathering { goal, fetched: BTreeMap::new() };
@@ -368,8 +397,13 @@ impl Candidate {
         }
         let after = goal.from.before();
         if log.sum_at(after) != Some(expected) {
+            let (to, _) = donor(self.counted()).expect("there are answers");
+            if after == log.base().lsn && to != self.me {
+                // What is trimmed here is no part of the log any more: more disks were lost than can be.
+                return Next::Leave { to, lacks: goal.end };
+            }
             // The beginnings of epochs did not tell where the logs part: all of it is compared.
-            goal.from = Lsn(1);
+            goal.from = log.base().lsn.next();
             self.stage = Stage::Gathering { goal, fetched: BTreeMap::new() };
             self.sent_at = Time(0);
             return Next::Wait;
@@ -394,6 +428,11 @@ impl Candidate {
         let all = others.all(complete);
         if !all {
             return Next::Wait;
+        }
+        let trimmed = |(_, sealed): &(Member, &Sealed)| sealed.base >= lsn;
+        let whole = self.counted().filter(trimmed).max_by_key(|(m, s)| (s.position, *m));
+        if let Some((to, _)) = whole.filter(|_| Rule::LeavesToTrimmed.holds()) {
+            return Next::Leave { to, lacks: lsn };
         }
         if !Rule::WaitForDamage.holds() {
             let goal = *goal;

@@ -158,6 +158,23 @@ fn asked_by_another(world: &mut World, owner: usize) -> Result<(), Violation> {
     world.run_for(3 * SECOND)
 }
 
+/// M19: all keepers trim, and all lose their power before any of that is durable: something of it may be.
+fn trimmed_in_the_dark(seed: u64) -> Option<String> {
+    (0..20).find_map(|step| {
+        let (mut world, owner) = settled(20 * seed + step, 0);
+        for fault in [Fault::TrimOthers, Fault::Trim, Fault::PowerCutAll] {
+            world.inject(fault, owner).expect("nothing breaks");
+        }
+        if let Err(violation) = world.run_for(8 * SECOND) {
+            return wrong("meanwhile", violation.to_string());
+        }
+        let acked = world.acked();
+        world.run_for(3 * SECOND).expect("nothing breaks");
+        let acked = world.acked() - acked;
+        if acked > 0 { None } else { wrong("served", format!("{acked} writes in 3 s")) }
+    })
+}
+
 /// The schedules that find the loss of a rule.
 fn of(rule: Rule) -> Option<fn(u64) -> Option<String>> {
     match rule {
@@ -168,6 +185,7 @@ fn of(rule: Rule) -> Option<fn(u64) -> Option<String>> {
         Rule::TellsDamage => Some(healed),
         Rule::StraysAreMissed => Some(stray),
         Rule::LostEndIsACut => Some(lost_end),
+        Rule::BaseNotedFirst => Some(trimmed_in_the_dark),
         _ => None,
     }
 }
@@ -196,6 +214,11 @@ fn m10_a_write_that_went_astray_is_missed_where_it_belongs() {
 #[test]
 fn m10_a_lost_end_is_a_cut_even_if_nothing_shows_it() {
     assert_eq!(trouble(Rule::LostEndIsACut), None);
+}
+
+#[test]
+fn m19_what_is_trimmed_is_noted_before_it_is_removed() {
+    assert_eq!(trouble(Rule::BaseNotedFirst), None);
 }
 
 #[test]

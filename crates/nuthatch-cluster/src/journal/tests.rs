@@ -20,7 +20,7 @@ fn entries(sizes: &[usize]) -> Vec<(Entry, Vec<u8>)> {
 fn journal_of(disk: &MemDisk, all: &[(Entry, Vec<u8>)]) -> Journal {
     disk.create_dir(OPS_DIR).expect("made");
     disk.sync_dir("").expect("synced");
-    let (mut journal, slots) = Journal::open(Arc::new(disk.clone())).expect("opens");
+    let (mut journal, slots) = Journal::open(Arc::new(disk.clone()), Lsn(0)).expect("opens");
     assert!(slots.is_empty());
     for (entry, payload) in all {
         journal.append(entry, payload).expect("written");
@@ -30,7 +30,7 @@ fn journal_of(disk: &MemDisk, all: &[(Entry, Vec<u8>)]) -> Journal {
 }
 
 fn reopened(disk: &MemDisk) -> (Journal, Vec<Slot>) {
-    Journal::open(Arc::new(disk.clone())).expect("opens")
+    Journal::open(Arc::new(disk.clone()), Lsn(0)).expect("opens")
 }
 
 fn slots_of(all: &[(Entry, Vec<u8>)]) -> Vec<Slot> {

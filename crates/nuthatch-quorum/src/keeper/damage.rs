@@ -5,13 +5,13 @@ use crate::effect::{Alarm, Effect};
 use crate::out::Out;
 use crate::rules::Rule;
 use crate::store::{CutNote, StoreOp};
-use crate::types::{Epoch, Lsn, Position, SyncId, Time};
+use crate::types::{Lsn, Position, SyncId, Time};
 
 impl Keeper {
     /// Has a part of the log read again, if that is due.
     pub(crate) fn scrub(&mut self, now: Time, out: &mut Out) {
         if Rule::Scrubs.holds()
-            && let Some((from, upto)) = self.scrub.due(self.durable_to, now)
+            && let Some((from, upto)) = self.scrub.due(self.log.base().lsn, self.durable_to, now)
         {
             out.effects.push(Effect::Verify { from, upto });
         }
@@ -21,8 +21,11 @@ impl Keeper {
     /// damaged the directory is read again, which may show nothing of it any more. So it is noted first that
     /// something was cut.
     pub(crate) fn verified(&mut self, damaged: &[Lsn], out: &mut Out) {
-        for lsn in
-            damaged.iter().filter(|lsn| **lsn <= self.durable_to).copied().collect::<Vec<_>>()
+        for lsn in damaged
+            .iter()
+            .filter(|lsn| **lsn <= self.durable_to && **lsn > self.log.base().lsn)
+            .copied()
+            .collect::<Vec<_>>()
         {
             let alarm = Alarm::Damaged { node: self.node, lsn };
             if self.health != Health::Good {
@@ -40,7 +43,7 @@ impl Keeper {
             self.poison(alarm, out);
         } else if self.lost_end.is_none() {
             let before = lsn.before();
-            let accepted = self.log.get(before).map_or(Epoch(0), |entry| entry.epoch);
+            let accepted = self.log.epoch_at(before).unwrap_or_default();
             let at = Position { accepted, lsn: before };
             let note = CutNote { at, promised: self.promise.epoch };
             out.effects.push(Effect::Store(vec![StoreOp::NoteCut(note), StoreOp::Barrier]));

@@ -9,7 +9,7 @@ pub(super) struct Scrub {
     /// Between two parts, in microseconds.
     every: u64,
     at: Time,
-    /// The last entry of the next part; 0: it begins anew.
+    /// The last entry of the next part; one that is trimmed, or 0: it begins anew.
     next: Lsn,
 }
 
@@ -18,14 +18,14 @@ impl Scrub {
         Self { every, at: now, next: Lsn(0) }
     }
 
-    /// The entries to be read now, the first and the last, if any are due.
-    pub(super) fn due(&mut self, durable: Lsn, now: Time) -> Option<(Lsn, Lsn)> {
-        if durable == Lsn(0) || now.since(self.at) < self.every {
+    /// The entries behind `base` to be read now, the first and the last, if any are due.
+    pub(super) fn due(&mut self, base: Lsn, durable: Lsn, now: Time) -> Option<(Lsn, Lsn)> {
+        if durable <= base || now.since(self.at) < self.every {
             return None;
         }
         self.at = now;
-        let upto = if self.next == Lsn(0) { durable } else { self.next.min(durable) };
-        let from = Lsn(upto.0.saturating_sub(SCRUB_MAX - 1).max(1));
+        let upto = if self.next <= base { durable } else { self.next.min(durable) };
+        let from = Lsn(upto.0.saturating_sub(SCRUB_MAX - 1)).max(base.next());
         self.next = from.before();
         Some((from, upto))
     }
@@ -40,7 +40,7 @@ mod tests {
         let mut scrub = Scrub::new(10, Time(0));
         let mut read = vec![];
         for now in (0..).map(Time).take(120) {
-            if let Some((from, upto)) = scrub.due(Lsn(100), now) {
+            if let Some((from, upto)) = scrub.due(Lsn(0), Lsn(100), now) {
                 assert!(upto.0 - from.0 < SCRUB_MAX);
                 read.extend(from.0..=upto.0);
             }

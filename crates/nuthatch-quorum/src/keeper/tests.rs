@@ -4,7 +4,7 @@
 use super::*;
 use crate::message::Reach;
 use crate::store::{Record, Slot};
-use crate::types::Sum;
+use crate::types::{Sum, WallTime};
 
 const MINE: Incarnation = Incarnation(7);
 const OWNER: Incarnation = Incarnation(9);

@@ -73,10 +73,12 @@ impl Node {
         self.walls.mine(now).filter(|_| agreed)
     }
 
-    /// True if other nodes had better own the log: the clock is wrong, or the disk full.
+    /// True if other nodes had better own the log: the clock is wrong, the disk full, or something is lacking that
+    /// only files can replace.
     pub(super) fn is_unfit(&self, row: &LogRow, now: Time) -> bool {
         let wrong = self.walls.is_wrong(row, self.config.id, now) && Rule::WrongClockLast.holds();
-        wrong || !self.keeper.has_room() && Rule::FullHandsOver.holds()
+        let full = !self.keeper.has_room() && Rule::FullHandsOver.holds();
+        wrong || full || self.lacks_trimmed()
     }
 
     /// Says once that the clock is wrong, until it is not any more.

@@ -29,9 +29,11 @@ impl Node {
         }
     }
 
-    /// An owner without room leaves the log to a keeper that has some.
-    pub(super) fn look_at_room(&mut self, now: Time) {
-        if !self.keeper.has_room() && Rule::FullHandsOver.holds() {
+    /// An owner without room, or that cannot be given what it lacks, leaves the log to a keeper that has both.
+    pub(super) fn look_at_disk(&mut self, now: Time) {
+        let Role::Owner(owner) = &self.role else { return };
+        let full = !self.keeper.has_room() && Rule::FullHandsOver.holds();
+        if full || owner.lacks_trimmed(self.keeper.log()) {
             self.hand_over(|_| true, now);
         }
     }

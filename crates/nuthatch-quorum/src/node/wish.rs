@@ -5,7 +5,7 @@ use crate::message::Message;
 use crate::out::Out;
 use crate::rules::Rule;
 use crate::timing::ADMIT_POLL;
-use crate::types::{Member, Time, majority};
+use crate::types::{Lsn, Member, Time, majority};
 
 impl Node {
     /// Tries to become the owner whether or not there is a healthy one.
@@ -59,6 +59,21 @@ impl Node {
         if let Some(next) = next {
             owner.leave(next, now);
         }
+    }
+
+    /// Leaves the epoch that this node is taking over to another one, which has what this one lacks.
+    pub(super) fn leave(&mut self, to: Member, lacks: Lsn, now: Time, out: &mut Out) {
+        let Role::Candidate(candidate) = &self.role else { unreachable!("it asked") };
+        let epoch = candidate.epoch();
+        self.lacking = Some(lacks);
+        self.fall_back(now, out);
+        out.send(to.node, Some(to.incarnation), Message::Succeed { epoch });
+    }
+
+    /// True while this node lacks an entry that others have trimmed.
+    pub(super) fn lacks_trimmed(&self) -> bool {
+        let log = self.keeper.log();
+        self.lacking.is_some_and(|lsn| log.base().lsn < lsn && log.get(lsn).is_none())
     }
 
     /// Gives the leases back and tells the next owner, where this one has nothing left to do.

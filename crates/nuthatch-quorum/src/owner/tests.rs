@@ -46,9 +46,9 @@ fn the_commit_position_is_what_a_majority_has_reached() {
 fn nothing_empty_is_sent_where_the_own_log_is_damaged() {
     let mut chain = log(5, 10);
     chain.damage(Lsn(3));
-    assert_eq!(bring(Epoch(1), &chain, Lsn(2), Lsn(5)), None);
-    assert_eq!(bring(Epoch(1), &chain, Lsn(3), Lsn(5)), None, "nothing tells what it follows");
-    let end = bring(Epoch(1), &chain, Lsn(5), Lsn(5));
+    assert_eq!(supply(Epoch(1), &chain, Lsn(2), Lsn(5)), None);
+    assert_eq!(supply(Epoch(1), &chain, Lsn(3), Lsn(5)), None, "nothing tells what it follows");
+    let end = supply(Epoch(1), &chain, Lsn(5), Lsn(5));
     assert!(end.is_some(), "that the log ends there is something to say");
 }
 
@@ -63,7 +63,7 @@ fn a_message_holds_a_window_of_bytes_or_a_single_entry() {
 #[test]
 fn a_disk_that_learns_counts_for_nothing() {
     let set = [member(0), member(1), member(2)];
-    let mut owner = Owner::new(set[0], Epoch(1), Lsn(0), &set, &set[..2], Time(0));
+    let mut owner = Owner::new(set[0], Epoch(1), (Lsn(0), Sum(0)), &set, &set[..2], Time(0));
     owner.teach(&[member(3)], Time(0));
     assert!(owner.members().all(|member| set.contains(&member)));
     let learner = owner.find(member(3)).expect("it is known");

@@ -79,6 +79,7 @@ fn sealed(chain: &Chain) -> Message {
         wholeness: Wholeness::Whole,
         position: chain.position(),
         last_sum: chain.sum_at(chain.last()).expect("undamaged"),
+        base: chain.base().lsn,
         starts: chain.starts().to_vec(),
     })
 }
@@ -167,12 +168,12 @@ fn what_is_fetched_comes_window_by_window() {
     extend(&mut chain, 1, 100);
     let first = chain.window(Lsn(1), chain.last());
     assert_eq!(first.len(), BATCH_MAX);
-    let fetched = Fetched::behind(Lsn(1)).and(Lsn(1), &first, chain.last());
+    let fetched = Fetched::behind(Lsn(1)).and(Lsn(0), Lsn(1), &first, chain.last());
     assert_eq!(fetched.next, Some(Lsn(BATCH_MAX as u64 + 1)));
     let second = chain.window(fetched.next.expect("more"), chain.last());
-    let again = fetched.clone().and(Lsn(1), &first, chain.last());
+    let again = fetched.clone().and(Lsn(0), Lsn(1), &first, chain.last());
     assert_eq!(again.entries.len(), BATCH_MAX, "a repeated answer counts once");
-    let all = fetched.and(Lsn(BATCH_MAX as u64 + 1), &second, chain.last());
+    let all = fetched.and(Lsn(0), Lsn(BATCH_MAX as u64 + 1), &second, chain.last());
     assert_eq!((all.entries.len(), all.next), (100, None));
     assert_eq!(all.get(Lsn(77)), chain.get(Lsn(77)));
 }

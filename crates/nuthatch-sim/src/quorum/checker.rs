@@ -35,6 +35,9 @@ pub enum ViolationKind {
     /// A committed entry was lost.
     #[error("Q6: an epoch began without what was committed before")]
     Lost,
+    /// Something was trimmed that is not committed.
+    #[error("M19: what was trimmed is not what is committed")]
+    Trimmed,
     /// A disk claims to be another one.
     #[error("Q8: a disk that lost its state answered as before")]
     FormerDisk,
@@ -184,6 +187,9 @@ impl Checker {
             return broken(ViolationKind::FormerDisk, format!("{envelope:?}"));
         }
         within_window(&envelope.message)?;
+        if let Message::Append { epoch, commit, .. } = envelope.message {
+            self.told(host, epoch, commit);
+        }
         match &envelope.message {
             Message::Sealed(sealed) => {
                 let promise = best_promise(disk).unwrap_or_default();
@@ -213,6 +219,15 @@ impl Checker {
         }
     }
 
+    /// An owner says what is committed: one that ends in the same step is not seen with that.
+    fn told(&mut self, host: &Host, epoch: Epoch, commit: Lsn) {
+        let Some(node) = &host.node else { return };
+        let unseen = (self.last().next().0..=commit.0).map(Lsn);
+        for entry in unseen.map_while(|lsn| node.keeper().log().get(lsn)) {
+            self.committed.push(Committed { sum: entry.sum, epoch, stamp: entry.stamp });
+        }
+    }
+
     fn said_done(
         &mut self,
         envelope: &Envelope,
@@ -224,7 +239,8 @@ impl Checker {
         let from = upto.0.saturating_sub(4).max(1);
         let rotten = self.rotten.get(&envelope.sender);
         let rotted = |lsn: &Lsn| rotten.is_some_and(|rotten| rotten.contains(lsn));
-        let lost = |lsn: &Lsn| !disk.is_good(*lsn) && !rotted(lsn);
+        let base = disk.begins().lsn;
+        let lost = |lsn: &Lsn| *lsn > base && !disk.is_good(*lsn) && !rotted(lsn);
         if let Some(lsn) = (from..=upto.0).map(Lsn).find(lost) {
             return broken(ViolationKind::NotDurable, format!("{lsn:?} of {envelope:?}"));
         }
@@ -268,9 +284,22 @@ impl Checker {
                 return broken(ViolationKind::PromiseFell, format!("{promise:?} < {given:?}"));
             }
         }
+        self.trimmed_is_committed(disk)?;
         let Some(last) = last_entry(disk) else { return Ok(()) };
         for other in hosts.iter().filter(|host| host.id != hosts[at].id) {
             same_log(disk, &last, other.disk.durable())?;
+        }
+        Ok(())
+    }
+
+    /// What a disk has trimmed is committed; unless more disks were lost than can be.
+    fn trimmed_is_committed(&self, disk: &Image) -> Result<(), Violation> {
+        let base = disk.begins();
+        if base.lsn == Lsn(0) || self.alarmed > 0 {
+            return Ok(());
+        }
+        if base.lsn > self.last() || self.at(base.lsn).sum != base.sum {
+            return broken(ViolationKind::Trimmed, format!("{base:?}"));
         }
         Ok(())
     }
@@ -365,19 +394,23 @@ impl Checker {
                 let mut disks = hosts.iter().filter(|host| host.id == member.node);
                 let disk = disks.next().expect("a host of every node").disk.durable();
                 let here = disk.boots().is_some_and(|(disk, _)| disk == member.incarnation);
+                let trimmed = disk.begins().lsn >= lsn;
                 let same = matches!(disk.slot(lsn), Slot::Bytes(entry) if entry.sum == sum);
+                let same = trimmed || same && disk.is_good(lsn);
                 // A damaged disk had the entry when it said so; what has happened to it is a fault.
                 let position = Position { accepted: owner.epoch(), lsn };
                 let damaged = self.harmed.contains(&member.incarnation);
                 let said = damaged && self.done.get(&member.incarnation) >= Some(&position);
                 // As had one whose entry rotted while its process ran.
                 let mut rotten = self.rotten.get(&member.incarnation).into_iter().flatten();
-                (here && same && disk.is_good(lsn)) || said || rotten.any(|rotten| *rotten == lsn)
+                (here && same) || said || rotten.any(|rotten| *rotten == lsn)
             };
             members.iter().filter(has).count()
         };
-        // The own one may have rotted since; then it is looked at with the next one.
-        let Some(sum) = log.sum_at(commit) else { return Ok(()) };
+        // The own one may have rotted since; then another keeper's is looked at, or it is with the next one.
+        let sum = log.sum_at(commit);
+        let sum = sum.or_else(|| entry_of(hosts, owner.epoch(), commit).map(|entry| entry.sum));
+        let Some(sum) = sum else { return Ok(()) };
         if holds(commit, sum) < majority(members.len()) {
             return broken(
                 ViolationKind::NotOnMajority,
@@ -390,7 +423,8 @@ impl Checker {
         }
         for lsn in self.last().0 + 1..=commit.0 {
             // What has rotted since is known by the others.
-            let Some(entry) = log.get(Lsn(lsn)).copied().or_else(|| entry_of(hosts, Lsn(lsn)))
+            let Some(entry) =
+                log.get(Lsn(lsn)).copied().or_else(|| entry_of(hosts, owner.epoch(), Lsn(lsn)))
             else {
                 return broken(ViolationKind::NotOnMajority, format!("{lsn} is nowhere"));
             };
@@ -414,13 +448,18 @@ impl Checker {
     }
 }
 
-/// An entry that some disk has.
-fn entry_of(hosts: &[Host], lsn: Lsn) -> Option<Entry> {
+/// An entry that some keeper of an epoch has, in its memory or on its disk.
+fn entry_of(hosts: &[Host], epoch: Epoch, lsn: Lsn) -> Option<Entry> {
+    let kept = hosts.iter().find_map(|host| {
+        let log = host.node.as_ref()?.keeper().log();
+        log.get(lsn).copied().filter(|_| log.position().accepted == epoch)
+    });
     let mut disks = hosts.iter().map(|host| host.disk.durable());
-    disks.find_map(|disk| match disk.slot(lsn) {
+    let stored = |disk: &Image| match disk.slot(lsn) {
         Slot::Bytes(entry) if disk.is_good(lsn) => Some(entry),
         _ => None,
-    })
+    };
+    kept.or_else(|| disks.find_map(stored))
 }
 
 /// A message holds a window of entries at most, or a single one.
@@ -470,6 +509,7 @@ fn same_log(disk: &Image, last: &Entry, other: &Image) -> Result<(), Violation> 
     }
     let end = last.lsn.min(theirs.lsn);
     match (disk.slot(end), other.slot(end)) {
+        _ if end <= disk.begins().lsn || end <= other.begins().lsn => Ok(()),
         (Slot::Bytes(a), Slot::Bytes(b)) if disk.is_good(end) && other.is_good(end) && a != b => {
             broken(ViolationKind::Diverged, format!("{a:?} and {b:?}"))
         }

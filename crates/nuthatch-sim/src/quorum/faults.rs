@@ -108,6 +108,12 @@ faults! {
     CatalogMute = 5;
     /// The catalog is what it was some changes ago, and after a while the true one again.
     CatalogBack = 4;
+    /// A keeper trims its log.
+    Trim = 15;
+    /// All but one do, as far as they may.
+    TrimOthers = 8;
+    /// What tells up to where a log was trimmed rots.
+    RotBase = 3;
 }
 
 /// How often each kind of fault comes in the schedules of a seed.
@@ -207,5 +213,7 @@ themes! {
     "disks", 150: RotLive Misdirect ReadError RotNote ForeignDisk Kill TakeOver;
     "clocks", 1_500: WallJump WallSet ClockJump Sleep OwnerStall Usurp TakeOver;
     "m25", 1_500: CatalogBack Wish TakeOver OwnerPowerCut Restart OwnerPause;
+    "m19", 1_500: Trim TrimOthers Wipe TakeOver Usurp Isolate Mend OwnerPowerCut PowerCut;
+    "trimmed", 150: Trim TrimOthers RotLive RotTail RotMiddle RotBase Restart TakeOver Isolate Mend;
     "catalog", 150: CatalogMute CatalogAway CatalogSlow TakeOver OwnerPowerCut Wish;
 }

@@ -3,7 +3,9 @@
 use crate::clock::{Clock, WallClock};
 use crate::disk::{Disk, Medium};
 use crate::rng::Rng;
+use nuthatch_quorum::entry::{Base, Body};
 use nuthatch_quorum::node::{Config, Event, Node, Reads};
+use nuthatch_quorum::rules::Rule;
 use nuthatch_quorum::store::{Image, Record, Slot, StoreOp};
 use nuthatch_quorum::timing;
 use nuthatch_quorum::types::{BootCount, Incarnation, Lsn, NodeId, Time};
@@ -12,8 +14,12 @@ impl Medium for Image {
     type Op = StoreOp;
 
     fn apply(&mut self, op: &StoreOp) {
-        if let StoreOp::Cut { after } = op {
-            self.assert_kept_aside(*after);
+        match op {
+            StoreOp::Cut { after } => self.assert_kept_aside(*after),
+            StoreOp::Install { base, keep: false } => {
+                self.assert_kept_aside(self.told_committed().max(base.lsn));
+            }
+            _ => {}
         }
         Image::apply(self, op);
     }
@@ -22,6 +28,7 @@ impl Medium for Image {
         match op {
             StoreOp::Append(entry) | StoreOp::Heal(entry) => self.write(entry.lsn, Slot::Garbage),
             StoreOp::Promise { slot, .. } => self.promises[*slot] = Record::Damaged,
+            StoreOp::Drop { upto } => self.drop_to(Lsn(upto.0 / 2)),
             // Files that are replaced as a whole, by a name: there or not.
             _ => return false,
         }
@@ -40,6 +47,7 @@ impl Medium for Image {
 /// What the checker asks of a directory.
 pub(super) trait Seen {
     fn assert_kept_aside(&self, after: Lsn);
+    fn told_committed(&self) -> Lsn;
     fn last_good(&self) -> Lsn;
     fn boots(&self) -> Option<(Incarnation, BootCount)>;
     fn is_foreign(&self, node: NodeId) -> bool;
@@ -48,17 +56,26 @@ pub(super) trait Seen {
 impl Seen for Image {
     /// Q9: nothing is removed that is not kept.
     fn assert_kept_aside(&self, after: Lsn) {
-        let from = usize::try_from(after.0).expect("an index").min(self.log.len());
-        for slot in &self.log[from..] {
+        for slot in self.behind(after) {
             if let Slot::Bytes(entry) = slot {
                 assert!(self.aside.contains(entry), "Q9: {entry:?} was removed and is not kept");
             }
         }
     }
 
+    /// What is committed, as the frames themselves tell.
+    fn told_committed(&self) -> Lsn {
+        let frames = self.log.iter().filter_map(|slot| match slot {
+            Slot::Bytes(entry) if matches!(entry.body, Body::Frame { .. }) => Some(entry.commit),
+            _ => None,
+        });
+        frames.max().unwrap_or_default()
+    }
+
     fn last_good(&self) -> Lsn {
-        let places = self.log.len() as u64;
-        (1..=places).rev().map(Lsn).find(|lsn| self.is_good(*lsn)).unwrap_or(Lsn(0))
+        let (base, places) = (self.begins().lsn, self.end().0);
+        let mut behind = (base.0 + 1..=places).map(Lsn);
+        behind.rfind(|lsn| self.is_good(*lsn)).unwrap_or(base)
     }
 
     fn boots(&self) -> Option<(Incarnation, BootCount)> {
@@ -93,6 +110,8 @@ pub(super) struct Host {
     /// Directories as they were at earlier starts.
     pub(super) images: Vec<Image>,
     pub(super) first: Incarnation,
+    /// Entries up to this one have made what they make of the files, which are durable.
+    pub(super) applied: Lsn,
 }
 
 /// Earlier directories that are kept to be brought back.
@@ -118,6 +137,7 @@ impl Host {
             deferred: vec![],
             images: vec![],
             first,
+            applied: Lsn(0),
         }
     }
 
@@ -142,6 +162,7 @@ impl Host {
         let scrub_every = timing::SCRUB;
         let config = Config { id: self.id, peers, fresh, former: self.first, reads, scrub_every };
         let (node, effects) = Node::boot(config, self.disk.durable(), self.time(now));
+        self.applied = node.keeper().log().base().lsn;
         self.node = Some(node);
         self.told_full = false;
         self.life += 1;
@@ -168,6 +189,26 @@ impl Host {
         self.disk.room.is_some_and(|room| room <= RESERVE)
     }
 
+    /// Applies what is committed, as far as it can be read, and chooses up to where the log may be trimmed.
+    pub(super) fn trim_to(&mut self, rng: &mut Rng) -> Option<Lsn> {
+        let log = self.node.as_ref()?.keeper().log();
+        let (base, committed) = (log.base().lsn, log.known_commit());
+        let damaged = log.first_damaged().filter(|first| *first > self.applied);
+        let readable = damaged.map_or(committed, |first| committed.min(first.before()));
+        self.applied = self.applied.max(readable).max(base);
+        let least = if rng.chance(500) { base.0 } else { self.applied.0 };
+        // Who trims what is not committed takes it for that.
+        let uncommitted = !Rule::TrimsCommitted.holds();
+        Some(if uncommitted { log.last() } else { Lsn(rng.between(least, self.applied.0)) })
+    }
+
+    /// What the files that a node sends hold, when entries up to `base` are trimmed there.
+    pub(super) fn files(&self, base: Base, rng: &mut Rng) -> Base {
+        let log = self.node.as_ref().expect("it sends").keeper().log();
+        let upto = rng.between(base.lsn.0, self.applied.0.max(base.lsn.0));
+        log.base_at(Lsn(upto)).unwrap_or(base)
+    }
+
     /// Those of some entries that are durable and cannot be read.
     pub(super) fn unreadable(&self, from: Lsn, upto: Lsn) -> Vec<Lsn> {
         let rewritten = |lsn: Lsn| {
@@ -175,6 +216,8 @@ impl Host {
             ops.any(|op| matches!(op, StoreOp::Append(e) | StoreOp::Heal(e) if e.lsn == lsn))
         };
         let all = (from.0..=upto.0).map(Lsn);
+        let base = self.disk.durable().begins().lsn;
+        let all = all.filter(|lsn| *lsn > base);
         all.filter(|lsn| !self.disk.durable().is_good(*lsn) && !rewritten(*lsn)).collect()
     }
 

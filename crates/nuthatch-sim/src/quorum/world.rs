@@ -382,9 +382,10 @@ impl World {
         let now = host.time(self.schedule.now());
         let Some(node) = &mut host.node else { return Ok(()) };
         let effects = node.step(event, now);
-        self.perform(at, effects)?;
+        // Before what it asks for is done: a write that fails may end what it is.
         let state = self.catalog_ahead.as_ref().unwrap_or(&self.catalog).state();
         self.checker.stepped(&self.hosts, at, self.schedule.now(), state)?;
+        self.perform(at, effects)?;
         if self.hosts[at].node.as_ref().is_some_and(Node::needs_restart) {
             self.stop(at, true);
         }
@@ -448,7 +449,11 @@ impl World {
         self.event(at, Event::Room(!full))
     }
 
-    fn send(&mut self, at: usize, envelope: Envelope) -> Result<(), Violation> {
+    fn send(&mut self, at: usize, mut envelope: Envelope) -> Result<(), Violation> {
+        if let Message::Install { base, .. } = &mut envelope.message {
+            // The files are those of any entry that was applied since.
+            *base = self.hosts[at].files(*base, &mut self.schedule.rng);
+        }
         self.checker.sent(&envelope, &self.hosts[at])?;
         let beats = matches!(envelope.message, Message::Beat { .. } | Message::BeatAnswer(_));
         self.sent_to[usize::from(envelope.to.0)] += u64::from(!beats);

@@ -55,7 +55,9 @@ impl World {
     #[must_use]
     pub fn unreadable(&self, at: usize) -> usize {
         let disk = self.hosts[at].disk.durable();
-        (1..=disk.last_good().0).filter(|lsn| !disk.is_good(Lsn(*lsn))).count()
+        (disk.begins().lsn.0 + 1..=disk.last_good().0)
+            .filter(|lsn| !disk.is_good(Lsn(*lsn)))
+            .count()
     }
 
     /// Sets a wall clock ahead or back, by microseconds.

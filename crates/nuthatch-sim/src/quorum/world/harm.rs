@@ -29,13 +29,15 @@ impl World {
         let Some((incarnation, _)) = disk.boots().filter(|_| !disk.is_foreign(id)) else {
             return Ok(());
         };
-        if self.hosts[at].node.is_none() || last < Lsn(2) || !self.may_harm(at) {
+        let base = disk.begins().lsn;
+        if self.hosts[at].node.is_none() || last.0 < base.0 + 2 || !self.may_harm(at) {
             return Ok(());
         }
         self.summary.disks += 1;
         self.impaired.push(id);
         let rng = &mut self.schedule.rng;
-        let oldest = if rng.chance(500) { 1 } else { last.0.saturating_sub(4).max(1) };
+        let begins = base.0 + 1;
+        let oldest = if rng.chance(500) { begins } else { last.0.saturating_sub(4).max(begins) };
         let lsn = Lsn(rng.between(oldest, last.0 - u64::from(fault == Fault::Misdirect)));
         let image = self.hosts[at].disk.durable_mut();
         match fault {
@@ -89,7 +91,7 @@ impl World {
         let copied = fault == Fault::ForeignDisk && !image.is_foreign(donor.id);
         let foreign = copied.then(|| image.clone());
         let host = &mut self.hosts[at];
-        let last = host.disk.durable().last_good().0;
+        let (base, last) = (host.disk.durable().begins().lsn.0, host.disk.durable().last_good().0);
         match fault {
             Fault::Wipe => *host.disk.durable_mut() = Image::default(),
             Fault::OldImage => {
@@ -105,14 +107,15 @@ impl World {
                 }
                 *host.disk.durable_mut() = image;
             }
-            Fault::RotTail if last > 0 => {
-                let first = last - rng.below(2.min(last));
+            Fault::RotTail if last > base => {
+                let first = last - rng.below(2.min(last - base));
                 for lsn in first..=last {
                     host.disk.durable_mut().write(Lsn(lsn), Slot::Garbage);
                 }
             }
-            Fault::RotMiddle if last > 1 => {
-                let oldest = if rng.chance(500) { 1 } else { last.saturating_sub(4).max(1) };
+            Fault::RotMiddle if last > base + 1 => {
+                let oldest =
+                    if rng.chance(500) { base + 1 } else { last.saturating_sub(4).max(base + 1) };
                 let first = rng.between(oldest, last - 1);
                 let end = (first + rng.below(3)).min(last - 1);
                 let elsewhere = host.disk.durable().slot(Lsn(last));
@@ -120,6 +123,9 @@ impl World {
                 for lsn in first..=end {
                     host.disk.durable_mut().write(Lsn(lsn), slot);
                 }
+            }
+            Fault::RotBase if host.disk.durable().base != Record::Absent => {
+                host.disk.durable_mut().base = Record::Damaged;
             }
             Fault::RotNote if host.disk.durable().cut != Record::Absent => {
                 host.disk.durable_mut().cut = Record::Damaged;
@@ -144,5 +150,8 @@ impl World {
 
 /// True if a disk is not the same any more after a fault: it may not answer for its former identity.
 fn forgets(fault: Fault) -> bool {
-    matches!(fault, Fault::Wipe | Fault::OldImage | Fault::RotIdentity | Fault::ForeignDisk)
+    matches!(
+        fault,
+        Fault::Wipe | Fault::OldImage | Fault::RotIdentity | Fault::RotBase | Fault::ForeignDisk
+    )
 }

@@ -92,6 +92,12 @@ impl World {
             Fault::Usurp => self.usurp(any),
             Fault::OwnerStall => self.stall()?,
             Fault::Strand => self.strand(any),
+            Fault::Trim => self.trim(any)?,
+            Fault::TrimOthers => {
+                for at in (0..count).filter(|at| *at != any) {
+                    self.trim(at)?;
+                }
+            }
             machine => self.machine_fails(machine, any)?,
         }
         Ok(())
@@ -138,11 +144,20 @@ impl World {
             | Fault::RotMiddle
             | Fault::RotPromise
             | Fault::RotNote
+            | Fault::RotBase
             | Fault::ForeignDisk
             | Fault::RotIdentity => self.harm(any, fault),
             other => unreachable!("{other:?} is no fault of a machine"),
         }
         Ok(())
+    }
+
+    /// A driver says that the files of a keeper are durable.
+    fn trim(&mut self, at: usize) -> Result<(), Violation> {
+        match self.hosts[at].trim_to(&mut self.schedule.rng) {
+            Some(upto) => self.event(at, Event::Trim { upto }),
+            None => Ok(()),
+        }
     }
 
     /// The catalog is away or slow for a while.

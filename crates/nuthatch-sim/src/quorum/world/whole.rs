@@ -6,7 +6,7 @@ use crate::clock::WallClock;
 use crate::net::Weather;
 use nuthatch_quorum::catalog::Phase;
 use nuthatch_quorum::store::{Image, Record, Slot};
-use nuthatch_quorum::types::{Epoch, Lsn, Member, Position};
+use nuthatch_quorum::types::{Lsn, Member, Position};
 
 impl World {
     /// Faults stop: what is away comes back, and nothing fails any more.
@@ -87,20 +87,23 @@ impl World {
             let member = Member { node: host.id, incarnation };
             set.contains(&member) && !self.checker.has_lost(incarnation)
         });
+        let base = disk.begins();
         let good = |index: usize, sum| {
             let lsn = Lsn(index as u64 + 1);
-            disk.is_good(lsn) && matches!(disk.slot(lsn), Slot::Bytes(e) if e.sum == sum)
+            lsn <= base.lsn
+                || disk.is_good(lsn) && matches!(disk.slot(lsn), Slot::Bytes(e) if e.sum == sum)
         };
         // What a process could not read it does not hold.
         let damaged = host.node.as_ref().and_then(|node| node.keeper().damaged()).is_some();
         // What is decided and not committed yet must be here, too, and nothing before the end be damaged.
         let last = disk.last_good();
-        let sound = (1..=last.0).all(|lsn| disk.is_good(Lsn(lsn)));
+        let sound = (base.lsn.0 + 1..=last.0).all(|lsn| disk.is_good(Lsn(lsn)));
         // What it said is done may be under way to the owner, and be committed when it arrives.
         let accepted = match disk.slot(last) {
             Slot::Bytes(entry) => entry.epoch,
-            Slot::Empty | Slot::Garbage => Epoch(0),
+            Slot::Empty | Slot::Garbage => base.epoch,
         };
+        let accepted = if last == base.lsn { base.epoch } else { accepted };
         let at = Position { accepted, lsn: last };
         let owes = disk.boots().is_some_and(|(incarnation, _)| self.checker.owes(incarnation, at));
         named
@@ -109,6 +112,7 @@ impl World {
             && !owes
             && last >= self.catalog.state().log.value.start
             && has_promised(disk)
+            && disk.base != Record::Damaged
             && self.checker.committed.iter().enumerate().all(|(at, c)| good(at, c.sum))
     }
 }

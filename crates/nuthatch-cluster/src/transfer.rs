@@ -1,0 +1,210 @@
+//! Files that trimmed entries have made, from one node to another, on a connection of their own.
+//!
+//! Whoever lacks them connects and asks: first for the snapshot (what the files are, and the last entry that made
+//! them), then for parts of the files, one at a time. The files go on being changed meanwhile by later entries, which
+//! whoever gets them applies again.
+//!
+//! An answer is a length (u32), a CRC-32 (u32) and as many bytes.
+
+use crate::channel::Channel;
+use crate::coding::{Malformed, Reader, Writer, crc};
+use crate::hello::{HELLO_BYTES, Hello, Lane};
+use crate::incoming::{self, INCOMING_DIR};
+use crate::links::Local;
+use crate::operation::FileId;
+use crate::packet;
+use crate::replica::{self, STATE, Snapshot};
+use nuthatch_log::env::Disk;
+use nuthatch_quorum::entry::Base;
+use nuthatch_quorum::types::NodeId;
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Bytes of one part of a file.
+const PART_BYTES: u32 = 1 << 20;
+
+/// Most bytes of the snapshot's description: names of about a million files.
+const STATE_MAX: u32 = 64 << 20;
+
+/// Bytes of a question.
+const QUESTION_BYTES: usize = 24;
+
+/// How long a connection, a hello, an answer may take.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where files come from.
+pub trait FileSource: Send + Sync {
+    /// The files as they are now, and where the log's entries go on behind them.
+    ///
+    /// # Errors
+    /// The disk's, and that the entry cannot be read now.
+    fn snapshot(&self) -> io::Result<(Base, Snapshot)>;
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Question {
+    Snapshot,
+    Part { file: FileId, at: u64, len: u32 },
+}
+
+impl Question {
+    fn encode(self) -> [u8; QUESTION_BYTES] {
+        let mut to = Writer::default();
+        let (kind, file, at, len) = match self {
+            Self::Snapshot => (1, 0, 0, 0),
+            Self::Part { file, at, len } => (2, file.0, at, len),
+        };
+        to.u32(kind);
+        to.u32(len);
+        to.u64(file);
+        to.u64(at);
+        to.0.try_into().expect("as long as a question")
+    }
+
+    fn decode(bytes: &[u8; QUESTION_BYTES]) -> Result<Self, Malformed> {
+        let mut from = Reader(bytes);
+        let (kind, len, file, at) = (from.u32()?, from.u32()?, FileId(from.u64()?), from.u64()?);
+        match kind {
+            1 => Ok(Self::Snapshot),
+            2 if len <= PART_BYTES => Ok(Self::Part { file, at, len }),
+            _ => Err(crate::coding::malformed("a question for files of another kind")),
+        }
+    }
+}
+
+fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// Answers what a node asks for, until it ends the connection.
+///
+/// # Errors
+/// The connection's, the disk's, and `InvalidData` for questions that are none.
+pub fn answer(mut channel: Channel, source: &dyn FileSource) -> io::Result<()> {
+    let mut taken: Option<Snapshot> = None;
+    let mut bytes = [0; QUESTION_BYTES];
+    loop {
+        channel.read_exact(&mut bytes)?;
+        let answer = match Question::decode(&bytes).map_err(invalid)? {
+            Question::Snapshot => {
+                let (base, snapshot) = source.snapshot()?;
+                let mut to = Writer::default();
+                packet::put_base(&mut to, &base);
+                to.0.extend_from_slice(&snapshot.state);
+                taken = Some(snapshot);
+                to.0
+            }
+            Question::Part { file, at, len } => {
+                let files = taken.as_ref().map(|snapshot| &snapshot.files);
+                let open = files.and_then(|files| files.get(&file));
+                let (open, _) = open.ok_or_else(|| invalid("it asks for a file that is none"))?;
+                let mut part = vec![0; len as usize];
+                let read = open.read_at(&mut part, at)?;
+                part.truncate(read);
+                part
+            }
+        };
+        put_answer(&mut channel, &answer)?;
+    }
+}
+
+fn put_answer(channel: &mut Channel, bytes: &[u8]) -> io::Result<()> {
+    let mut head = Writer::default();
+    head.u32(u32::try_from(bytes.len()).map_err(invalid)?);
+    head.u32(crc(bytes));
+    channel.write_all(&head.0)?;
+    channel.write_all(bytes)?;
+    channel.flush()
+}
+
+fn ask(channel: &mut Channel, question: Question, max: u32) -> io::Result<Vec<u8>> {
+    channel.write_all(&question.encode())?;
+    channel.flush()?;
+    let mut head = [0; 8];
+    channel.read_exact(&mut head)?;
+    let mut from = Reader(&head);
+    let (len, sum) = (from.u32().map_err(invalid)?, from.u32().map_err(invalid)?);
+    if len > max {
+        return Err(invalid("an answer is longer than was asked for"));
+    }
+    let mut bytes = Vec::with_capacity((len as usize).min(1 << 20));
+    if channel.take(u64::from(len)).read_to_end(&mut bytes)? != len as usize {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    if crc(&bytes) != sum {
+        return Err(invalid("the checksum of an answer does not fit"));
+    }
+    Ok(bytes)
+}
+
+fn connect(address: SocketAddr, from: NodeId, local: &dyn Local) -> io::Result<Channel> {
+    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_nodelay(true)?;
+    let mut channel = Channel::outward(stream, local.key(), Instant::now() + PATIENCE)?;
+    channel.write_all(&local.hello(Lane::Files).encode())?;
+    channel.flush()?;
+    let mut answer = [0; HELLO_BYTES];
+    channel.read_exact(&mut answer)?;
+    let hello = Hello::decode(&answer).map_err(invalid)?;
+    if !local.accepts(&hello, address) || hello.node != from {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    channel.begun(PATIENCE, PATIENCE)?;
+    Ok(channel)
+}
+
+/// Brings the files of another node into `incoming/`, durably, and gives the place where its entries go on.
+/// `progress` is called after each part with its bytes.
+///
+/// # Errors
+/// The connection's, the disk's, and `InvalidData` for answers that do not fit together.
+pub fn fetch(
+    (address, from): (SocketAddr, NodeId),
+    local: &dyn Local,
+    disk: &dyn Disk,
+    mut progress: impl FnMut(u64),
+) -> io::Result<Base> {
+    incoming::clear(disk)?;
+    let mut channel = connect(address, from, local)?;
+    let answer = ask(&mut channel, Question::Snapshot, STATE_MAX)?;
+    let mut reader = Reader(&answer);
+    let base = packet::base(&mut reader).map_err(invalid)?;
+    let state = reader.0;
+    let (applied, files) = replica::read_state(state)?;
+    if applied != base.lsn {
+        return Err(invalid("the files are of another entry than the log goes on behind"));
+    }
+    for (file, len) in files {
+        fetch_file(&mut channel, disk, (file, len), &mut progress)?;
+    }
+    let into = disk.create(&format!("{INCOMING_DIR}/{STATE}"))?;
+    into.write_at(state, 0)?;
+    into.sync()?;
+    disk.sync_dir(INCOMING_DIR)?;
+    Ok(base)
+}
+
+fn fetch_file(
+    channel: &mut Channel,
+    disk: &dyn Disk,
+    (file, len): (FileId, u64),
+    progress: &mut impl FnMut(u64),
+) -> io::Result<()> {
+    let into = disk.create(&format!("{INCOMING_DIR}/{}", replica::file_name(file)))?;
+    let mut at = 0;
+    while at < len {
+        let wanted = u32::try_from((len - at).min(u64::from(PART_BYTES))).expect("bounded");
+        let part = ask(channel, Question::Part { file, at, len: wanted }, wanted)?;
+        if part.is_empty() {
+            // It was cut since: the entry that did that is applied here, too.
+            break;
+        }
+        into.write_at(&part, at)?;
+        at += part.len() as u64;
+        progress(part.len() as u64);
+    }
+    into.set_len(len)?;
+    into.sync()
+}

@@ -1,0 +1,136 @@
+//! Shortening the log, and taking what others made of entries that they have trimmed.
+//!
+//! A keeper trims for itself, as its driver asks: entries that are committed, and whose files are durable. What it
+//! removes are records of changes that were made, never what they made: only entries of the log do that. How far
+//! keepers have trimmed differs, and need not be agreed on: who lacks what another has trimmed is given the files.
+
+use super::Keeper;
+use crate::effect::{Alarm, Effect};
+use crate::entry::{Base, Chain};
+use crate::message::{Envelope, Message, Refusal};
+use crate::out::Out;
+use crate::rules::Rule;
+use crate::store::StoreOp;
+use crate::types::{Epoch, Lsn};
+
+/// What to do with the files of another directory.
+enum Taking {
+    /// What they hold is here.
+    Nothing,
+    /// Entries behind them continue them and stay.
+    Keep,
+    /// They replace what is here; entries up to this one are known to be committed, or to be part of them.
+    Replace { known: Lsn },
+}
+
+impl Keeper {
+    /// The files are durable up to an entry: those before need not be kept, as far as they are committed.
+    pub(crate) fn trim(&mut self, upto: Lsn, out: &mut Out) {
+        let committed =
+            if Rule::TrimsCommitted.holds() { self.log.known_commit() } else { self.durable_to };
+        let upto = upto.min(committed).min(self.durable_to);
+        let Some(base) = self.log.base_at(upto).filter(|base| base.lsn > self.log.base().lsn)
+        else {
+            return;
+        };
+        if self.is_poisoned() || self.lost_end.is_some() {
+            return;
+        }
+        self.log.trim(base);
+        let (note, drop) = (StoreOp::NoteBase(base), StoreOp::Drop { upto });
+        let ops = if Rule::BaseNotedFirst.holds() {
+            vec![StoreOp::Barrier, note, StoreOp::Barrier, drop]
+        } else {
+            vec![StoreOp::Barrier, drop, note]
+        };
+        out.effects.push(Effect::Store(ops));
+        self.sync(None, out);
+    }
+
+    /// True if the files of another directory, as entries up to `base` have made them, are of use here in an epoch.
+    /// For drivers, which need not send them otherwise.
+    #[must_use]
+    pub fn wants(&self, epoch: Epoch, base: &Base) -> bool {
+        !matches!(self.taking(epoch, base), Ok(Taking::Nothing))
+    }
+
+    /// Takes what the entries up to `base` have made; the driver has the files durably beside its own.
+    pub(super) fn install(
+        &mut self,
+        envelope: &Envelope,
+        epoch: Epoch,
+        base: Base,
+        out: &mut Out,
+    ) -> Result<(), (Epoch, Refusal)> {
+        self.check_promised(envelope, epoch, Rule::BringPromised)?;
+        let taking = self.taking(epoch, &base).inspect_err(|_| {
+            out.effects.push(Effect::Alarm(Alarm::Diverged { node: self.node, lsn: base.lsn }));
+        });
+        let mut ops = vec![];
+        match taking.map_err(|why| (epoch, why))? {
+            Taking::Nothing => {}
+            _ if !self.room && Rule::FullRefuses.holds() => return Err((epoch, Refusal::Full)),
+            Taking::Keep => {
+                self.log.trim(base);
+                ops.extend([StoreOp::Barrier, StoreOp::Install { base, keep: true }]);
+            }
+            Taking::Replace { known } => self.replace(base, known, &mut ops, out),
+        }
+        if self.cut.is_some_and(|note| note.promised < base.epoch) {
+            self.forget_cut(&mut ops);
+        }
+        out.effects.push(Effect::Store(ops));
+        let boots = self.identity.boots;
+        let answer = if self.log.position().accepted == epoch {
+            Message::Done { epoch, upto: self.done_to(), boots }
+        } else {
+            Message::Brought { epoch, equal_to: base.lsn.min(self.log.readable_to()) }
+        };
+        self.answer_durably(envelope, answer, Rule::DoneAfterSync, out);
+        Ok(())
+    }
+
+    fn taking(&self, epoch: Epoch, base: &Base) -> Result<Taking, Refusal> {
+        let (mine, last) = (self.log.base().lsn, self.log.last());
+        if !Rule::InstallOnlyExtends.holds() {
+            return Ok(Taking::Replace { known: last });
+        }
+        let accepted = self.log.position().accepted >= epoch;
+        // Entries that an epoch of theirs began with are theirs, too.
+        let same_epoch =
+            |start: Lsn| self.log.starts().iter().any(|s| s.epoch == base.epoch && s.lsn == start);
+        let here = match self.log.sum_at(base.lsn) {
+            Some(sum) => sum == base.sum,
+            // Trimmed in both, or damaged: an epoch that was accepted says that it is the same.
+            None => base.lsn <= last && (accepted || same_epoch(base.start)),
+        };
+        let damaged = self.log.first_damaged().is_some_and(|first| first <= base.lsn);
+        match (here, accepted) {
+            (true, _) if damaged => Ok(Taking::Keep),
+            (true, _) => Ok(Taking::Nothing),
+            (false, true) if base.lsn <= last => Err(Refusal::Chain { after: mine }),
+            (false, true) => Ok(Taking::Replace { known: last }),
+            (false, false) if same_epoch(base.start) && base.lsn > last => {
+                Ok(Taking::Replace { known: last })
+            }
+            (false, false) => Ok(Taking::Replace { known: self.log.known_commit() }),
+        }
+    }
+
+    /// What the disk holds is replaced; entries that may be no part of what comes are kept aside.
+    fn replace(&mut self, base: Base, known: Lsn, ops: &mut Vec<StoreOp>, out: &mut Out) {
+        let end = self.log.last();
+        ops.push(StoreOp::Barrier);
+        if known < end {
+            if Rule::KeepAside.holds() {
+                ops.extend([StoreOp::SetAside { after: known }, StoreOp::Barrier]);
+            }
+            let alarm =
+                Alarm::PossiblyAcknowledged { node: self.node, first: known.next(), last: end };
+            out.effects.push(Effect::Alarm(alarm));
+        }
+        ops.extend([StoreOp::Install { base, keep: false }, StoreOp::Barrier]);
+        self.log = Chain::behind(base);
+        self.durable_to = base.lsn;
+    }
+}
