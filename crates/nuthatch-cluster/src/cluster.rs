@@ -384,7 +384,11 @@ fn install(
     report(&format!("what this node lacks is trimmed elsewhere: node {} sends its files", from.0));
     let disk = Arc::clone(files.replica.lock().disk());
     let (mut bytes, began) = (0, Instant::now());
-    let came = transfer::fetch((address, from), local, &*disk, |part| bytes += part)?;
+    let part = |part| {
+        bytes += part;
+        files.host.part_came();
+    };
+    let came = transfer::fetch((address, from), local, &*disk, part)?;
     let Message::Install { base, .. } = &mut announced.message else { unreachable!("as asked") };
     *base = came;
     // Nobody applies or marks anything while the files change.

@@ -21,18 +21,22 @@ use nuthatch_quorum::message::{Answer, Envelope, Message, Reply};
 use nuthatch_quorum::node::{Event, Node};
 use nuthatch_quorum::owner::Publish;
 use nuthatch_quorum::store::{StoreError, StoreOp};
-use nuthatch_quorum::types::{Epoch, Incarnation, Lsn, Member, Promise, RequestId, SyncId};
+use nuthatch_quorum::types::{Epoch, Incarnation, Lsn, Member, Promise, RequestId, SyncId, Time};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, SyncSender};
 use std::time::{Duration, Instant};
 
 /// How far an epoch may lie beyond the greatest that this keeper has promised: more than the takeovers that a
 /// keeper can have missed, and few enough that one lie does not use epochs up.
 const EPOCHS_AHEAD_MAX: u32 = 1 << 24;
+
+/// Files of another node are coming while a part came within so many microseconds.
+const PARTS_WITHIN: u64 = 2_000_000;
 
 /// Where packets for other nodes go. Whatever does not go out is as good as lost on the way: what was not
 /// answered is sent again.
@@ -122,6 +126,8 @@ pub struct Host {
     gate: Arc<SyncGate>,
     lease: Lease,
     helpers: Helpers,
+    /// When a part of another node's files came last, by the clock of the cores.
+    part_at: AtomicU64,
 }
 
 impl Host {
@@ -149,6 +155,7 @@ impl Host {
             gate,
             lease: Lease::default(),
             helpers,
+            part_at: AtomicU64::new(0),
         });
         let syncs = {
             let mut core = host.core.lock();
@@ -180,8 +187,16 @@ impl Host {
             message: Message::Receiving { epoch },
         };
         // Whoever brings them is at it where the place is taken.
-        let _ = self.helpers.installs.try_send(announced);
-        self.helpers.outbound.send(Packet { envelope: answer, payloads: vec![] });
+        let begins = self.helpers.installs.try_send(announced).is_ok();
+        let part_at = Time(self.part_at.load(Ordering::Acquire));
+        if begins || now().since(part_at) < PARTS_WITHIN {
+            self.helpers.outbound.send(Packet { envelope: answer, payloads: vec![] });
+        }
+    }
+
+    /// A part of another node's files has come.
+    pub fn part_came(&self) {
+        self.part_at.store(now().0, Ordering::Release);
     }
 
     /// Files of another node have come as `announced`: they are put in place if they are still wanted. The caller

@@ -186,3 +186,6 @@ fn trimmed(disk: &dyn Disk) -> io::Result<Record<Base>> {
         _ => Record::Damaged,
     })
 }
+
+#[cfg(test)]
+mod tests;

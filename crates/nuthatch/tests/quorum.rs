@@ -197,6 +197,16 @@ impl Nodes {
         assert_eq!(found, (0..count).collect::<Vec<_>>());
     }
 
+    /// Waits until a node has said something.
+    fn wait_text(&self, at: usize, text: &str) {
+        let deadline = Instant::now() + TIMEOUT;
+        while !self.nodes[at].text().contains(text) {
+            let said = self.nodes[at].text();
+            assert!(Instant::now() < deadline, "{} does not say {text}:\n{said}", at);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     fn with_stream(name: &str) -> Self {
         let nodes = Self::started(name);
         let (mut client, _) = nodes.owner();
@@ -288,6 +298,51 @@ fn an_owner_that_is_told_to_end_hands_the_log_over() {
     nodes.nodes[owner].signal("-TERM");
     assert_eq!(nodes.nodes[owner].ended().code(), Some(0), "{}", nodes.nodes[owner].text());
     nodes.expect(5);
+}
+
+/// More is written than the journals keep. A disk that is empty then gets the files, is killed while they come, and
+/// has everything in the end: as the only one that is left with another that knows as much.
+#[test]
+fn an_empty_disk_gets_the_files_of_what_is_trimmed() {
+    let mut nodes = Nodes::with_stream("quorum-trim");
+    let (mut client, owner) = nodes.owner();
+    create_stream(&mut client, "LARGE", &json!({"subjects": ["large.>"]}));
+    let body = vec![7; 1 << 20];
+    let large = 480;
+    for number in 0..large {
+        let ack = client.request("large.x", b"", &body, TIMEOUT).expect("an ack");
+        assert!(ack.payload.starts_with(b"{\"stream\""), "{number}: {:?}", ack.payload);
+    }
+    (0..20).for_each(|number| nodes.publish(number));
+    let emptied = (owner + 1) % NODES;
+    let first = |at: usize| {
+        let ops = nodes.dir.path().join(format!("n{at}/nuthatch/quorum/ops"));
+        let names = std::fs::read_dir(ops).expect("a journal");
+        names.map(|name| name.expect("listed").file_name()).min().expect("a file")
+    };
+    let deadline = Instant::now() + TIMEOUT;
+    while (0..NODES).any(|at| first(at) == "00000000") {
+        assert!(Instant::now() < deadline, "nothing is trimmed");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    nodes.nodes[emptied].kill();
+    let store = nodes.dir.path().join(format!("n{emptied}"));
+    std::fs::remove_dir_all(&store).expect("emptied");
+    nodes.nodes[emptied].start();
+    nodes.wait_text(emptied, "sends its files");
+    nodes.nodes[emptied].kill();
+    nodes.nodes[emptied].start();
+    nodes.wait_text(emptied, "of files are in place");
+    (20..30).for_each(|number| nodes.publish(number));
+    // Whoever owns the log now, without it the other two have all that was acknowledged.
+    let (_, owner) = nodes.owner();
+    let gone = if owner == emptied { (owner + 1) % NODES } else { owner };
+    nodes.nodes[gone].kill();
+    nodes.expect(30);
+    let (mut client, _) = nodes.owner();
+    let info = client.request("$JS.API.STREAM.INFO.LARGE", b"", b"", TIMEOUT).expect("an answer");
+    let info: Value = serde_json::from_slice(&info.payload).expect("JSON");
+    assert_eq!(info["state"]["messages"], large);
 }
 
 /// Both the loss and the signal wait for it when it wakes: it must not begin again as a keeper.

@@ -140,3 +140,34 @@ fn a_journal_goes_over_several_files() {
     assert_eq!(journal.files.len(), 2);
     assert_eq!(reopened(&disk).1, slots_of(&all));
 }
+
+/// Whole files whose entries are all trimmed go, what was cut in them included, and the rest is read as before.
+#[test]
+fn trimmed_files_go_and_the_rest_is_read() {
+    // Two of these fill a file.
+    let all = entries(&[33 << 20; 5]);
+    let disk = MemDisk::default();
+    let mut journal = journal_of(&disk, &all);
+    let files = || disk.list(OPS_DIR).expect("listed").len();
+    assert_eq!((files(), journal.trim_point(0), journal.trim_point(1)), (3, Lsn(4), Lsn(2)));
+    assert_eq!(journal.trim_point(9), Lsn(0));
+    // Half a file is left as it is.
+    journal.drop_to(Lsn(3)).expect("dropped");
+    assert_eq!(files(), 2);
+    assert!(journal.payload(&all[2].0).is_err(), "what is trimmed is not given");
+    assert_eq!(&journal.payload(&all[3].0).expect("here")[..], &all[3].1[..]);
+    let (journal, slots) = Journal::open(Arc::new(disk.clone()), Lsn(3)).expect("opens");
+    assert_eq!(slots, slots_of(&all[3..]));
+    assert_eq!(journal.trim_point(0), Lsn(4));
+    assert_eq!(Journal::first_file(&disk).expect("listed"), Some(1));
+    let mut journal = journal;
+    journal.cut(Lsn(4)).expect("cut");
+    journal.drop_to(Lsn(4)).expect("dropped");
+    assert_eq!(files(), 1);
+    let again = Entry::new(Lsn(5), Epoch(2), all[3].0.sum, Lsn(4), WallTime(0), all[4].0.body);
+    journal.append(&again, &all[4].1).expect("written");
+    journal.sync().expect("synced");
+    let (journal, slots) = Journal::open(Arc::new(disk.clone()), Lsn(4)).expect("opens");
+    assert_eq!(slots, [Slot::Bytes(again)]);
+    assert_eq!(&journal.payload(&again).expect("here")[..], &all[4].1[..]);
+}
