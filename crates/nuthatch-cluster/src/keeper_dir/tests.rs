@@ -1,0 +1,199 @@
+//! A directory whose log is trimmed, or replaced by what another node has made of it, with the power going at any
+//! moment.
+
+use super::*;
+use crate::coding::payload_hash;
+use crate::operation::{FileId, Operation, begin_payload};
+use crate::replica::{Replica, file_name};
+use nuthatch_log::env::{Fault, MemDisk};
+use nuthatch_quorum::entry::{Body, Chain};
+use nuthatch_quorum::store::Identity;
+use nuthatch_quorum::types::{BootCount, Promise, Revision};
+use nuthatch_quorum::types::{Epoch, Incarnation, NodeId, Sum, WallTime};
+
+/// An entry of a log and its payload.
+type Written = (Entry, Vec<u8>);
+
+/// A log that writes its numbers to a file, each entry one.
+fn history(count: u64) -> Vec<Written> {
+    let mut all: Vec<Written> = vec![];
+    for lsn in 1..=count {
+        let mut to = begin_payload(Epoch(1), lsn);
+        if lsn == 1 {
+            Operation::Create { path: "a".to_owned(), file: FileId(1) }.encode(&mut to);
+        }
+        let bytes = lsn.to_le_bytes();
+        Operation::Write { file: FileId(1), at: 8 * lsn, bytes: &bytes }.encode(&mut to);
+        let prev = all.last().map_or(Sum(0), |(entry, _)| entry.sum);
+        let len = to.0.len() as u32;
+        let body = Body::Frame { payload: payload_hash(&to.0), len };
+        let (lsn, commit) = (Lsn(lsn), Lsn(lsn - 1));
+        all.push((Entry::new(lsn, Epoch(1), prev, commit, WallTime(0), body), to.0));
+    }
+    all
+}
+
+fn opened(disk: &MemDisk) -> io::Result<(KeeperDir, Image)> {
+    KeeperDir::open(Arc::new(disk.clone()))
+}
+
+/// A directory with an identity and these entries.
+fn keeping(all: &[Written]) -> MemDisk {
+    let disk = MemDisk::default();
+    let (mut dir, _) = opened(&disk).expect("opens");
+    let identity = Identity {
+        node: NodeId(1),
+        incarnation: Incarnation(5),
+        boots: BootCount(1),
+        seen: Revision(0),
+    };
+    let promise = Promise { epoch: Epoch(1), owner: Incarnation(5) };
+    let slot = |slot| StoreOp::Promise { slot, promise };
+    dir.store(&[slot(0), slot(1), StoreOp::Identity(identity)], |_| Bytes::new()).expect("stored");
+    let ops: Vec<StoreOp> = all.iter().map(|(entry, _)| StoreOp::Append(*entry)).collect();
+    store(&mut dir, &ops, all).expect("stored");
+    dir.journal.sync().expect("synced");
+    disk
+}
+
+fn store(dir: &mut KeeperDir, ops: &[StoreOp], all: &[Written]) -> io::Result<()> {
+    dir.store(ops, |entry| {
+        let written = all.iter().find(|(of, _)| of == entry).expect("one of them");
+        Bytes::from(written.1.clone())
+    })
+}
+
+/// The files as they are durable after all of these.
+fn apply(disk: &MemDisk, all: &[Written]) {
+    let mut replica = Replica::open(Arc::new(disk.clone())).expect("opens");
+    for (entry, payload) in all {
+        replica.apply(entry.lsn, payload).expect("applied");
+    }
+    replica.mark().expect("marked");
+}
+
+fn base_at(all: &[Written], lsn: u64) -> Base {
+    let (entry, _) = all[lsn as usize - 1];
+    let start = Lsn(1);
+    Base { lsn: entry.lsn, sum: entry.sum, epoch: entry.epoch, stamp: entry.stamp, start }
+}
+
+/// What the file holds: the numbers of the entries that were applied.
+fn numbers(replica: &Replica) -> Vec<u64> {
+    let Some(file) = replica.file(FileId(1)) else { return vec![] };
+    let len = usize::try_from(file.len().expect("a length")).expect("small");
+    let mut bytes = vec![0; len];
+    file.read_at(&mut bytes, 0).expect("reads");
+    bytes.chunks_exact(8).skip(1).map(|b| u64::from_le_bytes(b.try_into().expect("8"))).collect()
+}
+
+/// After a stop: the entries that can be read, behind the base, and what the files and these together make.
+fn after(disk: &MemDisk, all: &[Written], what: &str) -> (Lsn, Chain, Vec<u64>) {
+    let (dir, image) = opened(disk).expect("opens");
+    assert!(matches!(image.identity, Record::Good(_)), "{what}");
+    assert_ne!(image.base, Record::Damaged, "{what}");
+    let base = image.begins();
+    let mut chain = Chain::behind(base);
+    let mut replica = Replica::open(Arc::new(disk.clone())).expect("opens");
+    assert!(replica.applied() >= base.lsn, "{what}: the files have what is trimmed");
+    for lsn in (base.lsn.0 + 1..=image.end().0).map(Lsn).filter(|lsn| image.is_good(*lsn)) {
+        let (entry, payload) = &all[lsn.0 as usize - 1];
+        assert_eq!(dir.payload(entry).expect("it is here"), payload[..], "{what}");
+        chain.push(*entry);
+        replica.apply(lsn, payload).expect("applied");
+    }
+    (base.lsn, chain, numbers(&replica))
+}
+
+/// The power goes at each operation in turn: what is trimmed is in the files, or it is not trimmed.
+#[test]
+fn a_power_cut_while_a_log_is_trimmed_loses_nothing() {
+    let all = history(9);
+    let base = base_at(&all, 6);
+    let ops = [
+        StoreOp::Barrier,
+        StoreOp::NoteBase(base),
+        StoreOp::Barrier,
+        StoreOp::Drop { upto: base.lsn },
+    ];
+    let mut trimmed = 0;
+    for cut in 1..40 {
+        let disk = keeping(&all);
+        apply(&disk, &all[..7]);
+        let (mut dir, _) = opened(&disk).expect("opens");
+        disk.inject(Fault::PowerCut(disk.operations() + cut));
+        let _ = store(&mut dir, &ops, &all);
+        let (base, chain, numbers) = after(&disk.crash(cut), &all, &format!("cut {cut}"));
+        assert_eq!((chain.last(), numbers), (Lsn(9), (1..=9).collect()), "cut {cut}");
+        trimmed += u32::from(base == Lsn(6));
+    }
+    assert!(trimmed > 0 && trimmed < 39, "before and after it: {trimmed}");
+}
+
+/// The power goes at each operation in turn while the files of another node replace a log that is behind: it is
+/// what it was, or what the other one has made.
+#[test]
+fn a_power_cut_while_files_are_put_in_place_leaves_the_old_or_the_new() {
+    let all = history(9);
+    let base = base_at(&all, 7);
+    let (mut old, mut new) = (0, 0);
+    for cut in 1..60 {
+        let disk = keeping(&all[..3]);
+        apply(&disk, &all[..2]);
+        let (mut dir, _) = opened(&disk).expect("opens");
+        come(&disk, &all[..7]);
+        disk.inject(Fault::PowerCut(disk.operations() + cut));
+        let installed = store(&mut dir, &[StoreOp::Install { base, keep: false }], &all);
+        let (begins, chain, numbers) = after(&disk.crash(cut), &all, &format!("cut {cut}"));
+        match begins {
+            Lsn(0) => {
+                assert!(installed.is_err(), "cut {cut}: it was said to be done");
+                assert_eq!((chain.last(), numbers), (Lsn(3), vec![1, 2, 3]), "cut {cut}");
+                old += 1;
+            }
+            begins => {
+                assert_eq!((begins, chain.last()), (Lsn(7), Lsn(7)), "cut {cut}");
+                assert_eq!(numbers, (1..=7).collect::<Vec<_>>(), "cut {cut}");
+                new += 1;
+            }
+        }
+    }
+    assert!(old > 0 && new > 0, "{old} old, {new} new");
+}
+
+/// What another node has made of entries comes into `incoming/`, durably.
+fn come(disk: &MemDisk, all: &[Written]) {
+    let theirs = MemDisk::default();
+    theirs.create_dir("tmp").expect("made");
+    apply(&theirs, all);
+    let snapshot = Replica::open(Arc::new(theirs)).expect("opens").snapshot().expect("taken");
+    let put = |name: &str, bytes: &[u8]| {
+        let file = disk.create(&format!("{INCOMING_DIR}/{name}")).expect("created");
+        file.write_at(bytes, 0).expect("written");
+        file.sync().expect("synced");
+    };
+    for (file, (open, len)) in &snapshot.files {
+        let bytes = open.read_shared(0, usize::try_from(*len).expect("small")).expect("reads");
+        put(&file_name(*file), &bytes);
+    }
+    put(STATE, &snapshot.state);
+    disk.sync_dir(INCOMING_DIR).expect("synced");
+}
+
+/// Without what says where the entries begin, and without what trimmed ones have made, nothing counts.
+#[test]
+fn a_trimmed_directory_that_lost_its_base_or_its_state_counts_for_nothing() {
+    for lost in [BASE, STATE] {
+        let all = history(9);
+        let disk = keeping(&all);
+        apply(&disk, &all[..7]);
+        let (mut dir, _) = opened(&disk).expect("opens");
+        dir.store(&[StoreOp::NoteBase(base_at(&all, 6))], |_| Bytes::new()).expect("stored");
+        let (_, image) = opened(&disk).expect("opens");
+        assert_eq!(image.base, Record::Good(base_at(&all, 6)));
+        let file = disk.open(lost).expect("it is there");
+        file.write_at(&[0xff], 20).expect("written");
+        let (_, image) = opened(&disk).expect("opens");
+        assert_eq!(image.base, Record::Damaged, "{lost}");
+    }
+}
