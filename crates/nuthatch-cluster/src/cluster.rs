@@ -266,7 +266,7 @@ impl Cluster {
     /// True if the epoch that was last waited for has ended, or the disk has failed.
     #[must_use]
     pub fn has_lost(&self) -> bool {
-        let (status, waited) = (self.host.status(), self.waited.load(Ordering::Acquire));
+        let (status, waited) = (self.host.settled_status(), self.waited.load(Ordering::Acquire));
         status.broken || status.owner != Some(Epoch(waited))
     }
 
@@ -274,7 +274,7 @@ impl Cluster {
     #[must_use]
     pub fn was_replaced(&self) -> bool {
         let waited = self.waited.load(Ordering::Acquire);
-        let status = self.host.status();
+        let status = self.host.settled_status();
         waited != 0 && !status.broken && status.owner != Some(Epoch(waited))
     }
 

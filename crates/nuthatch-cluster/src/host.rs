@@ -4,36 +4,34 @@
 //! without it, by the thread that brought the event: a keeper's answer then costs no change of threads. The owner's
 //! own sync is made by a thread of its own, because two others can commit without it.
 
+mod core;
+
+use self::core::Core;
 use crate::clock::{now, wall_now};
-use crate::coding::{Malformed, malformed};
+use crate::coding::Malformed;
 use crate::journal::{RecordOnDisk, SyncGate};
 use crate::keeper_dir::KeeperDir;
 use crate::lease::Lease;
-use crate::packet::{self, BATCH_BYTES, PAYLOADS_MAX, Packet, entries, hash_of, shorten};
+use crate::packet::{BATCH_BYTES, PAYLOADS_MAX, Packet, entries, hash_of, shorten};
 use crate::ring::Ring;
 use bytes::Bytes;
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{DiskFile, Standing};
 use nuthatch_quorum::catalog::Call;
 use nuthatch_quorum::effect::Effect;
-use nuthatch_quorum::entry::{Base, Entry};
+use nuthatch_quorum::entry::Base;
 use nuthatch_quorum::message::{Answer, Envelope, Message, Reply};
 use nuthatch_quorum::node::{Event, Node};
 use nuthatch_quorum::owner::Publish;
 use nuthatch_quorum::store::{StoreError, StoreOp};
-use nuthatch_quorum::types::{Epoch, Incarnation, Lsn, Member, Promise, RequestId, SyncId, Time};
+use nuthatch_quorum::types::{Epoch, Incarnation, Lsn, Member, RequestId, SyncId, Time};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
-use std::collections::hash_map::Entry as MapEntry;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, SyncSender};
 use std::time::{Duration, Instant};
-
-/// How far an epoch may lie beyond the greatest that this keeper has promised: more than the takeovers that a
-/// keeper can have missed, and few enough that one lie does not use epochs up.
-const EPOCHS_AHEAD_MAX: u32 = 1 << 24;
 
 /// Files of another node are coming while a part came within so many microseconds.
 const PARTS_WITHIN: u64 = 2_000_000;
@@ -98,24 +96,6 @@ impl From<NotOwner> for io::Error {
     fn from(lost: NotOwner) -> Self {
         Self::new(io::ErrorKind::PermissionDenied, lost)
     }
-}
-
-struct Core {
-    node: Node,
-    dir: KeeperDir,
-    ring: Ring,
-    /// Payloads of what is being handled, and of what was fetched for a takeover.
-    held: HashMap<u64, Bytes>,
-    /// What is committed, as far as this node was told by an owner.
-    commit: Lsn,
-    next_request: u64,
-    dir_failed: bool,
-    /// The directory began anew: what was made of it is gone.
-    renewed: bool,
-    /// The epoch and the disks that people were last told of, as its owner.
-    told: Option<(Epoch, Vec<Member>)>,
-    /// An entry that a peer needs and that turned out damaged when it was read for it.
-    suspect: Option<Lsn>,
 }
 
 /// The cores of a node, and what they work on.
@@ -337,6 +317,13 @@ impl Host {
     #[must_use]
     pub fn status(&self) -> Status {
         *self.status.lock()
+    }
+
+    /// The status after the step that is under way: whoever was told that a request failed finds what made it fail.
+    #[must_use]
+    pub fn settled_status(&self) -> Status {
+        let _core = self.core.lock();
+        self.status()
     }
 
     /// What the owner of an epoch can say of the log at this moment.
@@ -594,94 +581,4 @@ impl Host {
 /// What the entries on the disk say was committed.
 fn last_commit(node: &Node) -> Lsn {
     node.keeper().log().known_commit()
-}
-
-impl Core {
-    /// Refuses an epoch that is further ahead than takeovers can have come: a keeper that promised it would
-    /// never promise one that the catalog gives out.
-    fn check(&self, message: &Message) -> Result<(), Malformed> {
-        let known = self.node.keeper().promise().epoch.0;
-        match packet::epoch(message) {
-            Some(epoch) if epoch.0 > known.saturating_add(EPOCHS_AHEAD_MAX) => {
-                Err(malformed("it names an epoch that no takeover can have reached"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// True if a message announces files that are of use here.
-    fn wants_files(&self, envelope: &Envelope) -> bool {
-        let Message::Install { epoch, base } = &envelope.message else { return false };
-        let keeper = self.node.keeper();
-        let promise = Promise { epoch: *epoch, owner: envelope.sender };
-        keeper.promise() == promise && !keeper.is_poisoned() && keeper.wants(*epoch, base)
-    }
-
-    /// Payloads that came with a packet are there until it is handled; those that were fetched for a
-    /// takeover until that is over. Gives those that were not there before.
-    fn hold(&mut self, packet: &Packet) -> Vec<u64> {
-        let hashes = entries(&packet.envelope.message).filter_map(hash_of);
-        let mut came = vec![];
-        for (hash, payload) in hashes.zip(&packet.payloads) {
-            if let MapEntry::Vacant(place) = self.held.entry(hash) {
-                place.insert(payload.clone());
-                came.push(hash);
-            }
-        }
-        came
-    }
-
-    /// Forgets what came with a packet. What an owner has published itself waits for its turn.
-    fn let_go(&mut self, came: &[u64]) {
-        if self.node.is_taking_over() {
-            return;
-        }
-        if self.node.owner().is_none() {
-            self.held.clear();
-        }
-        for hash in came {
-            self.held.remove(hash);
-        }
-    }
-
-    /// The entry that lies where this one should, and not at its own place.
-    fn stray_at(&self, lsn: Lsn) -> Option<Lsn> {
-        let entry = self.node.keeper().log().get(lsn)?;
-        let is_in_place = |lsn: &Lsn| self.record(*lsn).is_some_and(|record| record.is_good());
-        self.dir.record(entry)?.stray().filter(|lsn| !is_in_place(lsn))
-    }
-
-    /// Where an entry's record should be.
-    fn record(&self, lsn: Lsn) -> Option<RecordOnDisk> {
-        self.node.keeper().log().get(lsn).and_then(|entry| self.dir.record(entry))
-    }
-
-    fn payload(&self, entry: &Entry) -> io::Result<Bytes> {
-        let Some(hash) = hash_of(entry) else { return Ok(Bytes::new()) };
-        let held = self.held.get(&hash).or_else(|| self.ring.get(entry.lsn));
-        match held {
-            Some(payload) => Ok(payload.clone()),
-            None => self.dir.payload(entry),
-        }
-    }
-
-    /// What the sender of a message says is committed, and the epoch in which that holds.
-    fn told_commit(&self, envelope: &Envelope) -> Option<(Promise, Lsn)> {
-        match &envelope.message {
-            Message::Append { epoch, commit, .. } | Message::Beat { epoch, commit, .. } => {
-                Some((Promise { epoch: *epoch, owner: envelope.sender }, *commit))
-            }
-            _ => None,
-        }
-    }
-
-    /// What the owner of the epoch that this keeper has accepted says is committed, is: as far as the
-    /// keeper has it, its log is the owner's.
-    fn take_commit(&mut self, promise: Promise, commit: Lsn) {
-        let keeper = self.node.keeper();
-        let at = keeper.position();
-        if keeper.promise() == promise && at.accepted == promise.epoch {
-            self.commit = self.commit.max(commit.min(keeper.log().readable_to()));
-        }
-    }
 }

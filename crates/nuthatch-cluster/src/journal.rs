@@ -12,6 +12,7 @@
 
 use crate::coding::{Reader, Writer, crc, payload_hash};
 use crate::packet::{self, PAYLOAD_MAX};
+use crate::records;
 use bytes::Bytes;
 use nuthatch_log::env::{AlignedBuf, DIRECT_ALIGN, Disk, DiskFile, again, read_exact_at};
 use nuthatch_quorum::entry::Entry;
@@ -155,11 +156,11 @@ fn encode_header(record: Record, payload: usize) -> [u8; RECORD_HEADER] {
     match record {
         Record::Entry(entry) => {
             body.u8(1);
-            packet::put_entry(&mut body, &entry);
+            records::put_entry(&mut body, &entry);
         }
         Record::Healed(entry) => {
             body.u8(2);
-            packet::put_entry(&mut body, &entry);
+            records::put_entry(&mut body, &entry);
         }
         Record::CutBehind(lsn) => {
             body.u8(3);
@@ -183,8 +184,8 @@ fn decode_header(bytes: &[u8]) -> Option<(Record, usize)> {
     let mut from = Reader(body);
     let payload = from.u32().ok()? as usize;
     let record = match from.u8().ok()? {
-        1 => Record::Entry(packet::entry(&mut from).ok()?),
-        2 => Record::Healed(packet::entry(&mut from).ok()?),
+        1 => Record::Entry(records::entry(&mut from).ok()?),
+        2 => Record::Healed(records::entry(&mut from).ok()?),
         3 => Record::CutBehind(Lsn(from.u64().ok()?)),
         _ => return None,
     };

@@ -44,6 +44,7 @@ pub mod links;
 pub mod operation;
 pub mod packet;
 pub mod port;
+pub mod records;
 pub mod replica;
 mod ring;
 pub mod small_files;

@@ -2,7 +2,7 @@
 //! that this disk has seen.
 
 use crate::coding::{Malformed, Reader, Writer, crc, malformed};
-use crate::packet;
+use crate::records;
 use nuthatch_log::env::{Disk, again, read_exact_at, replace_file};
 use nuthatch_quorum::entry::Base;
 use nuthatch_quorum::store::{CutNote, Identity, Record};
@@ -159,7 +159,7 @@ pub fn load_promises(disk: &dyn Disk) -> io::Result<[Record<Promise>; 2]> {
         let at = number as u64 * SLOT_BYTES;
         let len = again(|| file.read_at(&mut bytes, at))?;
         let value =
-            unsealed(&bytes[..len]).and_then(|content| packet::promise(&mut Reader(content)));
+            unsealed(&bytes[..len]).and_then(|content| records::promise(&mut Reader(content)));
         *slot = match value {
             Ok(promise) => Record::Good(promise),
             Err(_) if bytes.iter().all(|byte| *byte == 0) => Record::Absent,
@@ -175,7 +175,7 @@ pub fn load_promises(disk: &dyn Disk) -> io::Result<[Record<Promise>; 2]> {
 /// The disk's.
 pub fn store_promise(disk: &dyn Disk, slot: usize, promise: Promise) -> io::Result<()> {
     let mut to = Writer::default();
-    packet::put_promise(&mut to, promise);
+    records::put_promise(&mut to, promise);
     let file = match disk.open(PROMISE) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let file = disk.create(PROMISE)?;
@@ -227,7 +227,7 @@ pub fn store_cut(disk: &dyn Disk, note: Option<CutNote>) -> io::Result<()> {
 /// # Errors
 /// The disk's.
 pub fn load_base(disk: &dyn Disk) -> io::Result<Record<Base>> {
-    load(disk, BASE, packet::base)
+    load(disk, BASE, records::base)
 }
 
 /// Writes up to where the log is trimmed, durably.
@@ -236,7 +236,7 @@ pub fn load_base(disk: &dyn Disk) -> io::Result<Record<Base>> {
 /// The disk's.
 pub fn store_base(disk: &dyn Disk, base: Base) -> io::Result<()> {
     let mut to = Writer::default();
-    packet::put_base(&mut to, &base);
+    records::put_base(&mut to, &base);
     replace_file(disk, BASE, &sealed(to))
 }
 
@@ -254,7 +254,7 @@ pub struct Installing {
 /// # Errors
 /// The disk's.
 pub fn load_installing(disk: &dyn Disk) -> io::Result<Record<Installing>> {
-    load(disk, INSTALLING, |from| Ok(Installing { base: packet::base(from)?, keep: from.bool()? }))
+    load(disk, INSTALLING, |from| Ok(Installing { base: records::base(from)?, keep: from.bool()? }))
 }
 
 /// Notes what is being put in place, durably: from then on it is, whatever stops the process.
@@ -263,7 +263,7 @@ pub fn load_installing(disk: &dyn Disk) -> io::Result<Record<Installing>> {
 /// The disk's.
 pub fn store_installing(disk: &dyn Disk, installing: Installing) -> io::Result<()> {
     let mut to = Writer::default();
-    packet::put_base(&mut to, &installing.base);
+    records::put_base(&mut to, &installing.base);
     to.bool(installing.keep);
     replace_file(disk, INSTALLING, &sealed(to))
 }

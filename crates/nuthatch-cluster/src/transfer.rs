@@ -12,7 +12,7 @@ use crate::hello::{HELLO_BYTES, Hello, Lane};
 use crate::incoming::{self, INCOMING_DIR};
 use crate::links::Local;
 use crate::operation::FileId;
-use crate::packet;
+use crate::records;
 use crate::replica::{self, STATE, Snapshot};
 use nuthatch_log::env::Disk;
 use nuthatch_quorum::entry::Base;
@@ -91,7 +91,7 @@ pub fn answer(mut channel: Channel, source: &dyn FileSource) -> io::Result<()> {
             Question::Snapshot => {
                 let (base, snapshot) = source.snapshot()?;
                 let mut to = Writer::default();
-                packet::put_base(&mut to, &base);
+                records::put_base(&mut to, &base);
                 to.0.extend_from_slice(&snapshot.state);
                 taken = Some(snapshot);
                 to.0
@@ -170,7 +170,7 @@ pub fn fetch(
     let mut channel = connect(address, from, local)?;
     let answer = ask(&mut channel, Question::Snapshot, STATE_MAX)?;
     let mut reader = Reader(&answer);
-    let base = packet::base(&mut reader).map_err(invalid)?;
+    let base = records::base(&mut reader).map_err(invalid)?;
     let state = reader.0;
     let (applied, files) = replica::read_state(state)?;
     if applied != base.lsn {

@@ -28,7 +28,8 @@ fn refusal() -> impl Strategy<Value = Refusal> {
         position().prop_map(|at| Refusal::NotStarted { at }),
         position().prop_map(|at| Refusal::NotAtStart { at }),
         any::<u64>().prop_map(|after| Refusal::Chain { after: Lsn(after) }),
-        any::<u64>().prop_map(|base| Refusal::Trimmed { base: Lsn(base) }),
+        any::<(u64, u64)>()
+            .prop_map(|(base, sum)| Refusal::Trimmed { base: Lsn(base), sum: Sum(sum) }),
     ]
 }
 
@@ -127,11 +128,11 @@ fn small() -> impl Strategy<Value = Message> {
         epoch.clone().prop_map(|epoch| Message::Release { epoch }),
         epoch.clone().prop_map(|epoch| Message::Succeed { epoch }),
         epoch.clone().prop_map(|epoch| Message::Receiving { epoch }),
-        (epoch.clone(), any::<(u64, u64, u32, u64, u64)>()).prop_map(
-            |(epoch, (lsn, sum, of, stamp, start))| {
+        (epoch.clone(), any::<(u64, u64, u32, u64, u64, Option<u64>)>()).prop_map(
+            |(epoch, (lsn, sum, of, stamp, start, replaces))| {
                 let (lsn, sum, start) = (Lsn(lsn), Sum(sum), Lsn(start));
                 let base = Base { lsn, sum, epoch: Epoch(of), stamp: WallTime(stamp), start };
-                Message::Install { epoch, base }
+                Message::Install { epoch, base, replaces: replaces.map(Sum) }
             }
         ),
         (epoch.clone(), any::<(bool, bool, u64, u64, u64, bool)>()).prop_map(

@@ -260,7 +260,7 @@ impl Keeper {
             Message::Seal { epoch } => self.seal(envelope, *epoch, now, out),
             Message::Fetch { epoch, from } => self.fetch(envelope, *epoch, *from, out),
             Message::Bring { epoch, .. } => self.bring(envelope, *epoch, out),
-            Message::Install { epoch, base } => self.install(envelope, *epoch, *base, out),
+            Message::Install { epoch, .. } => self.install(envelope, *epoch, out),
             Message::Start { epoch, .. } => self.start(envelope, *epoch, out),
             Message::Append { epoch, .. } => self.append(envelope, *epoch, out),
             other => unreachable!("no keeper is sent {other:?}"),

@@ -138,6 +138,8 @@ pub enum Refusal {
     Trimmed {
         /// The last trimmed entry.
         base: Lsn,
+        /// Its sum.
+        sum: Sum,
     },
 }
 
@@ -199,6 +201,8 @@ pub enum Message {
         epoch: Epoch,
         /// The last entry that it holds; committed.
         base: Base,
+        /// The sum of what the keeper has trimmed, where the sender knows it to be no part of the log.
+        replaces: Option<Sum>,
     },
     /// How far a keeper's log is equal to the candidate's after `Bring` or `Install`, durably.
     Brought {

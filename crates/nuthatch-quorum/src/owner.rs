@@ -353,10 +353,12 @@ impl Owner {
                 let Some(bring) = supply(epoch, log, after, self.start) else { return };
                 bring
             }
-            Stage::Foreign => Message::Install { epoch, base: log.base() },
+            Stage::Foreign { trimmed } => {
+                Message::Install { epoch, base: log.base(), replaces: Some(trimmed) }
+            }
             Stage::Ready => Message::Start { epoch, from: self.start, sum: self.start_sum },
-            Stage::Live if progress.done < log.base().lsn && Rule::InstallsTrimmed.holds() => {
-                Message::Install { epoch, base: log.base() }
+            Stage::Live if self.installs(index, log) => {
+                Message::Install { epoch, base: log.base(), replaces: None }
             }
             Stage::Live => {
                 let after = progress.done.min(log.last());
@@ -369,6 +371,13 @@ impl Owner {
             }
         };
         self.send(index, message, now, out);
+    }
+
+    /// True if a keeper takes entries and lacks what is trimmed here.
+    fn installs(&self, index: usize, log: &Chain) -> bool {
+        let progress = &self.progress[index];
+        let lacks = progress.done < log.base().lsn && Rule::InstallsTrimmed.holds();
+        lacks && progress.stage == Stage::Live
     }
 
     /// The keeper that sent a message, if it is of the set.
@@ -398,6 +407,10 @@ impl Owner {
             Message::Sealed(sealed) if sealed.epoch == self.epoch => {
                 let common = crate::entry::common(sealed.extent(), log.extent());
                 self.advance(index, Stage::Behind { after: common.min(self.start) });
+            }
+            // It was installed files, which a keeper that still takes entries answers with `Done`.
+            Message::Brought { epoch, .. } if *epoch == self.epoch && self.installs(index, log) => {
+                self.progress[index].stage = Stage::Unsealed;
             }
             Message::Brought { epoch, equal_to } if *epoch == self.epoch => {
                 let behind = Stage::Behind { after: *equal_to };
@@ -451,7 +464,7 @@ impl Owner {
             Refusal::NotStarted { .. } | Refusal::NotAtStart { .. } | Refusal::Promised { .. } => {
                 self.progress[index].stage = Stage::Unsealed;
             }
-            Refusal::Trimmed { .. } => self.advance(index, Stage::Foreign),
+            Refusal::Trimmed { sum, .. } => self.advance(index, Stage::Foreign { trimmed: sum }),
             Refusal::Leased | Refusal::Full => {}
         }
         false
@@ -533,7 +546,7 @@ fn slice(log: &Chain, after: Lsn, last: Lsn) -> Vec<Entry> {
 pub(crate) fn supply(epoch: Epoch, log: &Chain, after: Lsn, end: Lsn) -> Option<Message> {
     let (base, after) = (log.base(), after.min(end));
     if after < base.lsn && Rule::InstallsTrimmed.holds() {
-        return Some(Message::Install { epoch, base });
+        return Some(Message::Install { epoch, base, replaces: None });
     }
     let prev = log.sum_at(after)?;
     let entries = slice(log, after, end);

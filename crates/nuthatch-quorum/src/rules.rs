@@ -88,6 +88,10 @@ rules! {
     RottenBaseIsNothing = "keeper.rotten-base-is-nothing";
     /// What comes in place of trimmed entries replaces nothing that is here and continues it (M16, M19).
     InstallOnlyExtends = "keeper.install-only-extends";
+    /// What two keepers have trimmed is the same, however far each of them has (M19).
+    TrimmedIsHere = "keeper.trimmed-is-here";
+    /// A disk whose entries were replaced by fewer counts as cut until it is brought the epoch (R2).
+    ReplacedIsACut = "keeper.replaced-is-a-cut";
     /// A candidate that lacks what others have trimmed leaves the log to one of them.
     LeavesToTrimmed = "takeover.leaves-to-trimmed";
     /// A keeper that lacks what the owner has trimmed is sent what that has made.

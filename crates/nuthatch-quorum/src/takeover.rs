@@ -88,7 +88,7 @@ pub struct Candidate {
     cuts: Vec<CutRecord>,
     told: bool,
     /// Keepers whose trimmed entries differ: whatever they have is replaced.
-    foreign: BTreeSet<Member>,
+    foreign: BTreeMap<Member, Sum>,
 }
 
 /// Chooses the donor among answers that count: the largest position.
@@ -157,7 +157,7 @@ impl Candidate {
             stage: Stage::Sealing,
             cuts: vec![],
             told: false,
-            foreign: BTreeSet::new(),
+            foreign: BTreeMap::new(),
         }
     }
 
@@ -228,8 +228,9 @@ impl Candidate {
                     Wholeness::Whole | Wholeness::Cut => ours,
                 };
                 let after = equal_to.get(&member).copied().unwrap_or(first);
-                if self.foreign.contains(&member) {
-                    return Some(Message::Install { epoch, base: log.base() });
+                if let Some(trimmed) = self.foreign.get(&member) {
+                    let replaces = Some(*trimmed);
+                    return Some(Message::Install { epoch, base: log.base(), replaces });
                 }
                 supply(epoch, log, after, goal.end)
             }
@@ -319,8 +320,8 @@ impl Candidate {
                 }
                 false
             }
-            Refusal::Trimmed { .. } => {
-                self.foreign.insert(from);
+            Refusal::Trimmed { sum, .. } => {
+                self.foreign.insert(from, sum);
                 false
             }
             Refusal::Leased

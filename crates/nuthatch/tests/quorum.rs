@@ -5,6 +5,7 @@ mod support;
 
 use nuthatch_client::{Client, ConnectOptions, OwnedMessage};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use std::fs::{OpenOptions, Permissions};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
@@ -161,17 +162,20 @@ impl Nodes {
 
     /// Publishes at whoever owns the log until this message is acknowledged, under its id.
     fn publish(&self, number: u64) {
+        self.publish_to("Q.n", number, number.to_string().as_bytes());
+    }
+
+    fn publish_to(&self, subject: &str, number: u64, body: &[u8]) {
         let headers = format!("NATS/1.0\r\nNats-Msg-Id: {number}\r\n\r\n");
         let deadline = Instant::now() + TIMEOUT;
         loop {
             let (mut client, _) = self.owner();
-            let body = number.to_string();
-            let ack = client.request("Q.n", headers.as_bytes(), body.as_bytes(), ANSWER);
-            let is_stored = |ack: OwnedMessage| ack.payload.starts_with(b"{\"stream\"");
-            if ack.is_ok_and(is_stored) {
+            let ack = client.request(subject, headers.as_bytes(), body, ANSWER);
+            let is_stored = |ack: &OwnedMessage| ack.payload.starts_with(b"{\"stream\"");
+            if ack.as_ref().is_ok_and(is_stored) {
                 return;
             }
-            assert!(Instant::now() < deadline, "message {number} is not taken");
+            assert!(Instant::now() < deadline, "message {number} is not taken: {ack:?}");
         }
     }
 
@@ -203,6 +207,21 @@ impl Nodes {
         while !self.nodes[at].text().contains(text) {
             let said = self.nodes[at].text();
             assert!(Instant::now() < deadline, "{} does not say {text}:\n{said}", at);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until owners have said of `count` disks of a node that they keep the log.
+    fn wait_disks(&self, at: usize, count: usize) {
+        let (node, deadline) = (format!(" {} (disk ", at + 1), Instant::now() + TIMEOUT);
+        loop {
+            let said: String = self.nodes.iter().map(Node::text).collect();
+            let disks: HashSet<&str> =
+                said.split(&node).skip(1).filter_map(|rest| rest.get(..32)).collect();
+            if disks.len() >= count {
+                return;
+            }
+            assert!(Instant::now() < deadline, "the disk does not count:\n{said}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -305,15 +324,14 @@ fn an_owner_that_is_told_to_end_hands_the_log_over() {
 #[test]
 fn an_empty_disk_gets_the_files_of_what_is_trimmed() {
     let mut nodes = Nodes::with_stream("quorum-trim");
-    let (mut client, owner) = nodes.owner();
+    let (mut client, _) = nodes.owner();
     create_stream(&mut client, "LARGE", &json!({"subjects": ["large.>"]}));
-    let body = vec![7; 1 << 20];
+    // With its header below the largest payload.
+    let body = vec![7; (1 << 20) - 1024];
     let large = 480;
-    for number in 0..large {
-        let ack = client.request("large.x", b"", &body, TIMEOUT).expect("an ack");
-        assert!(ack.payload.starts_with(b"{\"stream\""), "{number}: {:?}", ack.payload);
-    }
+    (0..large).for_each(|number| nodes.publish_to("large.x", number, &body));
     (0..20).for_each(|number| nodes.publish(number));
+    let (_, owner) = nodes.owner();
     let emptied = (owner + 1) % NODES;
     let first = |at: usize| {
         let ops = nodes.dir.path().join(format!("n{at}/nuthatch/quorum/ops"));
@@ -333,6 +351,7 @@ fn an_empty_disk_gets_the_files_of_what_is_trimmed() {
     nodes.nodes[emptied].kill();
     nodes.nodes[emptied].start();
     nodes.wait_text(emptied, "of files are in place");
+    nodes.wait_disks(emptied, 2);
     (20..30).for_each(|number| nodes.publish(number));
     // Whoever owns the log now, without it the other two have all that was acknowledged.
     let (_, owner) = nodes.owner();

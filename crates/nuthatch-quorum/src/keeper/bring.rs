@@ -66,9 +66,7 @@ impl Keeper {
         }
         let base = self.log.base().lsn;
         match self.log.sum_at(after) {
-            Some(sum) if sum.0 != prev && after == base && base > Lsn(0) => {
-                Err(Refusal::Trimmed { base })
-            }
+            Some(sum) if sum.0 != prev && after == base && base > Lsn(0) => Err(self.trimmed()),
             Some(sum) if sum.0 != prev => Err(Refusal::Chain { after }),
             _ => Ok(true),
         }
@@ -77,7 +75,12 @@ impl Keeper {
     /// What is trimmed cannot be cut back.
     fn may_end(&self, last: Lsn) -> Result<(), Refusal> {
         let base = self.log.base().lsn;
-        if last < base { Err(Refusal::Trimmed { base }) } else { Ok(()) }
+        if last < base { Err(self.trimmed()) } else { Ok(()) }
+    }
+
+    fn trimmed(&self) -> Refusal {
+        let base = self.log.base();
+        Refusal::Trimmed { base: base.lsn, sum: base.sum }
     }
 
     /// Writes entries, and where there is no room only those that lengthen nothing.
@@ -121,7 +124,7 @@ impl Keeper {
                 continue;
             }
             if entry.lsn == base.lsn || after == base.lsn && entry.prev != base.sum {
-                return Err(Refusal::Trimmed { base: base.lsn });
+                return Err(self.trimmed());
             }
             if entry.lsn <= self.log.last() {
                 match self.log.get(entry.lsn) {

@@ -10,8 +10,8 @@ use crate::entry::{Base, Chain};
 use crate::message::{Envelope, Message, Refusal};
 use crate::out::Out;
 use crate::rules::Rule;
-use crate::store::StoreOp;
-use crate::types::{Epoch, Lsn};
+use crate::store::{CutNote, StoreOp};
+use crate::types::{Epoch, Lsn, Position, Sum};
 
 /// What to do with the files of another directory.
 enum Taking {
@@ -50,8 +50,8 @@ impl Keeper {
     /// True if the files of another directory, as entries up to `base` have made them, are of use here in an epoch.
     /// For drivers, which need not send them otherwise.
     #[must_use]
-    pub fn wants(&self, epoch: Epoch, base: &Base) -> bool {
-        !matches!(self.taking(epoch, base), Ok(Taking::Nothing))
+    pub fn wants(&self, epoch: Epoch, base: &Base, replaces: Option<Sum>) -> bool {
+        !matches!(self.taking(epoch, base, replaces), Ok(Taking::Nothing))
     }
 
     /// Takes what the entries up to `base` have made; the driver has the files durably beside its own.
@@ -59,11 +59,13 @@ impl Keeper {
         &mut self,
         envelope: &Envelope,
         epoch: Epoch,
-        base: Base,
         out: &mut Out,
     ) -> Result<(), (Epoch, Refusal)> {
+        let Message::Install { base, replaces, .. } = envelope.message else {
+            unreachable!("as dispatched");
+        };
         self.check_promised(envelope, epoch, Rule::BringPromised)?;
-        let taking = self.taking(epoch, &base).inspect_err(|_| {
+        let taking = self.taking(epoch, &base, replaces).inspect_err(|_| {
             out.effects.push(Effect::Alarm(Alarm::Diverged { node: self.node, lsn: base.lsn }));
         });
         let mut ops = vec![];
@@ -90,8 +92,8 @@ impl Keeper {
         Ok(())
     }
 
-    fn taking(&self, epoch: Epoch, base: &Base) -> Result<Taking, Refusal> {
-        let (mine, last) = (self.log.base().lsn, self.log.last());
+    fn taking(&self, epoch: Epoch, base: &Base, replaces: Option<Sum>) -> Result<Taking, Refusal> {
+        let (mine, last) = (self.log.base(), self.log.last());
         if !Rule::InstallOnlyExtends.holds() {
             return Ok(Taking::Replace { known: last });
         }
@@ -101,14 +103,18 @@ impl Keeper {
             |start: Lsn| self.log.starts().iter().any(|s| s.epoch == base.epoch && s.lsn == start);
         let here = match self.log.sum_at(base.lsn) {
             Some(sum) => sum == base.sum,
-            // Trimmed in both, or damaged: an epoch that was accepted says that it is the same.
+            // Trimmed in both: committed, hence the same, unless more was lost than can be.
+            None if base.lsn < mine.lsn && Rule::TrimmedIsHere.holds() => {
+                replaces != Some(mine.sum)
+            }
+            // Damaged: an epoch that was accepted says that it is the same.
             None => base.lsn <= last && (accepted || same_epoch(base.start)),
         };
         let damaged = self.log.first_damaged().is_some_and(|first| first <= base.lsn);
         match (here, accepted) {
             (true, _) if damaged => Ok(Taking::Keep),
             (true, _) => Ok(Taking::Nothing),
-            (false, true) if base.lsn <= last => Err(Refusal::Chain { after: mine }),
+            (false, true) if base.lsn <= last => Err(Refusal::Chain { after: mine.lsn }),
             (false, true) => Ok(Taking::Replace { known: last }),
             (false, false) if same_epoch(base.start) && base.lsn > last => {
                 Ok(Taking::Replace { known: last })
@@ -119,7 +125,7 @@ impl Keeper {
 
     /// What the disk holds is replaced; entries that may be no part of what comes are kept aside.
     fn replace(&mut self, base: Base, known: Lsn, ops: &mut Vec<StoreOp>, out: &mut Out) {
-        let end = self.log.last();
+        let (end, accepted) = (self.log.last(), self.log.position().accepted);
         ops.push(StoreOp::Barrier);
         if known < end {
             if Rule::KeepAside.holds() {
@@ -129,8 +135,21 @@ impl Keeper {
                 Alarm::PossiblyAcknowledged { node: self.node, first: known.next(), last: end };
             out.effects.push(Effect::Alarm(alarm));
         }
+        if base.lsn < end && Rule::ReplacedIsACut.holds() {
+            self.note_cut(base, accepted, ops);
+        }
         ops.extend([StoreOp::Install { base, keep: false }, StoreOp::Barrier]);
         self.log = Chain::behind(base);
         self.durable_to = base.lsn;
+    }
+
+    /// What this disk said was done may lie behind what it has then: it does not count as whole until it is
+    /// brought the epoch (R2).
+    fn note_cut(&mut self, base: Base, accepted: Epoch, ops: &mut Vec<StoreOp>) {
+        let known = self.cut.map_or(accepted, |note| note.promised.max(accepted));
+        let note =
+            CutNote { at: Position { accepted: base.epoch, lsn: base.lsn }, promised: known };
+        self.cut = Some(note);
+        ops.extend([StoreOp::NoteCut(note), StoreOp::Barrier]);
     }
 }

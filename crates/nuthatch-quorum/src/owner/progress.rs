@@ -2,7 +2,7 @@
 
 use crate::rules::Rule;
 use crate::timing::{AWAY, RESEND, RESEND_AWAY};
-use crate::types::{BootCount, Lsn, Member, Time};
+use crate::types::{BootCount, Lsn, Member, Sum, Time};
 
 /// What the owner does next with a keeper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -11,8 +11,8 @@ pub(super) enum Stage {
     Unsealed,
     /// Its log is not the one that the epoch starts with; it is sent what lies behind `after`.
     Behind { after: Lsn },
-    /// What it has trimmed is not what the epoch starts with: whatever it has is replaced.
-    Foreign,
+    /// What it has trimmed, up to this sum, is not what the epoch starts with: whatever it has is replaced.
+    Foreign { trimmed: Sum },
     /// Its log is; the epoch has not started there.
     Ready,
     /// It takes entries.

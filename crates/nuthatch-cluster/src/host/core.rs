@@ -1,0 +1,129 @@
+//! What a host guards by its lock: the node, its directory, and the payloads that belong to entries.
+
+use crate::coding::{Malformed, malformed};
+use crate::journal::RecordOnDisk;
+use crate::keeper_dir::KeeperDir;
+use crate::packet::{self, Packet, entries, hash_of};
+use crate::ring::Ring;
+use bytes::Bytes;
+use nuthatch_quorum::entry::Entry;
+use nuthatch_quorum::message::{Envelope, Message};
+use nuthatch_quorum::node::Node;
+use nuthatch_quorum::types::{Epoch, Lsn, Member, Promise};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
+use std::io;
+
+/// How far an epoch may lie beyond the greatest that this keeper has promised: more than the takeovers that a
+/// keeper can have missed, and few enough that one lie does not use epochs up.
+const EPOCHS_AHEAD_MAX: u32 = 1 << 24;
+
+pub(super) struct Core {
+    pub(super) node: Node,
+    pub(super) dir: KeeperDir,
+    pub(super) ring: Ring,
+    /// Payloads of what is being handled, and of what was fetched for a takeover.
+    pub(super) held: HashMap<u64, Bytes>,
+    /// What is committed, as far as this node was told by an owner.
+    pub(super) commit: Lsn,
+    pub(super) next_request: u64,
+    pub(super) dir_failed: bool,
+    /// The directory began anew: what was made of it is gone.
+    pub(super) renewed: bool,
+    /// The epoch and the disks that people were last told of, as its owner.
+    pub(super) told: Option<(Epoch, Vec<Member>)>,
+    /// An entry that a peer needs and that turned out damaged when it was read for it.
+    pub(super) suspect: Option<Lsn>,
+}
+
+impl Core {
+    /// Refuses an epoch that is further ahead than takeovers can have come: a keeper that promised it would
+    /// never promise one that the catalog gives out.
+    pub(super) fn check(&self, message: &Message) -> Result<(), Malformed> {
+        let known = self.node.keeper().promise().epoch.0;
+        match packet::epoch(message) {
+            Some(epoch) if epoch.0 > known.saturating_add(EPOCHS_AHEAD_MAX) => {
+                Err(malformed("it names an epoch that no takeover can have reached"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// True if a message announces files that are of use here.
+    pub(super) fn wants_files(&self, envelope: &Envelope) -> bool {
+        let Message::Install { epoch, base, replaces } = &envelope.message else { return false };
+        let keeper = self.node.keeper();
+        let promise = Promise { epoch: *epoch, owner: envelope.sender };
+        keeper.promise() == promise
+            && !keeper.is_poisoned()
+            && keeper.wants(*epoch, base, *replaces)
+    }
+
+    /// Payloads that came with a packet are there until it is handled; those that were fetched for a
+    /// takeover until that is over. Gives those that were not there before.
+    pub(super) fn hold(&mut self, packet: &Packet) -> Vec<u64> {
+        let hashes = entries(&packet.envelope.message).filter_map(hash_of);
+        let mut came = vec![];
+        for (hash, payload) in hashes.zip(&packet.payloads) {
+            if let MapEntry::Vacant(place) = self.held.entry(hash) {
+                place.insert(payload.clone());
+                came.push(hash);
+            }
+        }
+        came
+    }
+
+    /// Forgets what came with a packet. What an owner has published itself waits for its turn.
+    pub(super) fn let_go(&mut self, came: &[u64]) {
+        if self.node.is_taking_over() {
+            return;
+        }
+        if self.node.owner().is_none() {
+            self.held.clear();
+        }
+        for hash in came {
+            self.held.remove(hash);
+        }
+    }
+
+    /// The entry that lies where this one should, and not at its own place.
+    pub(super) fn stray_at(&self, lsn: Lsn) -> Option<Lsn> {
+        let entry = self.node.keeper().log().get(lsn)?;
+        let is_in_place = |lsn: &Lsn| self.record(*lsn).is_some_and(|record| record.is_good());
+        self.dir.record(entry)?.stray().filter(|lsn| !is_in_place(lsn))
+    }
+
+    /// Where an entry's record should be.
+    pub(super) fn record(&self, lsn: Lsn) -> Option<RecordOnDisk> {
+        self.node.keeper().log().get(lsn).and_then(|entry| self.dir.record(entry))
+    }
+
+    pub(super) fn payload(&self, entry: &Entry) -> io::Result<Bytes> {
+        let Some(hash) = hash_of(entry) else { return Ok(Bytes::new()) };
+        let held = self.held.get(&hash).or_else(|| self.ring.get(entry.lsn));
+        match held {
+            Some(payload) => Ok(payload.clone()),
+            None => self.dir.payload(entry),
+        }
+    }
+
+    /// What the sender of a message says is committed, and the epoch in which that holds.
+    pub(super) fn told_commit(&self, envelope: &Envelope) -> Option<(Promise, Lsn)> {
+        match &envelope.message {
+            Message::Append { epoch, commit, .. } | Message::Beat { epoch, commit, .. } => {
+                Some((Promise { epoch: *epoch, owner: envelope.sender }, *commit))
+            }
+            _ => None,
+        }
+    }
+
+    /// What the owner of the epoch that this keeper has accepted says is committed, is: as far as the
+    /// keeper has it, its log is the owner's.
+    pub(super) fn take_commit(&mut self, promise: Promise, commit: Lsn) {
+        let keeper = self.node.keeper();
+        let at = keeper.position();
+        if keeper.promise() == promise && at.accepted == promise.epoch {
+            self.commit = self.commit.max(commit.min(keeper.log().readable_to()));
+        }
+    }
+}
