@@ -192,6 +192,8 @@ impl Rule {
             Rule::CatalogNeverGoesBack => Some(Rule::CatalogRefusesBehind),
             // Nobody who has seen more goes by a catalog that was set back.
             Rule::CatalogRefusesBehind => Some(Rule::CatalogNeverGoesBack),
+            // Who was replaced by less does not count as whole.
+            Rule::TrimmedIsHere => Some(Rule::ReplacedIsACut),
             // No disk answers what was for another one.
             Rule::DoneOfThisDisk => Some(Rule::CheckIncarnation),
             _ => None,

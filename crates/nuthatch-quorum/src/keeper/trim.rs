@@ -98,17 +98,14 @@ impl Keeper {
             return Ok(Taking::Replace { known: last });
         }
         let accepted = self.log.position().accepted >= epoch;
-        // Entries that an epoch of theirs began with are theirs, too.
-        let same_epoch =
-            |start: Lsn| self.log.starts().iter().any(|s| s.epoch == base.epoch && s.lsn == start);
         let here = match self.log.sum_at(base.lsn) {
             Some(sum) => sum == base.sum,
             // Trimmed in both: committed, hence the same, unless more was lost than can be.
             None if base.lsn < mine.lsn && Rule::TrimmedIsHere.holds() => {
                 replaces != Some(mine.sum)
             }
-            // Damaged: an epoch that was accepted says that it is the same.
-            None => base.lsn <= last && (accepted || same_epoch(base.start)),
+            None if base.lsn <= last => accepted || self.continues(base),
+            None => false,
         };
         let damaged = self.log.first_damaged().is_some_and(|first| first <= base.lsn);
         match (here, accepted) {
@@ -116,21 +113,34 @@ impl Keeper {
             (true, _) => Ok(Taking::Nothing),
             (false, true) if base.lsn <= last => Err(Refusal::Chain { after: mine.lsn }),
             (false, true) => Ok(Taking::Replace { known: last }),
-            (false, false) if same_epoch(base.start) && base.lsn > last => {
+            // Entries of one epoch have one writer.
+            (false, false) if base.lsn > last && self.log.position().accepted == base.epoch => {
                 Ok(Taking::Replace { known: last })
             }
             (false, false) => Ok(Taking::Replace { known: self.log.known_commit() }),
         }
     }
 
-    /// What the disk holds is replaced; entries that may be no part of what comes are kept aside.
+    /// True if what is behind an entry that is damaged here shows that the entry was this one: the next one names it,
+    /// or is of its epoch, since entries of one epoch have one writer.
+    fn continues(&self, base: &Base) -> bool {
+        let mut behind = (base.lsn.0 + 1..=self.log.last().0).map(Lsn);
+        let next = behind.find_map(|lsn| self.log.get(lsn));
+        next.is_some_and(|next| {
+            next.prev == base.sum || next.lsn > base.lsn.next() && next.epoch == base.epoch
+        })
+    }
+
+    /// What the disk holds is replaced; entries that may be no part of what comes, and those behind it, are kept
+    /// aside.
     fn replace(&mut self, base: Base, known: Lsn, ops: &mut Vec<StoreOp>, out: &mut Out) {
         let (end, accepted) = (self.log.last(), self.log.position().accepted);
         ops.push(StoreOp::Barrier);
+        let after = known.min(base.lsn);
+        if after < end && Rule::KeepAside.holds() {
+            ops.extend([StoreOp::SetAside { after }, StoreOp::Barrier]);
+        }
         if known < end {
-            if Rule::KeepAside.holds() {
-                ops.extend([StoreOp::SetAside { after: known }, StoreOp::Barrier]);
-            }
             let alarm =
                 Alarm::PossiblyAcknowledged { node: self.node, first: known.next(), last: end };
             out.effects.push(Effect::Alarm(alarm));

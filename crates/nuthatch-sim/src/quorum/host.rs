@@ -3,7 +3,7 @@
 use crate::clock::{Clock, WallClock};
 use crate::disk::{Disk, Medium};
 use crate::rng::Rng;
-use nuthatch_quorum::entry::{Base, Body};
+use nuthatch_quorum::entry::Base;
 use nuthatch_quorum::node::{Config, Event, Node, Reads};
 use nuthatch_quorum::rules::Rule;
 use nuthatch_quorum::store::{Image, Record, Slot, StoreOp};
@@ -17,7 +17,7 @@ impl Medium for Image {
         match op {
             StoreOp::Cut { after } => self.assert_kept_aside(*after),
             StoreOp::Install { base, keep: false } => {
-                self.assert_kept_aside(self.told_committed().max(base.lsn));
+                self.assert_kept_aside(base.lsn);
             }
             _ => {}
         }
@@ -47,7 +47,6 @@ impl Medium for Image {
 /// What the checker asks of a directory.
 pub(super) trait Seen {
     fn assert_kept_aside(&self, after: Lsn);
-    fn told_committed(&self) -> Lsn;
     fn last_good(&self) -> Lsn;
     fn boots(&self) -> Option<(Incarnation, BootCount)>;
     fn is_foreign(&self, node: NodeId) -> bool;
@@ -61,15 +60,6 @@ impl Seen for Image {
                 assert!(self.aside.contains(entry), "Q9: {entry:?} was removed and is not kept");
             }
         }
-    }
-
-    /// What is committed, as the frames themselves tell.
-    fn told_committed(&self) -> Lsn {
-        let frames = self.log.iter().filter_map(|slot| match slot {
-            Slot::Bytes(entry) if matches!(entry.body, Body::Frame { .. }) => Some(entry.commit),
-            _ => None,
-        });
-        frames.max().unwrap_or_default()
     }
 
     fn last_good(&self) -> Lsn {
