@@ -120,7 +120,7 @@
 //!
 //! # Not here yet
 //!
-//! Lanes, standbys, the tier's trim, resync from the newest entries on. A candidate that lacks much of the log
+//! Lanes, standbys, the tier, resync from the newest entries on. A candidate that lacks much of the log
 //! fetches it window by window, and holds all of it in memory before it writes it.
 
 pub mod catalog;

@@ -4,8 +4,8 @@
 //!
 //! Elsewhere: M4 (subsets and orders of answers) in `takeover/tests.rs`, M13 (patterns of links) in
 //! `links.rs`, M14 (equal timeouts) in `detector/tests.rs`, M15 (commit arithmetic) in `owner/tests.rs`,
-//! all by search; M20 (repair for ever) and a part of M22 (full disks) in `directed.rs`. Not here: M19 (trim) wants
-//! the tier, M24 (load starves heartbeats) threads.
+//! all by search; M20 (repair for ever) and a part of M22 (full disks) in `directed.rs`. M19 (trim) is here and there.
+//! Not here: M24 (load starves heartbeats) wants threads.
 
 #[path = "../../../tests/seeds.rs"]
 mod seeds;
@@ -137,6 +137,17 @@ fn m17_the_set_changes_while_links_flap() {
 #[test]
 fn m18_a_disk_that_was_replaced_returns() {
     check("m18", &[Rule::BootCounter]);
+}
+
+#[test]
+fn m19_entries_are_trimmed_that_others_lack() {
+    check("m19", &[Rule::TrimsCommitted, Rule::LeavesToTrimmed, Rule::InstallsTrimmed]);
+}
+
+/// What is trimmed differs, while disks rot.
+#[test]
+fn trimmed_logs_that_are_damaged_are_brought_or_replaced() {
+    check("trimmed", &[Rule::TrimsCommitted, Rule::InstallOnlyExtends]);
 }
 
 #[test]

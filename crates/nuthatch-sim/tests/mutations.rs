@@ -44,8 +44,11 @@ fn search(rule: Rule) -> Option<String> {
 }
 
 /// Seeds beyond those that an ordinary run plays, which found a rule's loss.
-const FAR_SEEDS: [(Rule, &str, u64); 2] =
-    [(Rule::CutsBehindDamage, "m10", 2_000_467), (Rule::TrimmedIsHere, "trimmed", 5_015_546)];
+const FAR_SEEDS: [(Rule, &str, u64); 3] = [
+    (Rule::CutsBehindDamage, "m10", 2_000_467),
+    (Rule::TrimmedIsHere, "trimmed", 5_015_546),
+    (Rule::ReplacedIsACut, "trimmed", 5_001_730),
+];
 
 /// What such a seed finds.
 fn by_far_seed(rule: Rule, off: &[Rule]) -> Option<String> {

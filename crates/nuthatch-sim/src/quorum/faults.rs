@@ -214,6 +214,6 @@ themes! {
     "clocks", 1_500: WallJump WallSet ClockJump Sleep OwnerStall Usurp TakeOver;
     "m25", 1_500: CatalogBack Wish TakeOver OwnerPowerCut Restart OwnerPause;
     "m19", 1_500: Trim TrimOthers Wipe TakeOver Usurp Isolate Mend OwnerPowerCut PowerCut;
-    "trimmed", 150: Trim TrimOthers RotLive RotTail RotMiddle RotBase Restart TakeOver Isolate Mend;
+    "trimmed", 600: Trim TrimOthers RotLive RotTail RotMiddle RotBase Restart TakeOver Isolate Mend;
     "catalog", 150: CatalogMute CatalogAway CatalogSlow TakeOver OwnerPowerCut Wish;
 }
