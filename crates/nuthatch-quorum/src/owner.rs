@@ -461,6 +461,12 @@ impl Owner {
         match why {
             Refusal::Promised { promised, .. } if promised > self.epoch => return true,
             Refusal::Chain { .. } => self.advance(index, Stage::Behind { after: Lsn(0) }),
+            // It has started and lost what shows it: that is sent again, as whatever a keeper lost.
+            Refusal::NotAtStart { at } if at.accepted == self.epoch => {
+                let progress = &mut self.progress[index];
+                progress.stage = Stage::Live;
+                progress.done = progress.done.min(self.start);
+            }
             Refusal::NotStarted { .. } | Refusal::NotAtStart { .. } | Refusal::Promised { .. } => {
                 self.progress[index].stage = Stage::Unsealed;
             }
