@@ -158,6 +158,28 @@ fn asked_by_another(world: &mut World, owner: usize) -> Result<(), Violation> {
     world.run_for(3 * SECOND)
 }
 
+/// M10: of the two disks that have the last entries one lost its tail, and the other is back within the time
+/// that a takeover waits: nothing is lost, though the two others would be a majority.
+fn cut_and_back(seed: u64) -> Option<String> {
+    (0..5).find_map(|step| {
+        let (mut world, owner) = settled(5 * seed + step, 0);
+        let (keeper, behind) = ((owner + 1) % 3, (owner + 2) % 3);
+        for at in [owner, keeper] {
+            world.cut(at, behind);
+            world.cut(behind, at);
+        }
+        world.run_for(SECOND).expect("nothing breaks");
+        world.set_dark(keeper, SECOND / 100, true);
+        world.set_dark(owner, SECOND, false);
+        world.mend();
+        if let Err(violation) = world.run_for(6 * SECOND) {
+            return wrong("meanwhile", violation.to_string());
+        }
+        let lost = world.summary().alarmed;
+        if lost == 0 { None } else { wrong("lost", format!("{lost} entries")) }
+    })
+}
+
 /// M19: all keepers trim, and all lose their power before any of that is durable: something of it may be.
 fn trimmed_in_the_dark(seed: u64) -> Option<String> {
     (0..20).find_map(|step| {
@@ -185,6 +207,7 @@ fn of(rule: Rule) -> Option<fn(u64) -> Option<String>> {
         Rule::TellsDamage => Some(healed),
         Rule::StraysAreMissed => Some(stray),
         Rule::LostEndIsACut => Some(lost_end),
+        Rule::WaitForCut => Some(cut_and_back),
         Rule::BaseNotedFirst => Some(trimmed_in_the_dark),
         _ => None,
     }
@@ -214,6 +237,11 @@ fn m10_a_write_that_went_astray_is_missed_where_it_belongs() {
 #[test]
 fn m10_a_lost_end_is_a_cut_even_if_nothing_shows_it() {
     assert_eq!(trouble(Rule::LostEndIsACut), None);
+}
+
+#[test]
+fn m10_a_disk_that_comes_back_in_time_is_waited_for() {
+    assert_eq!(trouble(Rule::WaitForCut), None);
 }
 
 #[test]

@@ -26,6 +26,11 @@ impl World {
         self.hosts[at].stop(false, &mut self.schedule.rng);
     }
 
+    /// All links are well again.
+    pub fn mend(&mut self) {
+        self.net.heal();
+    }
+
     /// Clients ask for nothing any more.
     pub fn silence(&mut self) {
         self.silent = true;
@@ -49,6 +54,18 @@ impl World {
         disk.write(lsn, astray);
         disk.write(last, Slot::Empty);
         [lsn, last].into_iter().for_each(|lsn| self.checker.rotted(incarnation, lsn));
+    }
+
+    /// A machine has no power for so long. With `torn` the last entry of its disk cannot be read then.
+    pub fn set_dark(&mut self, at: usize, micros: u64, torn: bool) {
+        self.stop_for(at, true, micros);
+        if torn {
+            let last = self.holds(at);
+            let disk = self.hosts[at].disk.durable_mut();
+            let (incarnation, _) = disk.boots().expect("it has an identity");
+            disk.write(last, Slot::Garbage);
+            self.checker.rotted(incarnation, last);
+        }
     }
 
     /// Entries of a disk up to the last one that cannot be read.
