@@ -83,7 +83,16 @@ impl Keeper {
         Refusal::Trimmed { base: base.lsn, sum: base.sum }
     }
 
-    /// Writes entries, and where there is no room only those that lengthen nothing.
+    /// True if an entry is written behind others: at the end, or in place of what is cut back.
+    fn takes_room(&self, entry: &Entry) -> bool {
+        let differs = match self.log.get(entry.lsn) {
+            Some(mine) => mine.sum != entry.sum,
+            None => !self.log.fits(entry),
+        };
+        entry.lsn > self.log.last() || entry.lsn > self.log.base().lsn && differs
+    }
+
+    /// Writes entries, and where there is no room only those that lengthen and replace nothing.
     pub(super) fn write_with_room(
         &mut self,
         entries: &[Entry],
@@ -91,8 +100,8 @@ impl Keeper {
         ops: &mut Vec<StoreOp>,
         out: &mut Out,
     ) -> Result<(), Refusal> {
-        let longer = entries.iter().position(|entry| entry.lsn > self.log.last());
-        match longer {
+        let takes_room = entries.iter().position(|entry| self.takes_room(entry));
+        match takes_room {
             Some(first) if !self.room && Rule::FullRefuses.holds() => {
                 self.write(&entries[..first], may_cut, ops, out)?;
                 Err(Refusal::Full)
