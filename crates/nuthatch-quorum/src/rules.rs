@@ -92,6 +92,8 @@ rules! {
     TrimmedIsHere = "keeper.trimmed-is-here";
     /// A disk whose entries were replaced by fewer counts as cut until it is brought the epoch (R2).
     ReplacedIsACut = "keeper.replaced-is-a-cut";
+    /// A candidate brings others nothing before its own log is the one that the epoch begins with.
+    BringsGoal = "takeover.brings-goal";
     /// A candidate that lacks what others have trimmed leaves the log to one of them.
     LeavesToTrimmed = "takeover.leaves-to-trimmed";
     /// A keeper that lacks what the owner has trimmed is sent what that has made.

@@ -222,6 +222,10 @@ impl Candidate {
                 if member == self.me || equal_to.get(&member) >= Some(&goal.end) {
                     return None;
                 }
+                // Until then what is here may be another log's.
+                if log.sum_at(goal.end) != Some(goal.sum) && Rule::BringsGoal.holds() {
+                    return None;
+                }
                 let ours = common(sealed.extent(), log.extent());
                 let first = match sealed.wholeness {
                     Wholeness::Partial { first, .. } => ours.min(first.before()),
