@@ -407,18 +407,26 @@ fn a_death_while_what_overtook_a_frame_is_cut_off() {
 /// already.
 #[test]
 fn a_manifest_of_a_file_that_is_gone_holds_nobody_up() {
-    let inner = Arc::new(InMemory::new());
-    let store = HoldingStore::of(&inner, 20, Then::Dead, false);
-    let acked = work(open(Arc::new(store), 1), 1, &mut SeededEntropy::new(1));
-    drop(open(Arc::clone(&inner) as Arc<dyn ObjectStore>, 2));
-    let all = keys(&inner);
-    let manifest = all.iter().find(|key| key.as_ref().contains("/manifest.")).expect("it was cut");
+    let (inner, acked, manifest) =
+        (3..60).find_map(cut_at).expect("something overtook one of them");
     let name = manifest.parts().nth(3).expect("a file").as_ref().to_owned();
     let gone = manifest.as_ref().replace(&name, "0000000000000001-00000000000000009999.seg");
     let gone = Path::from(gone);
-    block_on(inner.copy(manifest, &gone)).expect("it is there");
+    block_on(inner.copy(&manifest, &gone)).expect("it is there");
     check(&mut open(Arc::clone(&inner) as Arc<dyn ObjectStore>, 3), &acked).expect("all is there");
     assert!(!keys(&inner).contains(&gone), "nobody needs it");
+}
+
+/// A log whose so-many-th change was lost and whose next owner cut off what had overtaken it, what was
+/// acknowledged, and the manifest of the cut. `None` when nothing had overtaken it: how many frames are
+/// under way is up to the threads.
+fn cut_at(at: u64) -> Option<(Arc<InMemory>, Acked, Path)> {
+    let inner = Arc::new(InMemory::new());
+    let store = HoldingStore::of(&inner, at, Then::Dead, false);
+    let acked = work(open(Arc::new(store), 1), 1, &mut SeededEntropy::new(1));
+    drop(open(Arc::clone(&inner) as Arc<dyn ObjectStore>, 2));
+    let manifest = keys(&inner).into_iter().find(|key| key.as_ref().contains("/manifest."))?;
+    Some((inner, acked, manifest))
 }
 
 fn keys(inner: &InMemory) -> Vec<Path> {
