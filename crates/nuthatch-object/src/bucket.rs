@@ -1,18 +1,22 @@
 //! The object store below one prefix, as blocking calls with retries and counters.
 //!
-//! Calls may come from any thread that may block; requests run on a small runtime of the bucket's
-//! own. The store's own retries are not used: a conditional creation that was repeated inside the
+//! Calls may come from any thread that may block; requests run on an [`Executor`]: a small runtime of
+//! the bucket's own, or what a simulation gives. The store's own retries are not used: a conditional creation that was repeated inside the
 //! client cannot be told from a rival's, so repeating is decided here, where answers are compared.
 
 mod error;
+mod executor;
 mod retry_budget;
 
 pub use error::BucketError;
+pub use executor::Executor;
 
 use crate::counters::{Counters, RequestKind};
 use crate::rules;
 use bytes::Bytes;
-use error::{failed, is_transient, unsettled};
+use error::{TimedOut, failed, is_transient, unsettled};
+use executor::RequestRuntime;
+use futures_util::future::{Either, select};
 use futures_util::{StreamExt, TryStreamExt};
 use nuthatch_log::Reporter;
 use object_store::path::Path;
@@ -24,11 +28,11 @@ use retry_budget::RetryBudget;
 use std::future::Future;
 use std::io;
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::time::{Duration, Instant};
-use tokio::runtime::{Builder, Handle, Runtime};
+use std::time::Duration;
 use tokio::sync::Semaphore;
 
 /// Requests of one bucket that may be under way at a time; others wait.
@@ -75,12 +79,11 @@ pub struct Listed {
 /// An object store below a prefix.
 pub struct Bucket {
     shared: Arc<BucketShared>,
-    // `Some` until dropped: a runtime must not be dropped where blocking is forbidden.
-    runtime: Option<Runtime>,
 }
 
 struct BucketShared {
     store: Arc<dyn ObjectStore>,
+    executor: Arc<dyn Executor>,
     prefix: Path,
     label: String,
     options: BucketOptions,
@@ -105,14 +108,23 @@ impl Bucket {
         label: String,
         options: BucketOptions,
     ) -> io::Result<Self> {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(2)
-            .thread_name("object-store")
-            .enable_all()
-            .build()?;
+        let executor = Arc::new(RequestRuntime::start()?);
+        Ok(Self::on(executor, store, prefix, label, options))
+    }
+
+    /// The same on threads and a clock that are given.
+    #[must_use]
+    pub fn on(
+        executor: Arc<dyn Executor>,
+        store: Arc<dyn ObjectStore>,
+        prefix: Path,
+        label: String,
+        options: BucketOptions,
+    ) -> Self {
         let retry_for_ms = AtomicU64::new(millis(options.retry_for));
         let shared = Arc::new(BucketShared {
             store,
+            executor,
             prefix,
             label,
             options,
@@ -123,7 +135,7 @@ impl Bucket {
             retry_for_ms,
             given_up: Mutex::default(),
         });
-        Ok(Self { shared, runtime: Some(runtime) })
+        Self { shared }
     }
 
     /// Its label in messages.
@@ -164,8 +176,9 @@ impl Bucket {
         self.shared.options.report.say(message);
     }
 
-    fn handle(&self) -> &Handle {
-        self.runtime.as_ref().expect("the runtime lives as long as the bucket").handle()
+    /// The time of what its requests run on.
+    pub(crate) fn monotonic(&self) -> Duration {
+        self.shared.executor.monotonic()
     }
 
     /// Starts a future of the bucket's.
@@ -174,9 +187,9 @@ impl Bucket {
         work: impl Future<Output = T> + Send + 'static,
     ) -> std::sync::mpsc::Receiver<T> {
         let (done, result) = sync_channel(1);
-        self.handle().spawn(async move {
+        self.shared.executor.spawn(Box::pin(async move {
             let _ = done.send(work.await);
-        });
+        }));
         result
     }
 
@@ -219,17 +232,17 @@ impl Bucket {
         done: impl FnOnce(Result<bool, BucketError>) + Send + 'static,
     ) {
         let shared = Arc::clone(&self.shared);
-        self.handle().spawn(async move {
+        self.shared.executor.spawn(Box::pin(async move {
             done(match shared.put_all(objects).await {
                 Ok(()) => shared.exists(&sentinel).await,
                 Err(error) => Err(error),
             });
-        });
+        }));
     }
 
     /// Runs what may block on a thread of the bucket's; or drops it because the bucket is.
     pub fn beside(&self, work: impl FnOnce() + Send + 'static) {
-        self.handle().spawn_blocking(work);
+        self.shared.executor.spawn_blocking(Box::new(work));
     }
 
     /// Creates an object unless there is one of that key. Not repeated: see [`Bucket::create`].
@@ -241,7 +254,7 @@ impl Bucket {
             shared.counters.put(bytes.len() as u64);
             let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
             let put = shared.store.put_opts(&path, PutPayload::from_bytes(bytes), options);
-            let put = shared.attempt(put, &mut RetryBudget::new()).await;
+            let put = shared.attempt(put, &mut RetryBudget::new(&shared)).await;
             put.map(drop).map_err(|source| failed("create", &key, source))
         })
     }
@@ -253,7 +266,7 @@ impl Bucket {
     /// # Errors
     /// [`BucketError::Exists`] if the object is another's, and [`BucketError`].
     pub fn create(&self, key: &str, bytes: &Bytes) -> Result<(), BucketError> {
-        let retry_budget = RetryBudget::new();
+        let retry_budget = RetryBudget::new(&self.shared);
         self.repeat(retry_budget, "create", key, |bucket| {
             let error = match bucket.create_once(key, bytes.clone()) {
                 Ok(()) => return Ok(()),
@@ -286,7 +299,7 @@ impl Bucket {
                         return Err(failed(operation, key, source));
                     };
                     self.shared.note_retry(operation, key, &source, &mut retry_budget);
-                    std::thread::sleep(pause);
+                    self.shared.executor.pause(pause);
                 }
                 result => return result,
             }
@@ -351,7 +364,9 @@ impl Bucket {
         done: impl FnOnce(Option<Bytes>) + Send + 'static,
     ) {
         let (shared, key) = (Arc::clone(&self.shared), key.to_owned());
-        self.handle().spawn(async move { done(shared.get(&key, Some(range)).await.ok()) });
+        self.shared.executor.spawn(Box::pin(async move {
+            done(shared.get(&key, Some(range)).await.ok());
+        }));
     }
 
     /// True if an object exists.
@@ -414,9 +429,7 @@ const LIST_PAGE: usize = 1000;
 impl Drop for Bucket {
     fn drop(&mut self) {
         self.close();
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
+        self.shared.executor.close();
     }
 }
 
@@ -439,13 +452,13 @@ impl BucketShared {
         retry_budget: &mut RetryBudget,
     ) -> Result<T, Error> {
         let _permit = self.permits.acquire().await;
-        let (began, limit) = (Instant::now(), self.options.attempt_timeout);
-        let result = match tokio::time::timeout(limit, request).await {
-            Ok(result) => result,
-            Err(elapsed) => Err(Error::Generic { store: "store", source: Box::new(elapsed) }),
+        let (began, limit) = (self.executor.monotonic(), self.options.attempt_timeout);
+        let result = match select(pin!(request), self.executor.sleep(limit)).await {
+            Either::Left((result, _)) => result,
+            Either::Right(_) => Err(Error::Generic { store: "store", source: Box::new(TimedOut) }),
         };
         // The client has a limit of its own, which may come first.
-        retry_budget.was_slow = result.is_err() && began.elapsed() >= limit / 2;
+        retry_budget.was_slow = result.is_err() && self.executor.monotonic() - began >= limit / 2;
         result
     }
 
@@ -460,7 +473,7 @@ impl BucketShared {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let mut retry_budget = RetryBudget::new();
+        let mut retry_budget = RetryBudget::new(self);
         let mut alone = None;
         loop {
             self.counters.request(kind);
@@ -476,7 +489,7 @@ impl BucketShared {
             };
             self.note_retry(operation, key, &source, &mut retry_budget);
             if !pause.is_zero() {
-                tokio::time::sleep(pause).await;
+                self.executor.sleep(pause).await;
             }
             // Several that share a slow link would take too long together again and again.
             if retry_budget.was_slow && kind == RequestKind::Put {

@@ -48,7 +48,7 @@ mod survey;
 mod tier;
 mod view;
 
-pub use bucket::{Bucket, BucketError, BucketOptions};
+pub use bucket::{Bucket, BucketError, BucketOptions, Executor};
 pub use cache::CacheSnapshot;
 pub use cache::disk::DiskCacheOptions;
 pub use counters::{Counters, CountersSnapshot, RequestKind};

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// An owner that writes nothing looks this often whether it has been replaced, in milliseconds.
 pub const OWNER_CHECK_MS: u64 = 5_000;
@@ -75,7 +75,8 @@ pub struct Owner {
     bucket: Arc<Bucket>,
     epoch: u32,
     fenced: AtomicBool,
-    checked: Mutex<Instant>,
+    /// When it was last looked, by the bucket's clock.
+    checked: Mutex<Duration>,
 }
 
 impl Owner {
@@ -103,7 +104,7 @@ impl Owner {
                 Err(error) => return Err(error.into()),
             }
         }
-        let (fenced, checked) = (AtomicBool::new(false), Mutex::new(Instant::now()));
+        let (fenced, checked) = (AtomicBool::new(false), Mutex::new(bucket.monotonic()));
         Ok(Self { bucket, epoch, fenced, checked })
     }
 
@@ -146,7 +147,7 @@ impl Owner {
         if found && rules::LOOK_BEFORE_ACK.holds() {
             self.fenced.store(true, Ordering::Release);
         } else {
-            *self.checked.lock() = Instant::now();
+            *self.checked.lock() = self.bucket.monotonic();
         }
     }
 
@@ -189,7 +190,8 @@ impl Owner {
     /// True if the last successful check is so long ago that an idle owner should look again.
     #[must_use]
     pub fn is_check_due(&self) -> bool {
-        self.checked.lock().elapsed() >= Duration::from_millis(OWNER_CHECK_MS)
+        let since = self.bucket.monotonic().saturating_sub(*self.checked.lock());
+        since >= Duration::from_millis(OWNER_CHECK_MS)
     }
 }
 

@@ -33,6 +33,11 @@ pub enum BucketError {
     Closed,
 }
 
+/// An attempt took longer than it may.
+#[derive(Debug, thiserror::Error)]
+#[error("no answer in time")]
+pub struct TimedOut;
+
 impl From<BucketError> for io::Error {
     fn from(error: BucketError) -> Self {
         let kind = match &error {

@@ -2,11 +2,11 @@
 
 use super::{BucketShared, RETRY_MAX_MS};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often and for how long a request is retried.
 pub struct RetryBudget {
-    since: Instant,
+    since: Duration,
     /// Attempts that failed.
     pub attempts: u32,
     /// The last attempt took as long as it might.
@@ -15,8 +15,8 @@ pub struct RetryBudget {
 
 impl RetryBudget {
     /// Nothing was tried yet.
-    pub fn new() -> Self {
-        Self { since: Instant::now(), attempts: 0, was_slow: false }
+    pub fn new(shared: &BucketShared) -> Self {
+        Self { since: shared.executor.monotonic(), attempts: 0, was_slow: false }
     }
 
     /// How long to wait before the next attempt; `None` when there is none.
@@ -31,6 +31,7 @@ impl RetryBudget {
     /// True if there is no further attempt, `pause` from now.
     pub fn is_over(&self, shared: &BucketShared, pause: Duration) -> bool {
         let retry_for = Duration::from_millis(shared.retry_for_ms.load(Ordering::Relaxed));
-        shared.closed.load(Ordering::Relaxed) || self.since.elapsed() + pause > retry_for
+        let elapsed = shared.executor.monotonic() - self.since;
+        shared.closed.load(Ordering::Relaxed) || elapsed + pause > retry_for
     }
 }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A segment becomes objects of this size, unless told otherwise.
 pub const PART_BYTES: u64 = 8 << 20;
@@ -31,7 +31,8 @@ pub struct ColdStore {
     pub bucket: Arc<Bucket>,
     /// Cache of its blocks.
     pub cache: Arc<BlockCache>,
-    failed: Mutex<Option<Instant>>,
+    /// When the last read failed, by the bucket's clock; none if it did not.
+    failed: Mutex<Option<Duration>>,
     /// Segments whose ends on the local disk could not be read.
     unreadable_ends: AtomicU64,
 }
@@ -65,7 +66,8 @@ impl ColdStore {
 
     /// True if the last read did not fail, or that was a while ago.
     pub fn is_at_hand(&self) -> bool {
-        self.failed.lock().is_none_or(|at| at.elapsed() >= AVOIDED_FOR)
+        let since = |at: Duration| self.bucket.monotonic().saturating_sub(at);
+        self.failed.lock().is_none_or(|at| since(at) >= AVOIDED_FOR)
     }
 
     /// Writes a segment. Ends early if `go_on` says so.
@@ -153,7 +155,7 @@ impl ColdStore {
             let target = to_usize(from - at);
             let step = to_usize(to - skip);
             let read = self.cache.read(&key, size, skip, &mut into[target..target + step]);
-            *self.failed.lock() = read.is_err().then(Instant::now);
+            *self.failed.lock() = read.is_err().then(|| self.bucket.monotonic());
             read?;
             from += step as u64;
         }
