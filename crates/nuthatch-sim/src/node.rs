@@ -15,6 +15,7 @@ mod nemesis;
 mod outside;
 mod server;
 mod streams;
+mod tier;
 mod time;
 mod violation;
 mod world;

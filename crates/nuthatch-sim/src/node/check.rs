@@ -54,6 +54,10 @@ pub fn look(
     let copy = parts.copy();
     let mut look = Look::start(model, &copy, style, salt)?;
     look.everything()?;
+    if copy.tier.is_some() {
+        look.move_segments()?;
+        look.everything()?;
+    }
     if drains {
         look.drain()?;
     }
@@ -75,6 +79,7 @@ pub fn look_harmed(
     for _ in 0..3 {
         look.model.clock_max = look.model.clock_max.max(look.server.now_ns());
         look.everything()?;
+        look.move_segments()?;
         look.pass(HARMED_ROUND);
     }
     Ok(Looked::Whole)
@@ -201,6 +206,16 @@ impl<'a> Look<'a> {
     fn pass(&mut self, micros: u64) {
         self.parts.time.pass(micros);
         self.server.settle();
+    }
+
+    /// All segments that are due move; where something is damaged, it need not come to an end.
+    fn move_segments(&self) -> Result<(), Violation> {
+        match self.server.move_segments() {
+            Err(error) if !self.is_harmed => {
+                Err(Violation::Unexpected { what: format!("segments do not move: {error}") })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Every consumer takes and acknowledges what it gets, until there is nothing more.

@@ -43,6 +43,18 @@ faults! {
     ClockForward = 5;
     /// The wall clock is set back, likewise.
     ClockBack = 5;
+    /// The store does not answer.
+    StoreAway = 6;
+    /// It answers again.
+    StoreBack = 12;
+    /// Some of its requests fail, before or after they are carried out, and some removals come late.
+    StoreFails = 8;
+    /// They do not fail any more.
+    StoreWorks = 5;
+    /// Its requests take up to ten seconds.
+    StoreSlow = 5;
+    /// They take milliseconds again.
+    StoreQuick = 5;
     /// The process is stopped and goes on hours later.
     Sleep = 4;
 }

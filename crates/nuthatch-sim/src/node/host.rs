@@ -2,18 +2,21 @@
 
 use super::outside::{Delivered, Output, Outside, Recorder, Reply, confirmation};
 use super::streams::{Kind, subject};
+use super::tier::{LogTier, Progress};
 use bytes::Bytes;
 use nuthatch_log::env::SeededEntropy;
 use nuthatch_log::{
     Clock, Compression, Log, LogCore, LogHandle, LogOptions, OpenError, OwnableDisk, SendError,
     StreamId, Turn,
 };
+use nuthatch_object::Step;
 use nuthatch_protocol::ack::parse_ack_subject;
 use nuthatch_streams::op::OpResult;
 use nuthatch_streams::{
     AckItem, ClientBatch, Engine, EngineConfig, Event, HandOff, Item, Op, PublishItem, PullItem,
     Span,
 };
+use std::io;
 use std::sync::Arc;
 
 /// Turns in which what was asked at once must be done.
@@ -64,6 +67,7 @@ pub struct Host {
     handle: LogHandle<Event<()>>,
     outside: Outside,
     style: Style,
+    tier: Option<LogTier>,
 }
 
 fn options(style: Style) -> LogOptions {
@@ -111,7 +115,7 @@ impl Parts {
 impl Host {
     /// Opens the log; nothing runs by hand yet.
     pub fn open(
-        disk: Arc<dyn OwnableDisk>,
+        (disk, tier): (Arc<dyn OwnableDisk>, Option<LogTier>),
         clock: Arc<dyn Clock>,
         style: Style,
         salt: u64,
@@ -121,7 +125,7 @@ impl Host {
         let entropy = Box::new(SeededEntropy::new(salt));
         let (core, _) = Log::open(options(style), disk, clock, entropy, engine)?;
         let handle = core.handle();
-        Ok(Self { core, handle, outside: outside.clone(), style })
+        Ok(Self { core, handle, outside: outside.clone(), style, tier })
     }
 
     /// The start is over: from now on its threads run when they are told to.
@@ -151,6 +155,16 @@ impl Host {
         self.core.work_one();
     }
 
+    /// Goes on with its tier, if it has one, until time has to pass.
+    pub fn move_on(&mut self) -> Option<Progress<io::Result<Step>>> {
+        self.tier.as_mut().map(LogTier::go_on)
+    }
+
+    /// Its tier, if it has one.
+    pub const fn tier(&self) -> Option<&LogTier> {
+        self.tier.as_ref()
+    }
+
     /// True if the log takes no more writes.
     pub fn has_failed(&self) -> bool {
         self.handle.stats().failed > 0
@@ -158,6 +172,9 @@ impl Host {
 
     /// Closes the log as a server does that is told to stop; true if it was closed cleanly.
     pub fn close(&mut self) -> bool {
+        if let Some(tier) = &self.tier {
+            tier.disk().stop();
+        }
         self.core.close().is_ok()
     }
 

@@ -1,6 +1,7 @@
 //! Lets faults come.
 
 use super::faults::Fault;
+use super::tier::StoreFaults;
 use super::world::{End, Happening, World};
 use nuthatch_log::Disk;
 use nuthatch_log::env::{Fault as DiskFault, MemDisk};
@@ -60,6 +61,20 @@ impl World {
             Fault::QuickDisks => self.slowest = 2 * MILLI,
             Fault::ClockForward => self.set_clock(1),
             Fault::ClockBack => self.set_clock(-1),
+            Fault::StoreAway => self.parts.store.set_faults(|now| now.is_away = true),
+            Fault::StoreBack => self.parts.store.set_faults(|now| now.is_away = false),
+            Fault::StoreFails => {
+                let fail_per_mille = *self.schedule.rng.pick(&[20, 100, 400]);
+                self.parts.store.set_faults(|now| now.fail_per_mille = fail_per_mille);
+            }
+            Fault::StoreWorks => self.parts.store.set_faults(|now| now.fail_per_mille = 0),
+            Fault::StoreSlow => {
+                let slowest = self.schedule.rng.between(2 * MILLI, 10 * SECOND);
+                self.parts.store.set_faults(|now| now.slowest = slowest);
+            }
+            Fault::StoreQuick => {
+                self.parts.store.set_faults(|now| now.slowest = StoreFaults::NONE.slowest);
+            }
             Fault::Sleep => self.sleep(8 * 3600 * SECOND),
         }
         // A log that stopped over a fault is started again, as a supervisor does.
@@ -113,6 +128,7 @@ impl World {
             disk.heal();
             disk.set_capacity(u64::MAX);
         }
+        self.parts.store.set_faults(|now| *now = StoreFaults::NONE);
         self.slowest = 2 * MILLI;
         let stopped = self.server.as_ref().is_some_and(super::server::Server::has_failed);
         if stopped {

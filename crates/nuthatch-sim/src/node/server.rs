@@ -4,14 +4,16 @@ use super::host::{Host, Outgoing, Route, Sent, Style};
 use super::moves::Moves;
 use super::outside::{Delivered, Outside};
 use super::streams::{CONSUMERS, Kind};
+use super::tier::{LogTier, Store, TierStyle};
 use super::time::MachineTime;
 use super::violation::Violation;
-use nuthatch_log::env::{Clock, MemDisk};
-use nuthatch_log::{OpenError, StreamId};
+use nuthatch_log::env::{Clock, MemDisk, OwnableDisk};
+use nuthatch_log::{CatalogError, OpenError, StreamId};
 use nuthatch_streams::migration::{self, LogStream, Resolution, Resume};
 use nuthatch_streams::op::{CatalogEntry, OpResult};
 use nuthatch_streams::steady::SteadyClock;
 use nuthatch_streams::{AccountId, Op, OpOutcome};
+use std::io;
 use std::sync::Arc;
 
 /// Names of the logs.
@@ -23,20 +25,37 @@ const AT_ONCE: u64 = u64::MAX;
 /// What a node is made of, and outlives its processes.
 pub struct Parts {
     pub disks: [MemDisk; 2],
+    /// Where segments move to, if they do.
+    pub store: Store,
+    pub tier: Option<TierStyle>,
     pub time: MachineTime,
 }
 
 impl Parts {
     /// An empty node.
-    pub fn new() -> Self {
-        Self { disks: [MemDisk::default(), MemDisk::default()], time: MachineTime::default() }
+    pub fn new(seed: u64, tier: Option<TierStyle>) -> Self {
+        let disks = [MemDisk::default(), MemDisk::default()];
+        Self { disks, store: Store::new(seed), tier, time: MachineTime::default() }
     }
 
     /// The same once more, with room and without faults.
     pub fn copy(&self) -> Self {
         let disks = self.disks.each_ref().map(MemDisk::survive);
         disks.iter().for_each(|disk| disk.set_capacity(u64::MAX));
-        Self { disks, time: self.time.copy() }
+        Self { disks, store: self.store.copy(), tier: self.tier, time: self.time.copy() }
+    }
+
+    /// The disk of a log, and its tier if it has one.
+    fn open(
+        &self,
+        log: usize,
+        salt: u64,
+    ) -> Result<(Arc<dyn OwnableDisk>, Option<LogTier>), StartFault> {
+        let local = &self.disks[log];
+        let Some(style) = self.tier else { return Ok((Arc::new(local.clone()), None)) };
+        let tier = LogTier::open((LOGS[log], local), &self.store, &self.time, style, salt);
+        let tier = tier.map_err(|error| tier_fault(log, &error))?;
+        Ok((Arc::clone(tier.disk()) as Arc<dyn OwnableDisk>, Some(tier)))
     }
 }
 
@@ -95,15 +114,29 @@ fn fault(log: usize, error: &OpenError) -> StartFault {
     }
 }
 
+/// A tier that is another's, or says so, is none that a next attempt opens.
+fn tier_fault(log: usize, cause: &io::Error) -> StartFault {
+    let error = cause.to_string();
+    let is_damaged = |inner: &CatalogError| matches!(inner, CatalogError::Damaged { .. });
+    let inner = cause.get_ref().and_then(|inner| inner.downcast_ref::<CatalogError>());
+    match cause.kind() {
+        _ if inner.is_some_and(is_damaged) => StartFault::Damage { log, error },
+        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::Unsupported => {
+            StartFault::Wrong(Violation::NotOpened { log, error })
+        }
+        _ => StartFault::Io { log, error },
+    }
+}
+
 impl Server {
     /// Opens the logs and decides about every stream, as a start does.
     pub fn start(parts: &Parts, style: Style, salt: u64) -> Result<Self, StartFault> {
         let outside = Outside::default();
         let clock = Arc::new(SteadyClock::new(parts.time.clone(), Box::new(|_| {})));
         let open = |log: usize| {
-            let disk = Arc::new(parts.disks[log].clone());
             let clock = Arc::clone(&clock) as Arc<dyn Clock>;
             let salt = salt ^ (log as u64) << 40;
+            let disk = parts.open(log, salt)?;
             Host::open(disk, clock, style, salt, &outside).map_err(|error| fault(log, &error))
         };
         let hosts = [open(0)?, open(1)?];
@@ -266,6 +299,11 @@ impl Server {
     pub fn ask(&mut self, kind: Kind, op: impl FnOnce(StreamId) -> Op) -> Option<OpResult> {
         let home = self.homes[kind as usize]?;
         self.hosts[home.log].ask(AT_ONCE, op(home.stream))
+    }
+
+    /// Moves all segments that are due to the store.
+    pub fn move_segments(&self) -> io::Result<()> {
+        self.hosts.iter().filter_map(Host::tier).try_for_each(LogTier::move_all)
     }
 
     /// Runs all logs until they rest.

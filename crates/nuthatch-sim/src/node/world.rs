@@ -6,8 +6,10 @@ use super::faults::Mix;
 use super::host::{Host, Style};
 use super::model::Model;
 use super::server::{Parts, Server, StartFault};
+use super::tier::{StoreFaults, TierStyle};
 use super::violation::Violation;
 use crate::scheduler::Scheduler;
+use nuthatch_log::env::Fault as DiskFault;
 
 const SECOND: u64 = 1_000_000;
 const MILLI: u64 = 1_000;
@@ -63,6 +65,12 @@ pub struct Summary {
     pub moves: u64,
     /// Moves that were given up.
     pub given_up: u64,
+    /// Segments that moved to the store.
+    pub tiered: u64,
+    /// Segments that were removed from it.
+    pub untiered: u64,
+    /// Steps of a tier that failed.
+    pub tier_failures: u64,
     /// Copies of nodes that were damaged.
     pub harmed: u64,
     /// Those that said so and did not start.
@@ -82,20 +90,27 @@ impl Summary {
         self.damaged += other.damaged;
         self.moves += other.moves;
         self.given_up += other.given_up;
+        self.tiered += other.tiered;
+        self.untiered += other.untiered;
+        self.tier_failures += other.tier_failures;
     }
 
     /// What was done, in words.
     #[must_use]
     pub fn report(&self) -> String {
         format!(
-            "{} answers, {} messages, {} processes, {} faults, {} moves, {} given up, {} reads \
-             refused, {} copies damaged, {} of them refused",
+            "{} answers, {} messages, {} processes, {} faults, {} moves, {} given up, {} segments \
+             moved to the store, {} removed from it, {} steps of it failed, {} reads refused, {} \
+             copies damaged, {} of them refused",
             self.answered,
             self.messages,
             self.lives,
             self.faults,
             self.moves,
             self.given_up,
+            self.tiered,
+            self.untiered,
+            self.tier_failures,
             self.unreadable,
             self.harmed,
             self.damaged
@@ -151,6 +166,11 @@ pub(super) enum Happening {
         number: u64,
         is_late: bool,
     },
+    /// The tier of a log goes on.
+    Moves {
+        life: u64,
+        log: usize,
+    },
     FaultComes,
     Ends {
         life: u64,
@@ -195,9 +215,11 @@ impl World {
         let mut schedule = Scheduler::new(seed, options.printed);
         let mix = options.mix.clone().unwrap_or_else(|| Mix::drawn(&mut schedule.rng));
         let style = Style { is_cold: false, by_hand: false, reserve_bytes: 24 * 1024 };
+        let salt = schedule.rng.bits();
+        let parts = Parts::new(salt, TierStyle::drawn(&mut schedule.rng));
         let mut world = Self {
             schedule,
-            parts: Parts::new(),
+            parts,
             server: None,
             model: Model::default(),
             mix,
@@ -276,6 +298,10 @@ impl World {
             }
             Happening::MoverWaited { life, at, number, is_late } if life == self.life => {
                 self.mover_waited(at, number, is_late);
+                Ok(())
+            }
+            Happening::Moves { life, log } if life == self.life => {
+                self.move_segments(log);
                 Ok(())
             }
             Happening::FaultComes => {
@@ -382,6 +408,8 @@ impl World {
         self.take_outputs()?;
         if let Some(server) = self.server.take() {
             self.model.clock_max = self.model.clock_max.max(server.now_ns());
+            // What was under way changes nothing any more.
+            self.parts.disks.iter().for_each(|disk| disk.inject(DiskFault::PowerCut(0)));
         }
         self.life += 1;
         self.model.process_ended();
@@ -389,7 +417,7 @@ impl World {
         for log in 0..2 {
             let salt = self.salt();
             let disk = &mut self.parts.disks[log];
-            let (now, trace) = (self.schedule.now(), disk.trace());
+            let (now, trace) = (self.schedule.now(), (disk.trace(), self.parts.store.trace()));
             self.schedule.trace.record(now, &trace);
             *disk = match how {
                 End::Power => disk.crash(salt),
@@ -434,14 +462,18 @@ impl World {
                 self.server = Some(server);
                 self.take_outputs()?;
                 (0..2).for_each(|log| self.wake(log, 1));
+                if self.parts.tier.is_some() {
+                    (0..2).for_each(|log| self.move_on_after(log, MILLI));
+                }
                 self.resume_moves();
                 Ok(())
             }
             Err(StartFault::Io { .. }) if self.failed_starts < STARTS_MAX => {
                 self.failed_starts += 1;
-                // A full disk stays full: in the end somebody makes room.
+                // A full disk stays full, a store away: in the end somebody sees to them.
                 if self.failed_starts > STARTS_MAX / 2 {
                     self.parts.disks.iter().for_each(|disk| disk.set_capacity(u64::MAX));
+                    self.parts.store.set_faults(|now| *now = StoreFaults::NONE);
                 }
                 let how = if self.schedule.rng.chance(500) { End::Power } else { End::Killed };
                 self.ends(how)

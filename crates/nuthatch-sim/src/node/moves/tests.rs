@@ -51,7 +51,7 @@ fn leave(server: &mut Server, from: LogStream, to: LogStream) -> Vec<u8> {
 /// again: the new copy is refused, and given up.
 #[test]
 fn a_stream_whose_move_is_undecided_takes_nothing_until_a_restart() {
-    let mut parts = Parts::new();
+    let mut parts = Parts::new(1, None);
     let mut server = Server::start(&parts, STYLE, 1).expect("starts");
     server.create(Kind::Plain, 1);
     server.settle();
