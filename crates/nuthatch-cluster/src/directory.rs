@@ -10,13 +10,14 @@ use crate::operation::{EMPTY_PAYLOAD, FileId, OPERATION_OVERHEAD, Operation, beg
 use crate::replica::Replica;
 use bytes::Bytes;
 use nuthatch_log::Epoch;
-use nuthatch_log::env::{Disk, DiskFile, Medium, Ownership, Standing, Tenure, WriteOrder};
+use nuthatch_log::env::{Dated, Disk, DiskFile, Medium, Ownership, Standing, Tenure, WriteOrder};
 use nuthatch_quorum::types::{self, Lsn};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 /// A batch that has so many bytes is published although nobody has asked for a sync.
 const BATCH_BYTES: usize = 4 << 20;
@@ -52,6 +53,9 @@ struct View {
 struct Meta {
     file: FileId,
     state: Mutex<MetaState>,
+    /// The file on this node, once it was read or its name was taken away: as on any disk, whoever has it open reads
+    /// it to its end.
+    local: Mutex<Option<Arc<dyn DiskFile>>>,
 }
 
 #[derive(Clone, Copy)]
@@ -102,7 +106,16 @@ impl QuorumDirectory {
 impl Meta {
     fn new(file: FileId, len: u64) -> Arc<Self> {
         let state = MetaState { len, unapplied_from: u64::MAX, last_batch: 0 };
-        Arc::new(Self { file, state: Mutex::new(state) })
+        Arc::new(Self { file, state: Mutex::new(state), local: Mutex::default() })
+    }
+
+    /// The file on this node; none before its creation is applied, and after its removal.
+    fn local(&self, replica: &Mutex<Replica>) -> Option<Arc<dyn DiskFile>> {
+        let mut local = self.local.lock();
+        if local.is_none() {
+            *local = replica.lock().file(self.file).cloned();
+        }
+        local.clone()
     }
 }
 
@@ -163,7 +176,12 @@ impl Shared {
     }
 
     fn file(self: &Arc<Self>, meta: Arc<Meta>) -> Arc<dyn DiskFile> {
-        Arc::new(QuorumFile { shared: Arc::clone(self), meta, local: Mutex::new(None) })
+        Arc::new(QuorumFile { shared: Arc::clone(self), meta })
+    }
+
+    /// A file loses its name: who has it open keeps it.
+    fn unname(&self, meta: &Meta) {
+        let _ = meta.local(&self.replica);
     }
 }
 
@@ -207,14 +225,17 @@ impl Disk for QuorumDirectory {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut view = self.0.view.lock();
         let meta = view.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
-        view.names.insert(to.to_owned(), meta);
+        if let Some(replaced) = view.names.insert(to.to_owned(), meta) {
+            self.0.unname(&replaced);
+        }
         view.add(&Operation::Rename { from: from.to_owned(), to: to.to_owned() });
         Ok(())
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {
         let mut view = self.0.view.lock();
-        view.names.remove(path).ok_or(io::ErrorKind::NotFound)?;
+        let removed = view.names.remove(path).ok_or(io::ErrorKind::NotFound)?;
+        self.0.unname(&removed);
         view.add(&Operation::Remove { path: path.to_owned() });
         Ok(())
     }
@@ -289,11 +310,16 @@ impl Ownership for QuorumDirectory {
     }
 }
 
+/// Nodes have no common times of their files: a segment's age counts from when its owner first sees it sealed.
+impl Dated for QuorumDirectory {
+    fn modified(&self, _path: &str) -> io::Result<Option<SystemTime>> {
+        Ok(None)
+    }
+}
+
 struct QuorumFile {
     shared: Arc<Shared>,
     meta: Arc<Meta>,
-    /// The file on this node, once it was read.
-    local: Mutex<Option<Arc<dyn DiskFile>>>,
 }
 
 impl QuorumFile {
@@ -313,12 +339,7 @@ impl QuorumFile {
     }
 
     fn local(&self) -> io::Result<Arc<dyn DiskFile>> {
-        let mut local = self.local.lock();
-        if local.is_none() {
-            let replica = self.shared.replica.lock();
-            *local = Some(Arc::clone(replica.file(self.meta.file).ok_or(io::ErrorKind::NotFound)?));
-        }
-        Ok(Arc::clone(local.as_ref().expect("it was just put there")))
+        self.meta.local(&self.shared.replica).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }
 

@@ -106,7 +106,7 @@ impl Replica {
         self.applied
     }
 
-    /// Entries applied since the last mark, and their bytes.
+    /// Entries applied since the last mark, and their bytes with those of the files that lost their names.
     #[must_use]
     pub fn unmarked(&self) -> (u64, u64) {
         (self.applied.0 - self.marked.0, self.unmarked_bytes)
@@ -179,7 +179,7 @@ impl Replica {
                 self.files.insert(file, open);
                 self.dirty.insert(file);
                 let before = self.names.insert(name, file);
-                self.drop_file(before);
+                self.drop_file(before)?;
             }
             Operation::Write { file, at, bytes } => {
                 self.change(file, |open| open.write_at(bytes, at))?;
@@ -188,11 +188,11 @@ impl Replica {
             Operation::Rename { from, to } => {
                 let file = self.names.remove(&from).ok_or_else(|| unknown(&from))?;
                 let before = self.names.insert(to, file);
-                self.drop_file(before);
+                self.drop_file(before)?;
             }
             Operation::Remove { path } => {
                 let file = self.names.remove(&path).ok_or_else(|| unknown(&path))?;
-                self.drop_file(Some(file));
+                self.drop_file(Some(file))?;
             }
         }
         Ok(())
@@ -214,11 +214,13 @@ impl Replica {
         }
     }
 
-    /// A file without a name may still be written to by whoever has it open: it goes with the next mark.
-    fn drop_file(&mut self, file: Option<FileId>) {
-        if let Some(file) = file {
-            self.gone.insert(file);
-        }
+    /// A file without a name may still be written to by whoever has it open: it goes with the next mark, which is
+    /// due the sooner the more space that frees.
+    fn drop_file(&mut self, file: Option<FileId>) -> io::Result<()> {
+        let Some(file) = file else { return Ok(()) };
+        self.unmarked_bytes += self.known(file)?.len()?;
+        self.gone.insert(file);
+        Ok(())
     }
 
     fn known(&self, file: FileId) -> io::Result<&Arc<dyn DiskFile>> {

@@ -8,12 +8,10 @@ use crate::known_logs::KnownLogs;
 use crate::registry::DEFAULT_LOG;
 use crate::startup_hints;
 use nuthatch_log::env::{RealDisk, SystemEntropy};
-use nuthatch_log::{
-    Chain, Disk as _, Log, LogCore, LogOptions, OpenError, OwnableDisk, RecoveryReport,
-};
+use nuthatch_log::{Chain, Disk, Log, LogCore, LogOptions, OpenError, OwnableDisk, RecoveryReport};
 use nuthatch_object::{
-    Bucket, BucketOptions, DiskCacheOptions, ObjectDisk, ObjectDiskOptions, PreparedDisk,
-    TierOptions, TieredDisk,
+    Bucket, BucketOptions, DiskCacheOptions, LocalDisk, ObjectDisk, ObjectDiskOptions,
+    PreparedDisk, TierOptions, TieredDisk,
 };
 use nuthatch_server::jetstream_port::LogSlot;
 use nuthatch_server::logs::{LogLocation, ServerClock};
@@ -144,15 +142,24 @@ impl DurableLog {
     /// Opens the log of a quorum that this node owns. When it owns it no more, the server stops.
     fn take_quorum(&self, server: &Arc<Server>, options: &Options) -> Result<Opened, String> {
         let cluster = server.cluster.get().expect("it runs before its log is opened");
-        let disk = cluster.wait_until_owner().map_err(|error| error.to_string())?;
-        let epoch = disk.epoch();
-        server.logs.add(LogLocation::quorum(&self.name, disk.label()));
+        let disk = Arc::new(cluster.wait_until_owner().map_err(|error| error.to_string())?);
+        let (epoch, label) = (disk.epoch(), disk.label());
         let report = reporter(server);
-        let unpadded =
-            LogOptions { block_bytes: 64, reserve_bytes: Some(0), ..LogOptions::default() };
-        let log_options = LogOptions { report, ..self.compressed(unpadded) };
+        let log_options = LogOptions { block_bytes: 64, report, ..LogOptions::default() };
+        let (disk, log_options, tier): (Arc<dyn OwnableDisk>, _, _) = match &self.tier {
+            Some(tier) => {
+                let tiered = self.put_tier(server, disk, tier)?;
+                (Arc::clone(&tiered) as _, for_tier(log_options, tier), Some(tiered))
+            }
+            None => {
+                refuse_moved(&*disk, &label)?;
+                (disk, log_options, None)
+            }
+        };
+        server.logs.add(LogLocation::quorum(&self.name, label, tier.as_ref()));
+        let log_options = LogOptions { reserve_bytes: Some(0), ..self.compressed(log_options) };
         let engine = engine(server, self.slot, false, options);
-        let opened = open_on(Arc::new(disk), log_options, engine, clock::of(server));
+        let opened = open_on(disk, log_options, engine, clock::of(server));
         let opened = opened.map_err(|error| error.to_string())?;
         let stopping = Arc::downgrade(server);
         let lost = move |why: &str| {
@@ -161,6 +168,7 @@ impl DurableLog {
             }
         };
         cluster.watch(epoch, Box::new(lost)).map_err(|error| error.to_string())?;
+        self.take_tier(tier)?;
         Ok(opened)
     }
 
@@ -195,11 +203,11 @@ impl DurableLog {
         let engine = engine(server, self.slot, false, options);
         let (disk, log_options, tier): (Arc<dyn OwnableDisk>, _, _) = match &self.tier {
             Some(tier) => {
-                let tiered = self.put_tier(server, disk, tier)?;
+                let tiered = self.put_tier(server, Arc::new(disk), tier)?;
                 (Arc::clone(&tiered) as _, for_tier(log_options, tier), Some(tiered))
             }
             None => {
-                refuse_moved(&disk, &dir)?;
+                refuse_moved(&disk, &dir.display().to_string())?;
                 (Arc::new(disk), log_options, None)
             }
         };
@@ -228,7 +236,7 @@ impl DurableLog {
     fn put_tier(
         &self,
         server: &Arc<Server>,
-        disk: RealDisk,
+        disk: Arc<dyn LocalDisk>,
         tier: &TierSettings,
     ) -> Result<Arc<TieredDisk>, String> {
         let report = reporter(server);
@@ -244,7 +252,7 @@ impl DurableLog {
             report,
             ..TierOptions::default()
         };
-        let opened = TieredDisk::open(Arc::new(disk), Arc::clone(&bucket), options);
+        let opened = TieredDisk::open(disk, Arc::clone(&bucket), options);
         let tiered = opened.map_err(|error| format!("tier: {error}"))?;
         bucket.set_retry_for(TIER_RETRY_FOR);
         server.logs.add_bucket(&self.name, bucket);
@@ -385,11 +393,10 @@ pub(super) fn take_all(
 }
 
 /// A log whose segments were moved away needs its tier.
-fn refuse_moved(disk: &RealDisk, dir: &Path) -> Result<(), String> {
+fn refuse_moved(disk: &dyn Disk, place: &str) -> Result<(), String> {
     if let Ok(Some(moved)) = nuthatch_object::moved_away(disk) {
         return Err(format!(
-            "segments of the log in {} were moved to {}: it needs its 'tier' to be opened",
-            dir.display(),
+            "segments of the log in {place} were moved to {}: it needs its 'tier' to be opened",
             moved.place
         ));
     }

@@ -141,6 +141,19 @@ impl Nodes {
         }
     }
 
+    /// Puts a bucket behind the log, for what is beyond `local_max`.
+    fn give_tier(&mut self, local_max: &str) {
+        let config = self.dir.path().join("tier.conf");
+        let store = self.dir.path().join("b").display().to_string();
+        let text = format!(
+            "jetstream {{ tier {{ store: \"file://{store}\", local_max: {local_max} }} }}\n"
+        );
+        std::fs::write(&config, text).expect("written");
+        for node in &mut self.nodes {
+            node.args.extend(["-c".to_owned(), config.display().to_string()]);
+        }
+    }
+
     /// A client at the node that owns the log, and which that is.
     fn owner(&self) -> (Client, usize) {
         let deadline = Instant::now() + TIMEOUT;
@@ -362,6 +375,70 @@ fn an_empty_disk_gets_the_files_of_what_is_trimmed() {
     let info = client.request("$JS.API.STREAM.INFO.LARGE", b"", b"", TIMEOUT).expect("an answer");
     let info: Value = serde_json::from_slice(&info.payload).expect("JSON");
     assert_eq!(info["state"]["messages"], large);
+}
+
+/// Bytes that no compression makes fewer, others for each number.
+fn noise(number: u64, len: usize) -> Vec<u8> {
+    let mut state = number + 1;
+    let next = |_| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    (0..len).map(next).collect()
+}
+
+/// Bytes of the files below a directory.
+fn size_of(dir: &Path) -> u64 {
+    let Ok(names) = std::fs::read_dir(dir) else { return 0 };
+    let size = |entry: std::io::Result<std::fs::DirEntry>| {
+        let path = entry.expect("listed").path();
+        // What is removed meanwhile has no size.
+        if path.is_dir() { size_of(&path) } else { path.metadata().map_or(0, |meta| meta.len()) }
+    };
+    names.map(size).sum()
+}
+
+/// Owners that are killed while they move segments to the bucket leave it to the next one, and no node keeps what
+/// was moved.
+#[test]
+fn segments_of_a_quorum_log_move_to_a_bucket_whoever_owns_it() {
+    const LEN: usize = (1 << 20) - 1024;
+    let mut nodes = Nodes::new("quorum-tier");
+    nodes.give_tier("8MB");
+    nodes.nodes.iter_mut().for_each(Node::start);
+    let (mut client, _) = nodes.owner();
+    create_stream(&mut client, "LARGE", &json!({"subjects": ["large.>"]}));
+    drop(client);
+    for turn in 0..3 {
+        let numbers = turn * 60..(turn + 1) * 60;
+        numbers.for_each(|number| nodes.publish_to("large.x", number, &noise(number, LEN)));
+        let (_, owner) = nodes.owner();
+        nodes.nodes[owner].kill();
+        nodes.publish_to("large.x", 1000 + turn, b"between");
+        nodes.nodes[owner].start();
+    }
+    let deadline = Instant::now() + TIMEOUT;
+    let bucket = nodes.dir.path().join("b");
+    let sizes = |nodes: &Nodes| {
+        let files = |at: usize| nodes.dir.path().join(format!("n{at}/nuthatch/quorum/files"));
+        (0..NODES).map(|at| size_of(&files(at))).collect::<Vec<_>>()
+    };
+    while size_of(&bucket) < 160 << 20 || sizes(&nodes).iter().any(|size| *size > 80 << 20) {
+        let so_far = (size_of(&bucket), sizes(&nodes));
+        assert!(Instant::now() < deadline, "the bucket and the nodes have {so_far:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (mut client, _) = nodes.owner();
+    let mut found = read_all(&mut client, "LARGE", 1).into_iter();
+    for turn in 0..3 {
+        for number in turn * 60..(turn + 1) * 60 {
+            let (_, message) = found.next().expect("all that was acknowledged");
+            assert!(message.payload == noise(number, LEN), "message {number} differs");
+        }
+        assert_eq!(found.next().expect("it was acknowledged").1.payload, b"between");
+    }
+    assert!(found.next().is_none());
 }
 
 /// Both the loss and the signal wait for it when it wakes: it must not begin again as a keeper.

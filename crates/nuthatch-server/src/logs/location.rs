@@ -43,10 +43,10 @@ impl LogLocation {
         Self { name, mode: "object", home, sync, dir: None, tier: None, bucket }
     }
 
-    /// A log on a majority of the nodes of a cluster.
-    pub fn quorum(name: &str, home: String) -> Self {
-        let (name, sync) = (name.to_owned(), SyncPolicy::Always);
-        Self { name, mode: "quorum", home, sync, dir: None, tier: None, bucket: None }
+    /// A log on a majority of the nodes of a cluster, perhaps with a bucket behind it.
+    pub fn quorum(name: &str, home: String, tier: Option<&Arc<TieredDisk>>) -> Self {
+        let (name, sync, tier) = (name.to_owned(), SyncPolicy::Always, tier.map(Arc::downgrade));
+        Self { name, mode: "quorum", home, sync, dir: None, tier, bucket: None }
     }
 
     /// Its name and where it puts files that it cannot use; `None` for a log in a bucket.

@@ -52,6 +52,9 @@ fn leafnodes(options: &Options, leafs: &LeafOptions) -> Result<(), Conflict> {
 /// Tier and cache of the default log; its home may have been set by a flag.
 fn homes(options: &Options) -> Result<(), Conflict> {
     let jetstream = &options.jetstream;
+    if options.cluster.is_some() && jetstream.store.is_some() {
+        return Err(Conflict::StoreOfNode);
+    }
     match (&jetstream.store, &jetstream.tier, &jetstream.cache) {
         (Some(_), Some(_), _) => Err(Conflict::TierOfBucket),
         (None, _, Some(_)) => Err(Conflict::CacheOfDirectory),

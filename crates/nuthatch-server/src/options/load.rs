@@ -137,6 +137,10 @@ fn load_beside(
     let cluster = std::mem::take(&mut draft.cluster).finish()?;
     let mut options = draft.finish(invocation, old);
     options.cluster = cluster;
+    if options.cluster.is_some() && options.jetstream.sync != super::SyncPolicy::Always {
+        let text = "sync_interval does nothing for the quorum log: what is acknowledged is durable on a majority";
+        options.warnings.push(text.to_owned());
+    }
     check::check(&options)?;
     if !is_on(&given, "t") {
         return Ok(Command::Serve(Box::new(options)));

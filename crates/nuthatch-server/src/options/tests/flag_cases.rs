@@ -164,6 +164,12 @@ fn mistakes() {
         "-catalog file:///c",
         "a node of a quorum log needs -cluster_listen, -routes, -catalog and -node_name",
     );
+    let node = "-catalog file:///c -cluster_listen 127.0.0.1:1 -routes 127.0.0.1:2 -node_name n";
+    wrong(
+        &format!("{node} --store file:///s"),
+        "'store' in jetstream and -catalog: the default log is in a bucket or on a quorum of nodes, keep one; for \
+         old segments of a quorum log in a bucket use 'tier'",
+    );
     wrong("--max_payload 1TB", "flag '-max_payload' must be a size of at most 64MB, found '1TB'");
     wrong(
         "--sync_interval soon",
@@ -179,6 +185,10 @@ fn mistakes() {
 
 #[test]
 fn flags_without_effect_are_said() {
+    let node = "-catalog file:///c -cluster_listen 127.0.0.1:1 -routes 127.0.0.1:2 -node_name n";
+    let o = options("port: 1", &format!("{node} --sync_interval never"));
+    let text = "sync_interval does nothing for the quorum log: what is acknowledged is durable on a majority";
+    assert_eq!(o.warnings, [text]);
     let o = options("port: 1", "-s --profile 5 --routes= --cluster_name C -no_advertise=false");
     assert_eq!(
         o.warnings,
