@@ -258,8 +258,7 @@ impl<T> Consumer<T> {
         L: LogAccess,
         S: Sink<Target = T>,
     {
-        let seq = if seq == 0 { self.floor.stream + 1 } else { seq };
-        if seq != self.floor.stream + 1 {
+        if seq != 0 {
             match self.config.deliver_policy {
                 DeliverPolicy::All => {}
                 DeliverPolicy::ByStartSequence if seq >= self.config.opt_start_seq => {}
@@ -273,6 +272,7 @@ impl<T> Consumer<T> {
                 _ => return Err("not allowed"),
             }
         }
+        let seq = if seq == 0 { self.floor.stream + 1 } else { seq };
         self.pending = Pending::default();
         self.exhausted.clear();
         self.cursor = Cursor::at(seq);
