@@ -76,10 +76,11 @@ pub struct Placement {
 
 /// A subject transform.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SubjectTransformConfig {
-    /// Source pattern.
+    /// Source pattern; empty means all.
     pub src: String,
-    /// Destination template.
+    /// Destination template; empty means no transform.
     pub dest: String,
 }
 
@@ -89,7 +90,8 @@ pub struct RePublish {
     /// Source pattern; empty means all.
     #[serde(default, skip_serializing_if = "is_default")]
     pub src: String,
-    /// Destination template.
+    /// Destination template; empty means that nothing is published again.
+    #[serde(default)]
     pub dest: String,
     /// Without the payload.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -100,9 +102,10 @@ pub struct RePublish {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ExternalStream {
     /// API prefix.
+    #[serde(default)]
     pub api: String,
     /// Deliver prefix.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(default)]
     pub deliver: String,
 }
 
@@ -110,6 +113,7 @@ pub struct ExternalStream {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct StreamSource {
     /// Origin stream.
+    #[serde(default)]
     pub name: String,
     /// First sequence wanted.
     #[serde(default, skip_serializing_if = "is_default")]

@@ -41,6 +41,10 @@ impl Routes {
     pub fn new(config: &StreamConfig) -> Self {
         let republish = config.republish.as_ref().and_then(|republish| {
             let source = if republish.src.is_empty() { ">" } else { &republish.src };
+            if republish.dest.is_empty() {
+                return None;
+            }
+            // The configuration has been validated.
             let transform = Transform::new(source, &republish.dest).ok()?;
             let headers_only = republish.headers_only;
             Some(Republish { transform, headers_only, waiting: VecDeque::new() })

@@ -54,6 +54,9 @@ fn check_republish(config: &mut StreamConfig, pedantic: bool) -> Result<(), JsEr
         let why = "stream configuration for republish destination forms a cycle";
         return Err(invalid(why));
     }
+    if republish.dest.is_empty() {
+        return Ok(());
+    }
     if Transform::new(&republish.src, &republish.dest).is_err() {
         return Err(invalid(format!(
             "stream configuration for republish with transform from '{}' to '{}' not valid",
