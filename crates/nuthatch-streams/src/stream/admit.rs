@@ -17,7 +17,7 @@ use nuthatch_log::{AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, Time
 use nuthatch_protocol::headers::find_header;
 use nuthatch_protocol::js::RetentionPolicy;
 use nuthatch_protocol::jserror::JsError;
-use nuthatch_protocol::subject::is_valid_literal;
+use nuthatch_protocol::subject::has_empty_token;
 
 /// Largest header block of a stored message, in bytes (`JSStreamHeaderExceedsMaximumErr`).
 const HEADERS_BYTES_MAX: usize = u16::MAX as usize;
@@ -342,7 +342,8 @@ impl Stream {
         more: usize,
         budget: &Budget,
     ) -> Result<(), Refusal> {
-        if !is_valid_literal(subject) {
+        // Tokens that look like wildcards are tokens like others here, as upstream.
+        if has_empty_token(subject) {
             return Err(JsError::STREAM_STORE_FAILED.with_err("subject is not valid"));
         }
         if !budget.has_room_for_subject(self.unaccounted_subjects() + more) {
