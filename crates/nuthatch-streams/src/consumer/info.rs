@@ -18,6 +18,8 @@ impl<T> Consumer<T> {
         self.sync(env);
         self.cursor.certify(env.index, &mut self.filter);
         self.sweep_requests(env);
+        // The notice that a listener has gone may still be on its way.
+        self.push_is_open(env);
         let now = env.log.now();
         let pause_remaining = self.pause_end(now).map_or(0, |until| until - now.0);
         let (num_waiting, push_bound) = match &self.mode {

@@ -18,7 +18,8 @@ use crate::sink::Sink;
 use crate::stream::{Contents, LAST_SEQ_MAX, refusal};
 use nuthatch_log::{AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Urgency};
 use nuthatch_protocol::js::{
-    ConsumerAction, ConsumerConfig, ConsumerInfo, ConsumerSnapshot, RetentionPolicy,
+    ConsumerAction, ConsumerConfig, ConsumerInfo, ConsumerSnapshot, CreateConsumerRequest,
+    RetentionPolicy, StreamConfig,
 };
 use nuthatch_protocol::jserror::JsError;
 
@@ -78,21 +79,30 @@ impl<'a, S: Sink, L: LogAccess> ConsumerOps<'a, S, L> {
         let slot = self.streams.live(id)?;
         let mut config = validate_prepared(prepared, slot.stream.config(), &limits)?;
         let existing = slot.consumers.find(&config.name).filter(|_| !config.name.is_empty());
+        let existing = existing.map(|index| ConsumerKey { stream: id, index });
+        if let Some(key) = existing {
+            // The notice that its listener has gone may still be on its way.
+            self.call(key, Consumer::push_is_open);
+        }
+        let slot = self.streams.live(id)?;
         let action = prepared.request().action;
         let filter = prepared.filter();
-        check_beside(slot, (&config, filter), existing, action, limits.max_consumers)?;
+        if existing.is_some() && is_created_anew(prepared.request(), &config, slot.stream.config()) {
+            return Err(JsError::CONSUMER_ALREADY_EXISTS);
+        }
+        let index = existing.map(|key| key.index);
+        check_beside(slot, (&config, filter), index, action, limits.max_consumers)?;
         while config.name.is_empty() {
             let name = random_name(CONSUMER_NAME_CHARS, self.log);
             if slot.consumers.find(&name).is_none() {
                 config.name = name;
             }
         }
-        let Some(index) = existing else {
+        let Some(key) = existing else {
             self.streams.live(id)?.log_releases(self.log)?;
             return self.add(id, config, filter.clone());
         };
-        let is_same = slot.consumers.get(index).is_some_and(|old| *old.consumer.config() == config);
-        let key = ConsumerKey { stream: id, index };
+        let is_same = slot.consumers.get(key.index).is_some_and(|old| *old.consumer.config() == config);
         if is_same {
             let uncommitted = slot.stream.contents().uncommitted();
             return self.outcome(key, uncommitted);
@@ -283,6 +293,19 @@ impl<'a, S: Sink, L: LogAccess> ConsumerOps<'a, S, L> {
         let snapshot = ConsumerSnapshot { config, state: Some(state) };
         Ok(OpOutcome::ConsumerState(Box::new(snapshot)))
     }
+}
+
+/// True if a request to create an ephemeral leaves its threshold to the server: then it never is the
+/// consumer that exists (which has one), and the client is not told that it has what another one made.
+fn is_created_anew(
+    request: &CreateConsumerRequest,
+    config: &ConsumerConfig,
+    stream: &StreamConfig,
+) -> bool {
+    request.action == ConsumerAction::Create
+        && config.durable_name.is_empty()
+        && request.config.inactive_threshold <= 0
+        && stream.consumer_limits.inactive_threshold <= 0
 }
 
 /// Checks a consumer against the others of its stream.
