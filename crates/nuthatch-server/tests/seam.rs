@@ -93,6 +93,7 @@ impl JetStreamPort for Recorder {
                 let text = format!("interest {subject:?}");
                 self.others.lock().unwrap().push(text);
             }
+            Event::EndPulls(done) => done(),
             Event::Writable => self.others.lock().unwrap().push("writable".to_owned()),
             Event::Op(..) | Event::Depart { .. } | Event::Install { .. } => {}
         }

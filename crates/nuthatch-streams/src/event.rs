@@ -46,6 +46,9 @@ pub enum Event<P> {
     Op(Op, Respond),
     /// Interest in a subject appeared or vanished; `None`: look at all deliver subjects again.
     Interest(Option<Bytes>),
+    /// The server is about to stop: every pull request that waits is told, and is over. Whoever has asked
+    /// is told once that is handed to the connections; the call must be quick.
+    EndPulls(Box<dyn FnOnce() + Send>),
     /// Some connection that refused deliveries ([`crate::Sink::ready`]) takes them again.
     Writable,
     /// A stream that has left ([`Op::Leave`]) and is durable elsewhere ([`Op::Settle`]): this log

@@ -4,13 +4,18 @@ use super::RunError;
 use crate::close_reason::CloseReason;
 use crate::server::Server;
 use crate::system::events;
+use nuthatch_streams::Event;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
 
 /// Connections get so long to write what they still have.
 const CONNECTIONS_MAX: Duration = Duration::from_secs(2);
+
+/// Logs get so long to tell the pull requests that wait.
+const PULLS_MAX: Duration = Duration::from_millis(500);
 
 /// So long is each request to a bucket repeated that does not answer: what was not acknowledged by
 /// then never is.
@@ -24,6 +29,7 @@ pub(super) async fn shutdown(server: &Arc<Server>) -> Result<(), RunError> {
     server.log.info(format_args!("Initiating Shutdown..."));
     server.stopping.store(true, Ordering::Relaxed);
     events::shutdown(server);
+    end_pulls(server).await;
     for conn in server.connections.open().iter().chain(&server.leafs.connections.open()) {
         conn.close(CloseReason::ServerShutdown, None);
     }
@@ -48,4 +54,18 @@ pub(super) async fn shutdown(server: &Arc<Server>) -> Result<(), RunError> {
     }
     server.log.info(format_args!("Server Exiting.."));
     result.map_err(RunError::Shutdown)
+}
+
+/// Tells the pull requests that wait that nothing comes any more: a client without heartbeats would wait
+/// for ever. A log that does not answer keeps the stop waiting for [`PULLS_MAX`] only.
+async fn end_pulls(server: &Server) {
+    let (told, mut all_told) = mpsc::channel::<()>(1);
+    let jetstream = server.jetstream();
+    for slot in jetstream.slots().iter() {
+        // The event holds it until it is done, or dropped by a log that takes nothing.
+        let told = told.clone();
+        let _ = jetstream.notify(*slot, Event::EndPulls(Box::new(move || drop(told))));
+    }
+    drop(told);
+    let _ = timeout(PULLS_MAX, all_told.recv()).await;
 }

@@ -24,6 +24,7 @@ pub(super) enum Status {
     BatchCompleted,
     ExceededMaxWaiting,
     ConsumerDeleted,
+    ServerShutdown,
     PushBased,
     IdleHeartbeat,
     WrongPin,
@@ -39,6 +40,7 @@ impl Status {
             Self::BatchCompleted => (409, "Batch Completed"),
             Self::ExceededMaxWaiting => (409, "Exceeded MaxWaiting"),
             Self::ConsumerDeleted => (409, "Consumer Deleted"),
+            Self::ServerShutdown => (409, "Server Shutdown"),
             Self::PushBased => (409, "Consumer is push based"),
             Self::IdleHeartbeat => (100, "Idle Heartbeat"),
             Self::WrongPin => (423, "Nats-Wrong-Pin-Id"),
@@ -232,7 +234,7 @@ impl<T> Consumer<T> {
     }
 
     /// True if a push consumer still has a listener; looks again if it seems to have none.
-    pub(super) fn push_is_open<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>) -> bool
+    pub fn push_is_open<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>) -> bool
     where
         I: MessageIndex,
         L: LogAccess,
@@ -345,6 +347,16 @@ impl<T> Consumer<T> {
         }
     }
 
+    /// The server is about to stop: tells whoever waits what is left open.
+    pub fn server_stops<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
+    where
+        I: MessageIndex,
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        self.mode.end_all(env, Status::ServerShutdown, true);
+    }
+
     /// The consumer (or its stream) is being deleted: tells whoever waits.
     pub fn on_delete<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
     where
@@ -352,6 +364,6 @@ impl<T> Consumer<T> {
         L: LogAccess,
         S: Sink<Target = T>,
     {
-        self.mode.end_all(env);
+        self.mode.end_all(env, Status::ConsumerDeleted, false);
     }
 }

@@ -139,15 +139,20 @@ impl<T> Mode<T> {
         ended
     }
 
-    /// The consumer is being deleted: tells whoever waits.
-    pub(super) fn end_all<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
-    where
+    /// All requests are over: tells whoever waits, and `with_rest` what is left open.
+    pub(super) fn end_all<I, L, S>(
+        &mut self,
+        env: &mut Env<'_, I, L, S>,
+        status: Status,
+        with_rest: bool,
+    ) where
         S: Sink<Target = T>,
     {
         let Self::Pull(queue) = self else { return };
         while let Some(request) = queue.pop() {
-            let status = Status::ConsumerDeleted;
-            send_status(env.sink, env.account, &request.reply, status, &[]);
+            let rest = pending_headers(request.remaining, request.bytes_left);
+            let headers = if with_rest { &rest[..] } else { &[] };
+            send_status(env.sink, env.account, &request.reply, status, headers);
         }
     }
 

@@ -87,7 +87,8 @@ impl<'a, S: Sink, L: LogAccess> ConsumerOps<'a, S, L> {
         let slot = self.streams.live(id)?;
         let action = prepared.request().action;
         let filter = prepared.filter();
-        if existing.is_some() && is_created_anew(prepared.request(), &config, slot.stream.config()) {
+        if existing.is_some() && is_created_anew(prepared.request(), &config, slot.stream.config())
+        {
             return Err(JsError::CONSUMER_ALREADY_EXISTS);
         }
         let index = existing.map(|key| key.index);
@@ -102,7 +103,8 @@ impl<'a, S: Sink, L: LogAccess> ConsumerOps<'a, S, L> {
             self.streams.live(id)?.log_releases(self.log)?;
             return self.add(id, config, filter.clone());
         };
-        let is_same = slot.consumers.get(key.index).is_some_and(|old| *old.consumer.config() == config);
+        let is_same =
+            slot.consumers.get(key.index).is_some_and(|old| *old.consumer.config() == config);
         if is_same {
             let uncommitted = slot.stream.contents().uncommitted();
             return self.outcome(key, uncommitted);

@@ -6,6 +6,7 @@ use super::consumers::{ConsumerKey, Listed, env, offers_level};
 use super::ledger::PROGRESS_LOG_INTERVAL_NS;
 use super::outputs::Outputs;
 use super::registry::Streams;
+use super::stream_slot::StreamSlot;
 use crate::consumer::{Ack, Consumer, Env, Pull, TickOutcome};
 use crate::event::{AckItem, ClientBatch, FlowItem, PullItem};
 use crate::sink::Sink;
@@ -263,6 +264,24 @@ impl Dispatcher {
         for key in keys {
             self.call(key, streams, out, log, Consumer::interest_changed);
             self.pump_later(key, streams);
+        }
+    }
+
+    /// The server is about to stop: tells the requests that wait on any consumer.
+    pub(super) fn end_pulls<S: Sink, L: LogAccess>(
+        &mut self,
+        streams: &mut Streams<S>,
+        out: &mut Outputs<S>,
+        log: &mut L,
+    ) {
+        let keys_of = |slot: &StreamSlot<S>| {
+            let stream = slot.stream.id();
+            let indexes = slot.consumers.indexes().into_iter();
+            indexes.map(move |index| ConsumerKey { stream, index }).collect::<Vec<_>>()
+        };
+        let keys: Vec<ConsumerKey> = streams.iter().flat_map(keys_of).collect();
+        for key in keys {
+            self.call(key, streams, out, log, Consumer::server_stops);
         }
     }
 

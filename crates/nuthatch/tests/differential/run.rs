@@ -71,7 +71,10 @@ pub fn run(script: &Script, server: &mut Server) -> Result<Transcript, String> {
     };
     for line in &script.lines {
         runner.step(line);
-        if !server.is_alive() {
+        if line.text == "stop" {
+            server.stop();
+        }
+        if !server.is_stopped() && !server.is_alive() {
             return Err(format!("line {}: the server is gone\n{}", line.number, server.log_tail()));
         }
     }
@@ -182,6 +185,8 @@ impl Runner {
                 Ok(())
             }
             "flush" => self.wire.flush(),
+            // Sent by `run`.
+            "stop" => Ok(()),
             "conn" | "raw" | "read" | "drop" => self.raw(verb, rest, out),
             other => Err(format!("unknown step {other:?}")),
         }

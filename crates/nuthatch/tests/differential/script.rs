@@ -21,6 +21,7 @@
 //! | `repeat N STEP` | the step N times with `$i` from 1 |
 //! | `await STREAM COUNT` | wait until a stream holds so many messages |
 //! | `sleep MS`, `flush` | wait; ping and pong |
+//! | `stop` | SIGTERM to the server: the last steps of a section |
 //! | `conn N`, `raw N TEXT`, `read N pong/close/MS`, `drop N` | a raw connection; `TEXT` takes Rust's escapes |
 //!
 //! A step, or a section's title, that begins with `!NAME` is an intended difference of that name (see `compare`), and

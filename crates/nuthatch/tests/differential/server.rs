@@ -65,6 +65,7 @@ impl Program {
 pub struct Server {
     child: Child,
     dir: PathBuf,
+    stopped: bool,
     /// Where it listens, on 127.0.0.1.
     pub port: u16,
 }
@@ -102,7 +103,7 @@ impl Server {
         let log = fs::File::create(dir.join("log")).map_err(text)?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let child = command.spawn().map_err(text)?;
-        let mut server = Self { child, dir, port };
+        let mut server = Self { child, dir, stopped: false, port };
         server.wait_until_open().map_err(|why| format!("{}: {why}", program.path.display()))?;
         Ok(server)
     }
@@ -128,6 +129,19 @@ impl Server {
         let text = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(15)..].join("\n")
+    }
+
+    /// Asks it to stop (SIGTERM).
+    pub fn stop(&mut self) {
+        self.stopped = true;
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-TERM", &pid]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "SIGTERM is sent");
+    }
+
+    /// True if it was asked to stop.
+    pub const fn is_stopped(&self) -> bool {
+        self.stopped
     }
 
     /// True if the process is still there.
