@@ -130,25 +130,41 @@ impl<T> Consumer<T> {
         S: Sink<Target = T>,
     {
         if self.mode.wants_sweep(env.log.now().0) {
+            if self.stop == Stop::AckPending {
+                // With the first heartbeat or expiry they have waited for acknowledgements long enough.
+                self.end_one_shots(env);
+            }
             self.sweep_requests(env);
         }
-        self.stop = match self.pause_end(env.log.now()) {
+        let paused_until = self.pause_end(env.log.now());
+        self.stop = match paused_until {
             Some(until) => Stop::Until(until),
             None => self.deliver_round(env),
         };
         if self.stop == Stop::Unreadable {
             self.activity.recheck_at = env.log.now().0.saturating_add(UNREADABLE_RECHECK_NS);
-            if self.mode.end_one_shots(env) {
-                self.activity.last = env.log.now().0;
-            }
         }
-        if self.stop == Stop::EndOfStream {
-            if self.replay.as_ref().is_some_and(|replay| self.cursor.next > replay.until) {
-                self.replay = None;
-            }
-            if self.mode.end_one_shots(env) {
-                self.activity.last = env.log.now().0;
-            }
+        if self.stop == Stop::EndOfStream
+            && self.replay.as_ref().is_some_and(|replay| self.cursor.next > replay.until)
+        {
+            self.replay = None;
+        }
+        let nothing_comes =
+            matches!(self.stop, Stop::EndOfStream | Stop::Unreadable | Stop::NoneFits);
+        if nothing_comes || paused_until.is_some() {
+            self.end_one_shots(env);
+        }
+    }
+
+    /// Requests that do not wait are over.
+    fn end_one_shots<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
+    where
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let now = env.log.now().0;
+        if self.mode.end_one_shots(env, now) {
+            self.activity.last = now;
         }
     }
 

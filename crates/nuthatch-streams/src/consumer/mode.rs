@@ -117,8 +117,9 @@ impl<T> Mode<T> {
         expired
     }
 
-    /// The end of the stream is reached: requests that do not wait are over. True if there were any.
-    pub(super) fn end_one_shots<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>) -> bool
+    /// Nothing comes for now: requests that do not wait are over, but those that have expired, which are
+    /// told that. True if there were any.
+    pub(super) fn end_one_shots<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, now: i64) -> bool
     where
         S: Sink<Target = T>,
     {
@@ -129,7 +130,9 @@ impl<T> Mode<T> {
         let (sink, account) = (&mut *env.sink, env.account);
         let mut ended = false;
         queue.sweep(|request| {
-            let over = request.no_wait && (!request.has_expiry() || request.delivered > 0);
+            let over = request.no_wait
+                && request.expires > now
+                && (!request.has_expiry() || request.delivered > 0);
             if over {
                 send_status(sink, account, &request.reply, Status::NoMessages, &[]);
                 ended = true;
