@@ -17,6 +17,7 @@ use nuthatch_server::jetstream_port::StreamRoute;
 use nuthatch_streams::AccountId;
 use nuthatch_streams::control::replication::Status;
 use rustc_hash::FxHashSet;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -262,14 +263,16 @@ fn describe(source: &StreamSource, status: &Status, active_ns: i64) -> StreamSou
 /// Bytes of subjects and filters that are compared for one configuration.
 const CYCLE_BYTES_MAX: usize = 16 << 20;
 
-/// True if messages would come back to a stream that copies others. Each stream is looked at once.
+/// True if messages would come back to a stream that copies others. Each stream is looked at once, the
+/// nearest first: the order decides what counts as coming back where two ways lead to one stream.
 /// Where that takes too many comparisons, they count as coming back.
 fn forms_cycle(config: &StreamConfig, get: impl Fn(&str) -> Option<Arc<StreamConfig>>) -> bool {
     let here = |source: &&StreamSource| source.external.is_none();
     let mut queued = FxHashSet::from_iter([config.name.clone()]);
-    let (mut visited, mut left) = (FxHashSet::default(), vec![Arc::new(config.clone())]);
+    let (mut visited, mut left) =
+        (FxHashSet::default(), VecDeque::from([Arc::new(config.clone())]));
     let mut left_bytes = CYCLE_BYTES_MAX;
-    while let Some(config) = left.pop() {
+    while let Some(config) = left.pop_front() {
         visited.insert(config.name.clone());
         let mut comes_back = |source: &StreamSource| {
             let filter = source.filter_subject.as_bytes();
