@@ -1,15 +1,16 @@
 //! `INFO`: an account's use of JetStream and its limits.
 
 use crate::envelope::{self, ResponseType};
-use crate::service::{Answer, JetStream};
+use crate::service::{AccountLimits, Answer, JetStream};
 use nuthatch_protocol::js::{API_LEVEL, StorageType};
 use nuthatch_protocol::jserror::JsError;
+use nuthatch_server::operator::TIER;
 use nuthatch_streams::AccountId;
 use serde::Serialize;
-use std::sync::atomic::Ordering;
+use std::collections::BTreeMap;
 
 /// Limits as account info shows them; -1 means none.
-#[derive(Serialize, Clone, Debug)]
+#[derive(Serialize, Clone, Default, Debug)]
 struct LimitsBody {
     max_memory: i64,
     max_storage: i64,
@@ -30,8 +31,9 @@ struct ApiBody {
     inflight: u64,
 }
 
-#[derive(Serialize)]
-struct AccountBody<'a> {
+/// What an account uses and may use, or one tier of it.
+#[derive(Serialize, Clone, Default, Debug)]
+struct TierBody {
     memory: u64,
     storage: u64,
     reserved_memory: u64,
@@ -39,9 +41,17 @@ struct AccountBody<'a> {
     streams: u64,
     consumers: u64,
     limits: LimitsBody,
+}
+
+#[derive(Serialize)]
+struct AccountBody<'a> {
+    #[serde(flatten)]
+    whole: TierBody,
     #[serde(skip_serializing_if = "str::is_empty")]
     domain: &'a str,
     api: ApiBody,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    tiers: BTreeMap<String, TierBody>,
 }
 
 #[derive(Serialize)]
@@ -58,43 +68,62 @@ fn signed(limit: Option<u64>) -> i64 {
     limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX))
 }
 
+fn shown(limits: &AccountLimits) -> LimitsBody {
+    LimitsBody {
+        max_memory: signed(limits.max_memory_bytes),
+        max_storage: signed(limits.max_store_bytes),
+        max_streams: signed(limits.max_streams),
+        max_consumers: signed(limits.max_consumers),
+        max_ack_pending: signed(limits.max_ack_pending),
+        memory_max_stream_bytes: signed(limits.max_memory_stream_bytes),
+        storage_max_stream_bytes: signed(limits.max_store_stream_bytes),
+        max_bytes_required: limits.max_bytes_required,
+    }
+}
+
+/// A tier with what is used of it: all streams here have one replica.
+fn tier(name: String, limits: &AccountLimits, used: &TierBody) -> (String, TierBody) {
+    let used = if name == TIER { used.clone() } else { TierBody::default() };
+    (name, TierBody { limits: shown(limits), ..used })
+}
+
 impl JetStream {
     pub(super) async fn account_info(&self, account: AccountId) -> Answer {
-        let [file, memory] = self.usage(Some(account)).await?;
-        let limits = self.limits_of(account);
-        let (reserved_storage, reserved_memory) = {
-            let registry = self.registry.read();
-            (
-                registry.reserved_bytes(account, StorageType::File),
-                registry.reserved_bytes(account, StorageType::Memory),
-            )
-        };
+        let used = self.used(account).await?;
+        let served = self.accounts.load().get(&account).cloned();
+        let tiers = served.map_or_else(Vec::new, |served| served.tiers);
+        let counts = self.stats.of(account);
         let body = AccountBody {
-            memory: memory.bytes,
-            storage: file.bytes,
-            reserved_memory,
-            reserved_storage,
-            streams: file.streams + memory.streams,
-            consumers: file.consumers + memory.consumers,
-            limits: LimitsBody {
-                max_memory: signed(limits.max_memory_bytes),
-                max_storage: signed(limits.max_store_bytes),
-                max_streams: signed(limits.max_streams),
-                max_consumers: signed(limits.max_consumers),
-                max_ack_pending: signed(limits.max_ack_pending),
-                memory_max_stream_bytes: signed(limits.max_memory_stream_bytes),
-                storage_max_stream_bytes: signed(limits.max_store_stream_bytes),
-                max_bytes_required: limits.max_bytes_required,
+            whole: match &tiers[..] {
+                [] => TierBody { limits: shown(&self.limits_of(account)), ..used.clone() },
+                // Limits are those of its tiers, and so is what is reserved.
+                _ => TierBody { reserved_memory: 0, reserved_storage: 0, ..used.clone() },
             },
             domain: &self.settings.domain,
             api: ApiBody {
                 level: API_LEVEL,
-                total: self.stats.total.load(Ordering::Relaxed),
-                errors: self.stats.errors.load(Ordering::Relaxed),
+                total: counts.total,
+                errors: counts.errors,
                 inflight: self.requests.used().saturating_sub(1) as u64,
             },
+            tiers: tiers.into_iter().map(|(name, limits)| tier(name, &limits, &used)).collect(),
         };
         Ok(envelope::ok(ResponseType("account_info"), &body))
+    }
+
+    /// What an account uses.
+    async fn used(&self, account: AccountId) -> Result<TierBody, JsError> {
+        let [file, memory] = self.usage(Some(account)).await?;
+        let registry = self.registry.read();
+        Ok(TierBody {
+            memory: memory.bytes,
+            storage: file.bytes,
+            reserved_memory: registry.reserved_bytes(account, StorageType::Memory),
+            reserved_storage: registry.reserved_bytes(account, StorageType::File),
+            streams: file.streams + memory.streams,
+            consumers: file.consumers + memory.consumers,
+            limits: LimitsBody::default(),
+        })
     }
 
     /// Deletes all streams of an account, as `nats server account purge` asks for. The caller sees to

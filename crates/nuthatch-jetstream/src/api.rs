@@ -11,7 +11,6 @@ use nuthatch_server::jetstream_port::Requester;
 use nuthatch_server::shares::Share;
 use nuthatch_streams::AccountId;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 impl JetStream {
     /// Handles one request whose subject behind the API prefix is `rest`, and answers it.
@@ -24,7 +23,6 @@ impl JetStream {
         headers: &[u8],
         body: &[u8],
     ) -> Option<Vec<u8>> {
-        self.stats.total.fetch_add(1, Ordering::Relaxed);
         let api_call = Call::parse(rest)?;
         if matches!(api_call, Call::AccountPurge(_)) && from.account != SYSTEM_ACCOUNT_ID {
             return None;
@@ -37,7 +35,8 @@ impl JetStream {
         } else {
             Err(JsError::REQUIRED_API_LEVEL)
         };
-        let bytes = answer.unwrap_or_else(|error| self.failed(kind, &error, &api_call));
+        self.stats.count(account, answer.is_err());
+        let bytes = answer.unwrap_or_else(|error| failed(kind, &error, &api_call));
         if !reply.is_empty() {
             self.core.answer(account, reply, &bytes);
         }
@@ -49,18 +48,13 @@ impl JetStream {
 
     /// Answers a request for which there is no room.
     pub fn refuse(&self, account: AccountId, rest: &str, reply: &[u8]) {
-        self.stats.total.fetch_add(1, Ordering::Relaxed);
         let Some(api_call) = Call::parse(rest) else { return };
         let error = JsError::STREAM_TOO_MANY_REQUESTS;
-        let bytes = self.failed(response_type(&api_call), &error, &api_call);
+        self.stats.count(account, true);
+        let bytes = failed(response_type(&api_call), &error, &api_call);
         if !reply.is_empty() {
             self.core.answer(account, reply, &bytes);
         }
-    }
-
-    fn failed(&self, kind: ResponseType, error: &JsError, api_call: &Call<'_>) -> Vec<u8> {
-        self.stats.errors.fetch_add(1, Ordering::Relaxed);
-        envelope::failed(kind, error, empty_fields(api_call))
     }
 
     async fn dispatch(
@@ -126,6 +120,10 @@ impl JetStream {
             Call::AccountPurge(_) | Call::ClusterOnly(_) => Err(JsError::CLUSTER_REQUIRED),
         }
     }
+}
+
+fn failed(kind: ResponseType, error: &JsError, api_call: &Call<'_>) -> Vec<u8> {
+    envelope::failed(kind, error, empty_fields(api_call))
 }
 
 const fn response_type(api_call: &Call<'_>) -> ResponseType {

@@ -65,8 +65,12 @@ pub(super) fn served_accounts(known: &Accounts, options: &Options) -> ServedAcco
         let own = account.jetstream.as_ref()?;
         let id = known.by_name(&account.name)?.id;
         (id != SYSTEM_ACCOUNT_ID).then(|| {
+            let tier = |(name, tier): &(String, AccountJetStream)| {
+                (name.clone(), of_account(&AccountLimits::default(), tier))
+            };
+            let tiers = own.tiers.iter().map(tier).collect();
             let limits = of_account(&limits, own);
-            (id, ServedAccount { name: account.name.clone(), limits })
+            (id, ServedAccount { name: account.name.clone(), limits, tiers })
         })
     });
     accounts.collect()

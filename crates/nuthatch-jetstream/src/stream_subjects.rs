@@ -289,6 +289,7 @@ mod tests {
         let served = crate::service::ServedAccount {
             name: "other".to_owned(),
             limits: crate::service::AccountLimits::default(),
+            tiers: Vec::new(),
         };
         service.set_accounts([(OTHER, served)].into_iter().collect());
         let changing = service.lock_for(OTHER, "S").await.unwrap();

@@ -18,6 +18,7 @@ use std::sync::atomic::AtomicI64;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 
+pub use self::derive::TIER;
 pub use self::login::{Denial, Settings};
 pub use self::state::AccountState;
 use self::store::Store;

@@ -17,7 +17,7 @@ use std::time::Duration;
 /// All of it, in percent.
 const WHOLE: u8 = 100;
 /// The tier that applies here: streams with one replica.
-const TIER: &str = "R1";
+pub const TIER: &str = "R1";
 
 /// Accounts as they are in force.
 #[derive(Default)]
@@ -148,8 +148,14 @@ fn jetstream(limits: &jwt::Limits) -> Option<AccountJetStream> {
     if tier.mem_storage == 0 && tier.disk_storage == 0 {
         return None;
     }
+    let tiers = limits.tiered_limits.iter().map(|(name, tier)| (name.clone(), tier_limits(tier)));
+    Some(AccountJetStream { tiers: tiers.collect(), ..tier_limits(tier) })
+}
+
+fn tier_limits(tier: &jwt::JetStreamLimits) -> AccountJetStream {
     let few = |value| positive(value).map(|value| u32::try_from(value).unwrap_or(u32::MAX));
-    Some(AccountJetStream {
+    AccountJetStream {
+        tiers: Vec::new(),
         max_memory_bytes: bytes(tier.mem_storage),
         max_store_bytes: bytes(tier.disk_storage),
         max_streams: few(tier.streams),
@@ -158,7 +164,7 @@ fn jetstream(limits: &jwt::Limits) -> Option<AccountJetStream> {
         memory_max_stream_bytes: positive(tier.mem_max_stream_bytes),
         store_max_stream_bytes: positive(tier.disk_max_stream_bytes),
         max_bytes_required: tier.max_bytes_required,
-    })
+    }
 }
 
 fn mappings(said: &jwt::Account) -> Result<Vec<Mapping>, String> {

@@ -246,4 +246,6 @@ pub struct AccountJetStream {
     pub store_max_stream_bytes: Option<u64>,
     /// Every stream must set `max_bytes`.
     pub max_bytes_required: bool,
+    /// The tiers that a token names, by number of replicas; a configuration file has none.
+    pub tiers: Vec<(String, AccountJetStream)>,
 }

@@ -266,6 +266,7 @@ fn accounts_of_one_set_of_users_and_the_system() {
             memory_max_stream_bytes: None,
             store_max_stream_bytes: Some(7),
             max_bytes_required: true,
+            tiers: Vec::new(),
         })
     );
     let o = options("accounts: [ A ]", "");
@@ -350,13 +351,11 @@ fn tls_block() {
 fn what_has_no_effect_is_said() {
     says("syslog: false, prof_port: 0, gateway {}, mappings {}, ocsp: off", &[]);
     says(
-        "gateway { name: A, port: 7222 }\nno_header_support: true\nocsp: { mode: always }",
+        "gateway { name: A, port: 7222 }\nocsp: { mode: always }",
         &[
             "t.conf:1:1: 'gateway' has no effect: this server is alone: no port for gateways is \
              opened, and none is looked for",
-            "t.conf:2:1: 'no_header_support' has no effect: headers are always there: JetStream \
-             needs them",
-            "t.conf:3:1: 'ocsp' has no effect: no OCSP response is stapled to our certificate",
+            "t.conf:2:1: 'ocsp' has no effect: no OCSP response is stapled to our certificate",
         ],
     );
     says(
