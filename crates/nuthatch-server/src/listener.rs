@@ -162,9 +162,26 @@ impl Newcomer {
 /// Refuses a connection that is one too many.
 pub(crate) fn refuse_unless(server: &Server, admitted: bool, conn: &Connection) {
     if !admitted {
-        let log = &server.log;
-        log.error(format_args!("{conn} - maximum connections exceeded"));
-        conn.close(CloseReason::MaxConnectionsExceeded, Some("maximum connections exceeded"));
+        refuse(server, conn);
+    }
+}
+
+fn refuse(server: &Server, conn: &Connection) {
+    server.log.error(format_args!("{conn} - maximum connections exceeded"));
+    conn.close(CloseReason::MaxConnectionsExceeded, Some("maximum connections exceeded"));
+}
+
+/// Closes the newest connections if there are more than there may be now.
+pub(crate) fn close_surplus(server: &Server) {
+    let max = server.options().limits.max_connections as usize;
+    let mut open = server.connections.open();
+    open.retain(|conn| conn.is_open());
+    open.sort_by_key(|conn| conn.id);
+    let surplus = open.get(max..).unwrap_or_default();
+    surplus.iter().for_each(|conn| refuse(server, conn));
+    if !surplus.is_empty() {
+        let count = surplus.len();
+        server.log.info(format_args!("Closed {count} connections to fall within max_connections"));
     }
 }
 

@@ -1,8 +1,9 @@
 //! Sockets: listening, and one socket shared by a reading and a writing task.
 
 use crate::logging::Logger;
+use socket2::{Domain, Protocol, Socket as Socket2, Type};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -10,6 +11,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 
+/// Connections that wait to be accepted at most, as the standard library has it.
+const LISTEN_BACKLOG: i32 = 1024;
 /// After a failure to accept (too many open files, say) try again so much later.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -31,11 +34,34 @@ pub struct ListenError {
 /// # Errors
 /// [`ListenError`].
 pub async fn bind(what: &'static str, host: &str, port: u16) -> Result<TcpListener, ListenError> {
-    TcpListener::bind((host, port)).await.map_err(|source| ListenError {
-        what,
-        address: format!("{host}:{port}"),
-        source,
-    })
+    let any = match host {
+        "0.0.0.0" | "::" => bind_any(port),
+        _ => None,
+    };
+    let bound = match any {
+        Some(bound) => bound,
+        None => TcpListener::bind((host, port)).await,
+    };
+    bound.map_err(|source| ListenError { what, address: format!("{host}:{port}"), source })
+}
+
+/// Listens on every address of either family with one socket, as nats-server does for `0.0.0.0`.
+/// `None`: this machine has no IPv6.
+fn bind_any(port: u16) -> Option<io::Result<TcpListener>> {
+    let socket = Socket2::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP)).ok()?;
+    socket.set_only_v6(false).ok()?;
+    let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+    let listen = || {
+        socket.set_nonblocking(true)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(LISTEN_BACKLOG)?;
+        TcpListener::from_std(socket.into())
+    };
+    match listen() {
+        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => None,
+        bound => Some(bound),
+    }
 }
 
 /// The port that a listener got.
@@ -59,6 +85,8 @@ pub(crate) async fn accept_each<F>(
             Ok((stream, remote)) => {
                 pause = ACCEPT_PAUSE;
                 if !paused() {
+                    // A client of IPv4 on a socket of both families has an address of IPv4.
+                    let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
                     tokio::spawn(open(stream, remote));
                 }
             }
@@ -148,5 +176,41 @@ impl AsyncWrite for Socket {
 
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(socket2::SockRef::from(&*self.0).shutdown(std::net::Shutdown::Write))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One listener for both families, and clients of IPv4 have addresses of IPv4.
+    #[tokio::test]
+    async fn any_address_is_any_of_either_family() {
+        for host in ["0.0.0.0", "::"] {
+            let listener = bind("test", host, 0).await.unwrap();
+            let port = port_of(&listener);
+            let (told, mut remotes) = tokio::sync::mpsc::unbounded_channel();
+            let log = Logger::silent();
+            let accepting = accept_each(
+                &listener,
+                &log,
+                || false,
+                |_, remote| {
+                    let told = told.clone();
+                    async move { told.send(remote.ip()).unwrap() }
+                },
+            );
+            let connecting = async {
+                for own in ["127.0.0.1", "::1"] {
+                    let _stream = TcpStream::connect((own, port)).await.unwrap();
+                    assert_eq!(remotes.recv().await.unwrap().to_string(), own, "{host}");
+                }
+            };
+            tokio::select! {
+                () = accepting => {}
+                () = connecting => {}
+            }
+            assert!(bind("test", host, port).await.is_err(), "the port is taken");
+        }
     }
 }

@@ -254,6 +254,30 @@ fn a_reloaded_max_payload_holds_for_those_who_are_in() {
     assert_eq!(line(&mut client), "-ERR 'Maximum Payload Violation'\r\n");
 }
 
+#[test]
+fn a_reloaded_max_connections_closes_those_too_many() {
+    let place = BinaryDir::new("connections");
+    let config = place.path("server.conf");
+    std::fs::write(&config, "max_connections: 3\n").unwrap();
+    let server = place.start(&["-c", "server.conf", "-l", "server.log"]);
+    let enter = || {
+        let mut client = server.connect();
+        line(&mut client);
+        client.get_mut().write_all(b"CONNECT {\"verbose\":false}\r\nPING\r\n").unwrap();
+        assert_eq!(line(&mut client), "PONG\r\n");
+        client
+    };
+    let mut clients = [enter(), enter(), enter()];
+    std::fs::write(&config, "max_connections: 1\n").unwrap();
+    server.signal("-HUP");
+    for client in &mut clients[1..] {
+        assert_eq!(line(client), "-ERR 'maximum connections exceeded'\r\n");
+        assert_eq!(line(client), "", "it is closed");
+    }
+    clients[0].get_mut().write_all(b"PING\r\n").unwrap();
+    assert_eq!(line(&mut clients[0]), "PONG\r\n");
+}
+
 /// The store goes away under the server: what was acknowledged is gone by somebody else's hand, and
 /// whoever stopped the server learns that not all is well.
 #[test]

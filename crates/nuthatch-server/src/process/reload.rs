@@ -1,5 +1,6 @@
 //! Reading the configuration again.
 
+use crate::listener;
 use crate::options::{Command, Invocation};
 use crate::server::Server;
 use std::sync::Arc;
@@ -63,6 +64,9 @@ pub(super) fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), St
     }
     for conn in server.leafs.connections.open() {
         conn.outbox().set_limit(pending);
+    }
+    if plan.now.contains(&"max_connections") {
+        listener::close_surplus(server);
     }
     if auth_changed {
         crate::leaf::reauthenticate(server);
