@@ -45,8 +45,6 @@ pub struct ServerInfo {
     pub(crate) nonce: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) domain: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) connect_urls: Vec<String>,
     #[serde(skip_serializing_if = "is_false")]
     pub(crate) ldm: bool,
     #[serde(skip_serializing_if = "is_false")]
@@ -64,7 +62,6 @@ impl ServerInfo {
     #[must_use]
     pub fn as_lame_duck(mut self) -> Self {
         self.ldm = true;
-        self.connect_urls = Vec::new();
         self
     }
 

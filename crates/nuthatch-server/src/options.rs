@@ -139,6 +139,8 @@ pub struct Options {
     pub operator: Option<OperatorOptions>,
     /// Name of the system account. Default [`SYSTEM_ACCOUNT`].
     pub system_account: String,
+    /// `no_header_support`: clients and leaf nodes neither send nor get headers.
+    pub no_header_support: bool,
     /// TLS towards clients; `None` is plain text.
     pub tls: Option<TlsOptions>,
     /// Plain connections are admitted beside TLS.
@@ -391,6 +393,7 @@ impl Default for Options {
             mappings: Vec::new(),
             operator: None,
             system_account: SYSTEM_ACCOUNT.to_owned(),
+            no_header_support: false,
             tls: None,
             allow_non_tls: false,
             websocket: None,

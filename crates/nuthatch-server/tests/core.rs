@@ -326,3 +326,26 @@ fn many_subscribers_get_everything_in_order() {
         peer.flush(&expected);
     }
 }
+
+#[test]
+fn without_header_support_nobody_has_headers() {
+    let server = TestServer::start(Options { no_header_support: true, ..Options::default() });
+    assert!(server.peer_info().contains("\"headers\":false"));
+    let mut both = server.connected(r#"{"verbose":false,"headers":true}"#);
+    both.send("SUB a 1\r\nPUB a 2\r\nhi\r\n");
+    both.flush("MSG a 1 2\r\nhi\r\n");
+    both.send("HPUB a 12 14\r\nNATS/1.0\r\n\r\nhi\r\n");
+    both.expect_close("");
+    let mut modern = server.peer();
+    modern.send(format!("CONNECT {CLIENT}\r\n"));
+    modern.expect_close("-ERR 'no responders requires headers support'\r\n");
+}
+
+#[test]
+fn an_advertised_address_is_told_as_our_own() {
+    let client_advertise = Some("example.org:5222".to_owned());
+    let server = TestServer::start(Options { client_advertise, ..Options::default() });
+    let info = server.peer_info();
+    assert!(info.contains("\"host\":\"example.org\",\"port\":5222"), "{info}");
+    assert!(!info.contains("connect_urls"), "{info}");
+}

@@ -326,6 +326,8 @@ fn a_certificate_names_the_user() {
     let server = TestServer::start(options);
     let (info, mut tls) = Dial::new(pki.client(true)).open(&server).unwrap();
     assert!(info.contains("\"tls_verify\":true"), "{info}");
+    // Who must use TLS is not told beside it that he may.
+    assert!(info.contains("\"tls_required\":true") && !info.contains("tls_available"), "{info}");
     converse(&mut tls).unwrap();
     assert_eq!(server.server.connections.open()[0].session().user, "me.example");
     // The right authority, but nobody's name.

@@ -205,7 +205,7 @@ fn every_info_is_about_websocket() {
     let advertise = Some("ws.example:443".to_owned());
     let server = server(WebsocketOptions { advertise, ..WebsocketOptions::default() });
     let (mut peer, _) = Peer::open(&server, "");
-    let shown = "\"connect_urls\":[\"ws.example:443\"]";
+    let shown = "\"host\":\"ws.example\",\"port\":443";
     let info = peer.line();
     assert!(info.contains(shown) && !info.contains("tls_required"), "{info}");
     peer.say("CONNECT {\"verbose\":false,\"protocol\":1}\r\nPING\r\n");

@@ -95,7 +95,7 @@ impl LeafInfo {
             go: concat!("nuthatch-", env!("CARGO_PKG_VERSION")).to_owned(),
             host: own.map(|own| own.host.clone()).unwrap_or_default(),
             port,
-            headers: true,
+            headers: !options.no_header_support,
             auth_required: true,
             tls_required: own.is_some_and(|own| own.tls.is_some()),
             tls_verify: own.and_then(|own| own.tls.as_ref()).is_some_and(|tls| tls.verify),

@@ -249,7 +249,7 @@ impl Remote {
             domain: options.jetstream.domain.clone().filter(|_| enabled).unwrap_or_default(),
             name: server.name.clone(),
             is_hub: remote.hub,
-            headers: info.headers,
+            headers: info.headers && !options.no_header_support,
             jetstream: account.is_some_and(|account| server.jetstream().enabled(account.id)),
             deny_pub: (!remote.deny_imports.is_empty()).then(|| remote.deny_imports.clone()),
             isolate: remote.request_isolation,

@@ -62,6 +62,7 @@ fn network(r: &mut ConfigReader, key: &'static str, value: &Value, draft: &mut D
                 options.client_advertise = address::advertised(r, key, &value.pos, text);
             }
         }
+        "no_header_support" => put(&mut options.no_header_support, r.boolean(key, value)),
         "http" => {
             if let Some(listen) = address::listen(r, key, value) {
                 draft.monitor_host = listen.host.or(draft.monitor_host.take());

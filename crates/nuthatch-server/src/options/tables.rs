@@ -141,11 +141,7 @@ const TOP_KEYS: &[Key] = &[
     said(&["ocsp_cache"], "cache of OCSP responses", "no OCSP response is asked for"),
     no(&["proxies"], "trusted proxies", "not there yet"),
     no(&["proxy_protocol"], "the PROXY protocol before NATS", "not there yet"),
-    said(
-        &["no_header_support"],
-        "refuse message headers",
-        "headers are always there: JetStream needs them",
-    ),
+    yes(&["no_header_support"], "false", "clients and leaf nodes neither send nor get headers"),
     said(
         &["default_js_domain"],
         "JetStream domains of accounts",

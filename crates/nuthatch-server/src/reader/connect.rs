@@ -113,6 +113,7 @@ impl ConnReader {
         set(&mut session.pedantic, connect.pedantic);
         set(&mut session.echo, connect.echo);
         set(&mut session.headers, connect.headers);
+        session.headers &= !self.server.options().no_header_support;
         set(&mut session.no_responders, connect.no_responders);
         session.protocol = connect.protocol.unwrap_or(session.protocol);
         let set = |field: &mut String, value: Option<String>| {

@@ -62,7 +62,7 @@ impl ConnReader {
     ) -> Self {
         let mut reader = Self::new(server, conn, nonce);
         reader.expect_connect = false;
-        reader.limits.headers = true;
+        reader.limits.headers = !reader.server.options().no_header_support;
         reader.connected = side.solicited.is_some();
         reader.leaf = Some(Box::new(side));
         reader
@@ -96,7 +96,7 @@ impl ConnReader {
         session.grant.clone_from(&identity.grant);
         session.name.clone_from(&connect.name);
         session.version.clone_from(&connect.version);
-        session.headers = connect.headers;
+        session.headers = connect.headers && !self.server.options().no_header_support;
         self.connected = true;
         self.bound_payload();
         self.conn.set_session(self.session.clone());
@@ -138,7 +138,7 @@ impl ConnReader {
             is_spoke,
             solicited: false,
             isolated: own.isolated || connect.isolate,
-            headers: connect.headers,
+            headers: connect.headers && !options.no_header_support,
             remote_name: connect.name,
             remote_cluster: connect.cluster,
             remote_domain: connect.domain,
@@ -160,7 +160,7 @@ impl ConnReader {
             is_spoke: !remote.hub,
             solicited: true,
             isolated: *isolated || remote.isolated,
-            headers: info.headers,
+            headers: info.headers && !self.server.options().no_header_support,
             remote_name: name.clone(),
             remote_cluster: info.cluster.clone(),
             remote_domain: info.domain.clone(),

@@ -18,7 +18,7 @@ impl Server {
         let jetstream = options.jetstream.enabled;
         let mut info = json!({
             "name": self.name,
-            "host": options.host,
+            "host": advertised(&options.client_advertise, &options.host, 0).0,
             "id": self.id,
             "ver": NATS_VERSION,
             "jetstream": jetstream,
@@ -55,6 +55,7 @@ impl Server {
     pub fn info(&self) -> ServerInfo {
         let options = self.options();
         let port = self.client_port.load(Ordering::Relaxed);
+        let (host, port) = advertised(&options.client_advertise, &options.host, port);
         let jetstream = options.jetstream.enabled;
         ServerInfo {
             server_id: self.id.clone(),
@@ -63,28 +64,20 @@ impl Server {
             proto: 1,
             git_commit: "",
             go: concat!("nuthatch-", env!("CARGO_PKG_VERSION")),
-            host: options.host.clone(),
+            host,
             port,
-            headers: true,
+            headers: !options.no_header_support,
             auth_required: self.auth().asks(),
             tls_required: options.tls.is_some() && !options.allow_non_tls,
-            tls_available: options.tls.is_some(),
+            tls_available: options.tls.is_some() && options.allow_non_tls,
             tls_verify: options.tls.as_ref().is_some_and(|tls| tls.verify),
             max_payload: options.limits.max_payload_bytes,
             jetstream,
             domain: options.jetstream.domain.clone().filter(|_| jetstream),
-            connect_urls: self.connect_urls(),
             ldm: self.lame_duck.load(Ordering::Relaxed),
             api_lvl: API_LEVEL,
             ..ServerInfo::default()
         }
-    }
-
-    /// Addresses under which clients reach this server: only an advertised one. A lame duck names
-    /// none.
-    pub fn connect_urls(&self) -> Vec<String> {
-        let options = self.options();
-        self.advertised(&options.client_advertise, self.client_port.load(Ordering::Relaxed))
     }
 
     /// INFO for one connection, with a nonce if it may need one. A websocket client hears where websocket
@@ -93,31 +86,43 @@ impl Server {
         let mut info = info.for_connection(conn, nonce);
         let options = self.options();
         if let (Transport::Websocket(_), Some(websocket)) = (&conn.transport, &options.websocket) {
-            info.host.clone_from(&websocket.host);
-            info.port = self.websocket_port.load(Ordering::Relaxed);
+            let port = self.websocket_port.load(Ordering::Relaxed);
+            (info.host, info.port) = advertised(&websocket.advertise, &websocket.host, port);
             let tls = websocket.tls.as_ref();
             (info.tls_required, info.tls_available) = (tls.is_some(), tls.is_some());
             info.tls_verify = tls.is_some_and(|tls| tls.verify);
             info.auth_required &= websocket.no_auth_user.is_none();
-            info.connect_urls = self.advertised(&websocket.advertise, info.port);
         }
         info
     }
-
-    /// Addresses of a listener of which this one is advertised.
-    pub(crate) fn advertised(&self, address: &Option<String>, port: u16) -> Vec<String> {
-        if self.lame_duck.load(Ordering::Relaxed) {
-            return Vec::new();
-        }
-        match address {
-            Some(address) if has_port(address) => vec![address.clone()],
-            Some(host) => vec![format!("{host}:{port}")],
-            None => Vec::new(),
-        }
-    }
 }
 
-fn has_port(address: &str) -> bool {
-    let after_host = address.rsplit_once(']').map_or(address, |(_, rest)| rest);
-    after_host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+/// What clients are told of a listener: its address, or the one that is advertised, which is its own
+/// port where it names none.
+fn advertised(address: &Option<String>, host: &str, port: u16) -> (String, u16) {
+    let Some(address) = address else { return (host.to_owned(), port) };
+    let after_host = address.rsplit_once(']').map_or(address.as_str(), |(_, rest)| rest);
+    let named = after_host.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+    let host = match named {
+        Some(_) => address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host),
+        None => address,
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    (host.to_owned(), named.filter(|named| *named != 0).unwrap_or(port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::advertised;
+
+    #[test]
+    fn an_advertised_address_stands_for_our_own() {
+        let told = |address: &str| advertised(&Some(address.to_owned()), "0.0.0.0", 4222);
+        assert_eq!(told("example.org:5222"), ("example.org".to_owned(), 5222));
+        assert_eq!(told("example.org"), ("example.org".to_owned(), 4222));
+        assert_eq!(told("example.org:0"), ("example.org".to_owned(), 4222));
+        assert_eq!(told("[2001:db8::1]:5222"), ("2001:db8::1".to_owned(), 5222));
+        assert_eq!(told("[2001:db8::1]"), ("2001:db8::1".to_owned(), 4222));
+        assert_eq!(advertised(&None, "::", 1), ("::".to_owned(), 1));
+    }
 }
