@@ -24,7 +24,7 @@ use nuthatch_quorum::message::{Answer, Envelope, Message, Reply};
 use nuthatch_quorum::node::{Event, Node};
 use nuthatch_quorum::owner::Publish;
 use nuthatch_quorum::store::{StoreError, StoreOp};
-use nuthatch_quorum::types::{Epoch, Incarnation, Lsn, Member, RequestId, SyncId, Time};
+use nuthatch_quorum::types::{Epoch, Incarnation, Lsn, Member, NodeId, RequestId, SyncId, Time};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::io;
@@ -41,6 +41,8 @@ const PARTS_WITHIN: u64 = 2_000_000;
 pub trait Outbound: Send + Sync {
     /// Sends a packet, without waiting.
     fn send(&self, packet: Packet);
+    /// A node has ended a connection that it had made: whether it is there is looked at.
+    fn doubt(&self, node: NodeId);
 }
 
 /// What a host asks other threads for.
@@ -172,6 +174,11 @@ impl Host {
         if begins || now().since(part_at) < PARTS_WITHIN {
             self.helpers.outbound.send(Packet { envelope: answer, payloads: vec![] });
         }
+    }
+
+    /// A node has ended its connection to this one: if it cannot be reached either, the cores hear of that soon.
+    pub fn hung_up(&self, node: NodeId) {
+        self.helpers.outbound.doubt(node);
     }
 
     /// A part of another node's files has come.

@@ -58,6 +58,8 @@ struct Queue {
     packets: VecDeque<Packet>,
     bytes: usize,
     connected: bool,
+    /// The node has ended a connection of its own: somebody has to look whether it is there.
+    is_doubted: bool,
 }
 
 /// All connections of a node to others.
@@ -112,6 +114,13 @@ impl Outbound for Links {
             link.push(packet);
         }
     }
+
+    fn doubt(&self, node: NodeId) {
+        for link in self.0.iter().filter(|link| link.node.load(Ordering::Acquire) == node.0) {
+            link.queue.lock().is_doubted = true;
+            link.filled.notify_one();
+        }
+    }
 }
 
 fn weight(packet: &Packet) -> usize {
@@ -137,7 +146,7 @@ impl Link {
                 Ok((channel, node)) => {
                     known = Some(node);
                     self.node.store(node.0, Ordering::Release);
-                    self.queue.lock().connected = true;
+                    *self.queue.lock() = Queue { connected: true, ..Queue::default() };
                     // Whatever ends it, the next attempt shows whether the node is there.
                     let _ = self.write_all(channel);
                     *self.queue.lock() = Queue::default();
@@ -172,10 +181,18 @@ impl Link {
         loop {
             let packet = {
                 let mut queue = self.queue.lock();
-                while queue.packets.is_empty() {
+                while queue.packets.is_empty() && !queue.is_doubted {
                     self.filled.wait(&mut queue);
                 }
-                queue.packets.pop_front().expect("there is one")
+                match std::mem::take(&mut queue.is_doubted) {
+                    true => None,
+                    false => queue.packets.pop_front(),
+                }
+            };
+            let Some(packet) = packet else {
+                // Nothing is said there: a connection that is ended is a reason for the other side to look, too.
+                TcpStream::connect_timeout(&self.address, RETRY)?;
+                continue;
             };
             let written = write_packet(&mut channel, &packet);
             self.queue.lock().bytes -= weight(&packet);

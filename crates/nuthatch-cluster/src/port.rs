@@ -104,7 +104,11 @@ fn converse(
     drop(stranger);
     let told = match hello.lane {
         Lane::Files => transfer::answer(channel, files),
-        Lane::Beats | Lane::Log => receive(channel, &hello, host),
+        Lane::Beats | Lane::Log => {
+            let told = receive(channel, &hello, host);
+            host.hung_up(hello.node);
+            told
+        }
     };
     if let Err(error) = told
         && error.kind() == io::ErrorKind::InvalidData
@@ -219,10 +223,10 @@ pub fn read_packet(stream: &mut impl Read) -> io::Result<Packet> {
     packet::decode(header, &message, Bytes::from(payloads)).map_err(invalid)
 }
 
-/// Reads so many bytes. Memory is taken as they come, so a length alone costs nothing.
+/// Reads so many bytes, of which there are at most those of a packet. Memory is only set aside before they come, which
+/// costs addresses: a length alone costs nothing.
 fn read_bytes(stream: &mut impl Read, count: usize) -> io::Result<Vec<u8>> {
-    const STEP: usize = 1 << 20;
-    let mut bytes = Vec::with_capacity(count.min(STEP));
+    let mut bytes = Vec::with_capacity(count);
     let read = stream.take(count as u64).read_to_end(&mut bytes)?;
     if read == count { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }

@@ -149,6 +149,36 @@ fn what_was_synced_is_at_the_next_owner() {
     write(&directory, "b.seg", b"of the second").expect("two of three are left");
 }
 
+/// What is left of a file that nothing names any more, to who has it open, once this node's copy is gone.
+fn read_unnamed(nodes: &Nodes) -> std::io::Result<Vec<u8>> {
+    let (owner, directory) = nodes.owner(&[]);
+    let files = || nodes.disks[owner].list("files").unwrap_or_default();
+    let before = files();
+    write(&directory, "old.seg", b"what it was")?;
+    let open = directory.open("old.seg")?;
+    let old = files().into_iter().find(|name| !before.contains(name)).expect("it was made");
+    // So long that this node's copy goes at once: what was let go counts as much as what was written.
+    open.set_len(65 << 20)?;
+    directory.remove("old.seg")?;
+    directory.sync_dir("")?;
+    let deadline = Instant::now() + LIMIT;
+    while files().contains(&old) {
+        assert!(Instant::now() < deadline, "{old} is there");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let mut bytes = vec![0; 11];
+    open.read_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+#[test]
+fn who_has_a_file_open_reads_it_although_it_has_no_name_any_more() {
+    let nodes = Nodes::start("unnamed");
+    // A machine that is too busy for beats changes its owner: the next one does it again.
+    let read = (0..5).find_map(|_| read_unnamed(&nodes).ok());
+    assert_eq!(read.expect("an owner that stays"), b"what it was");
+}
+
 #[test]
 fn who_is_no_node_is_told_what_the_port_is_for() {
     let nodes = Nodes::start("wrong-port");

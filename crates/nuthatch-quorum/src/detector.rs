@@ -15,6 +15,8 @@ pub struct Detector {
     healthy_at: Option<Time>,
     /// The owner's connection was reset: no silence is waited for.
     reset: bool,
+    /// How often since then another node has said that it hears a healthy owner.
+    denials: u32,
     answered: BTreeMap<NodeId, Time>,
     role_since: Time,
     /// Peers whose disks have no room.
@@ -28,6 +30,7 @@ impl Detector {
             quiet_since: now,
             healthy_at: None,
             reset: false,
+            denials: 0,
             answered: BTreeMap::new(),
             role_since: now,
             full: BTreeSet::new(),
@@ -38,8 +41,7 @@ impl Detector {
     pub(crate) fn heard_owner(&mut self, epoch: Epoch, quorum: bool, known: Epoch, now: Time) {
         if quorum && epoch >= known {
             self.healthy_at = Some(now);
-            self.quiet_since = now;
-            self.reset = false;
+            self.begin_anew(now);
         }
     }
 
@@ -65,7 +67,14 @@ impl Detector {
     /// The row has changed, or an attempt has failed: the silence begins anew.
     pub(crate) fn begin_anew(&mut self, now: Time) {
         self.quiet_since = now;
-        self.reset = false;
+        (self.reset, self.denials) = (false, 0);
+    }
+
+    /// Another node hears a healthy owner. Where the connection to that was reset, it may have noticed that later:
+    /// it is asked again, later each time.
+    pub(crate) fn denied(&mut self, now: Time) {
+        self.quiet_since = now;
+        self.denials += 1;
     }
 
     /// This node is an owner or a candidate from now on.
@@ -78,9 +87,19 @@ impl Detector {
         self.reset = true;
     }
 
-    /// True if a healthy owner was heard within a lease.
+    /// True if a healthy owner was heard within a lease, and its connection was not reset since. Its lease may last
+    /// still: keepers promise nothing before that has ended.
     pub(crate) fn has_healthy(&self, now: Time) -> bool {
-        self.healthy_at.is_some_and(|at| now.since(at) < LEASE + BEAT)
+        !self.reset && self.healthy_at.is_some_and(|at| now.since(at) < LEASE + BEAT)
+    }
+
+    /// What is waited for before this node asks for a takeover, were it the first in rank.
+    fn silence(&self) -> u64 {
+        match (self.reset, self.denials) {
+            (true, 0) => 0,
+            (true, denials) => SUSPECT.min(BEAT << (denials - 1).min(8)),
+            (false, _) => SUSPECT,
+        }
     }
 
     /// True if this node, by its rank in the row, should ask for a takeover now. One that had better not be the
@@ -88,8 +107,7 @@ impl Detector {
     pub(crate) fn suspects(&self, row: &LogRow, unfit: bool, now: Time) -> bool {
         let Some(rank) = rank(row, self.me) else { return false };
         let rank = if unfit { rank + row.set.len() as u64 } else { rank };
-        let silence = if self.reset { 0 } else { SUSPECT };
-        now.since(self.quiet_since) >= silence + rank * RANK_WAIT
+        now.since(self.quiet_since) >= self.silence() + rank * RANK_WAIT
     }
 
     /// True if a peer answered a beat lately.

@@ -458,7 +458,8 @@ impl Node {
             return;
         }
         if healthy {
-            self.fall_back(now, out);
+            self.role = Role::Follower;
+            self.detector.denied(now);
             return;
         }
         quiet.insert(from);

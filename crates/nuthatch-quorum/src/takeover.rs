@@ -82,6 +82,8 @@ pub struct Candidate {
     /// When it began, or files were last on their way that it waits for.
     went_on: Time,
     sent_at: Time,
+    /// A keeper's lease to the former owner has not ended: it is asked again at the next tick.
+    leased: bool,
     answers: BTreeMap<Member, Sealed>,
     stage: Stage,
     /// Answers of disks that had been cut, without an answer of all others: what goes into the row.
@@ -153,6 +155,7 @@ impl Candidate {
             began: now,
             went_on: now,
             sent_at: Time(0),
+            leased: false,
             answers: BTreeMap::new(),
             stage: Stage::Sealing,
             cuts: vec![],
@@ -186,8 +189,8 @@ impl Candidate {
         if now.since(self.went_on) > ATTEMPT {
             return Next::GiveUp;
         }
-        if now.since(self.sent_at) >= RESEND {
-            self.sent_at = now;
+        if now.since(self.sent_at) >= RESEND || self.leased {
+            (self.sent_at, self.leased) = (now, false);
             self.send_all(log, out);
         }
         self.go_on(log, now, out)
@@ -328,10 +331,11 @@ impl Candidate {
                 self.foreign.insert(from, sum);
                 false
             }
-            Refusal::Leased
-            | Refusal::Full
-            | Refusal::NotStarted { .. }
-            | Refusal::NotAtStart { .. } => false,
+            Refusal::Leased => {
+                self.leased = true;
+                false
+            }
+            Refusal::Full | Refusal::NotStarted { .. } | Refusal::NotAtStart { .. } => false,
         }
     }
 

@@ -27,6 +27,24 @@ fn suspects_at(row: &LogRow, node: u8, unfit: bool, reset: bool) -> Time {
     ticks.find(|now| detector.suspects(row, unfit, *now)).expect("in the end")
 }
 
+/// After a reset a healthy owner is not waited for; who says that there is one is asked again.
+#[test]
+fn a_reset_is_believed_before_a_beat_that_was_heard_earlier() {
+    let (row, now) = (row(Some(0), 3), Time(10 * SUSPECT));
+    let mut detector = Detector::new(NodeId(1), Time(0));
+    detector.heard_owner(Epoch(1), true, Epoch(1), now);
+    assert!(detector.has_healthy(now) && !detector.suspects(&row, false, now.plus(LEASE)));
+    detector.owner_reset();
+    assert!(!detector.has_healthy(now) && detector.suspects(&row, false, now));
+    for pause in [BEAT, 2 * BEAT, 4 * BEAT, 8 * BEAT, SUSPECT, SUSPECT] {
+        detector.denied(now);
+        assert!(!detector.suspects(&row, false, now.plus(pause - 1)));
+        assert!(detector.suspects(&row, false, now.plus(pause)) && !detector.has_healthy(now));
+    }
+    detector.heard_owner(Epoch(1), true, Epoch(1), now);
+    assert!(detector.has_healthy(now) && !detector.suspects(&row, false, now.plus(LEASE)));
+}
+
 /// M14: with equal clocks and no jitter at all no two nodes suspect within several round trips.
 #[test]
 fn m14_no_two_nodes_suspect_at_one_moment() {
