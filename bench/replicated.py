@@ -1,0 +1,465 @@
+#!/usr/bin/env python3
+"""Three nodes on one machine: Nuthatch's quorum log beside nats-server R3, and how long a takeover takes.
+
+    bench/replicated.py load  [--rounds 3] [--only nuthatch-r3,nats-r3] [--json FILE]
+    bench/replicated.py tier  [--gib 8] [--local-max 1GB]
+    bench/replicated.py kills [--count 200] [--how kill|term|stop] [--only nuthatch-r3] [--json FILE]
+
+`load` publishes to a stream of each system in turn, round after round, with the load generator of the product, on
+the port of the node that leads the stream; CPU is that of all nodes. `kills` ends the leader again and again while
+one client publishes synchronously and tries all nodes: from its last acknowledgement to the first of another node, then
+all acknowledged messages are looked for. `kill` is SIGKILL, `term` a clean end, `stop` a SIGSTOP of three seconds. `tier` writes to a quorum log with a bucket (a directory) behind it
+while a node is killed during uploads, one while segments leave the nodes, and the bucket is away for a minute; it tells
+the most that a node's directory held. Everything listens on loopback and stores below a new directory of
+--dir. Programs: target/release/nuthatch and target/peers/nats-server (tests/peers.sh), or --nuthatch and --nats.
+"""
+
+import argparse
+import base64
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+REPO = pathlib.Path(__file__).resolve().parent.parent
+NODES = 3
+START_S = 60
+STOPPED_S = 3
+TICKS = os.sysconf("SC_CLK_TCK")
+STREAM = "benchstream"
+SUBJECT = "bench.js"
+# Name, arguments of the load generator, messages, and how many where each message costs a fsync of its own.
+LOADS = [
+    ("async 128 B, window 500", ["--size", "128", "--batch", "500"], 400_000, 200_000),
+    ("async 128 B, window 4000", ["--size", "128", "--batch", "4000"], 800_000, 300_000),
+    ("sync 128 B", ["--size", "128", "--sync"], 10_000, 5_000),
+    ("async 1 KiB, window 500", ["--size", "1KiB", "--batch", "500"], 200_000, 100_000),
+    ("async 64 KiB, window 64", ["--size", "64KiB", "--batch", "64"], 6_000, 3_000),
+    ("async 1 MiB, window 8", ["--size", "1040000", "--batch", "8"], 400, 200),
+]
+
+
+def free_ports(count):
+    bound = [socket.socket() for _ in range(count)]
+    for one in bound:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in bound]
+    for one in bound:
+        one.close()
+    return ports
+
+
+class Nats:
+    """As much of a client as is needed here."""
+
+    def __init__(self, port, timeout=2.0):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.file = self.socket.makefile("rb")
+        self.inbox = f"_INBOX.{os.getpid()}.{time.monotonic_ns()}"
+        if not self.file.readline().startswith(b"INFO"):
+            raise OSError("no INFO")
+        options = json.dumps({"verbose": False, "headers": True, "no_responders": True, "lang": "python", "version": "1"})
+        self.socket.sendall(f"CONNECT {options}\r\nSUB {self.inbox}.* 1\r\nPING\r\n".encode())
+        while (line := self.file.readline()) != b"PONG\r\n":
+            if not line or line.startswith(b"-ERR"):
+                raise OSError(f"refused: {line}")
+        self.number = 0
+
+    def request(self, subject, body=b"", headers=b""):
+        self.number += 1
+        reply = f"{self.inbox}.{self.number}"
+        if headers:
+            head = f"HPUB {subject} {reply} {len(headers)} {len(headers) + len(body)}\r\n".encode()
+        else:
+            head = f"PUB {subject} {reply} {len(body)}\r\n".encode()
+        self.socket.sendall(head + headers + body + b"\r\n")
+        while True:
+            line = self.file.readline()
+            if not line or line.startswith(b"-ERR"):
+                raise OSError(f"the connection has ended: {line}")
+            if line.startswith(b"PING"):
+                self.socket.sendall(b"PONG\r\n")
+            words = line.split()
+            if words and words[0] in (b"MSG", b"HMSG"):
+                payload = self.file.read(int(words[-1]) + 2)[:-2]
+                if words[0] == b"HMSG":
+                    raise OSError(f"no answer: {payload[:40]}")
+                if words[1].decode() == reply:
+                    return json.loads(payload)
+
+    def close(self):
+        self.socket.close()
+
+
+class System:
+    """Some nodes of one system."""
+
+    def __init__(self, name, base, options):
+        self.name, self.dir = name, pathlib.Path(tempfile.mkdtemp(prefix=f"{name}-", dir=base))
+        self.count = 1 if name == "nuthatch" else NODES
+        self.ports, self.peers = free_ports(self.count), free_ports(self.count)
+        self.options, self.children = options, [None] * self.count
+        for at in range(self.count):
+            self.start(at)
+
+    def start(self, at):
+        log = open(self.dir / f"n{at}.log", "ab")
+        self.children[at] = subprocess.Popen(self.command(at), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def command(self, at):
+        store, port = self.dir / f"n{at}", str(self.ports[at])
+        if self.name.startswith("nuthatch"):
+            command = [self.options.nuthatch, "serve", "-a", "127.0.0.1", "-p", port, "-sd", store]
+            if self.count > 1:
+                routes = ",".join(f"127.0.0.1:{peer}" for peer in self.peers)
+                command += ["--node-name", f"n{at}", "--cluster-listen", f"127.0.0.1:{self.peers[at]}"]
+                command += ["--routes", routes, "--catalog", f"file://{self.dir}/catalog"]
+            if self.options.what == "tier":
+                tier = f'store: "file://{self.dir}/bucket", local_max: {self.options.local_max}'
+                config = self.dir / "tier.conf"
+                config.write_text(f"jetstream {{ tier {{ {tier} }} }}\n")
+                command += ["-c", config]
+            return list(map(str, command))
+        sync = "always" if self.name.endswith("-sync") else "2m"
+        routes = ", ".join(f'"nats://127.0.0.1:{peer}"' for peer in self.peers)
+        config = self.dir / f"n{at}.conf"
+        config.write_text(
+            f'host: 127.0.0.1\nport: {port}\nserver_name: n{at}\nmax_payload: 8MB\n'
+            f'jetstream {{ store_dir: "{store}", sync_interval: {sync} }}\n'
+            f'cluster {{ name: C, host: 127.0.0.1, port: {self.peers[at]}, routes: [{routes}] }}\n'
+        )
+        return list(map(str, [self.options.nats, "-c", config]))
+
+    def create_stream(self):
+        """Until the system has it; nothing but its own readiness is in the way."""
+        replicas = NODES if self.name.startswith("nats") else 1
+        config = {"name": STREAM, "subjects": [SUBJECT], "storage": "file", "num_replicas": replicas}
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            for port in self.ports:
+                try:
+                    client = Nats(port)
+                    answer = client.request(f"$JS.API.STREAM.CREATE.{STREAM}", json.dumps(config).encode())
+                    client.close()
+                    if "error" not in answer:
+                        return
+                except OSError:
+                    pass
+            time.sleep(0.1)
+        raise SystemExit(f"{self.name} is not ready, see {self.dir}")
+
+    def leader(self):
+        """Which node leads the stream."""
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            for at, port in enumerate(self.ports):
+                try:
+                    client = Nats(port)
+                    info = client.request(f"$JS.API.STREAM.INFO.{STREAM}")
+                    client.close()
+                except OSError:
+                    continue
+                if "error" not in info:
+                    leader = info.get("cluster", {}).get("leader")
+                    if self.name.startswith("nuthatch"):
+                        return at
+                    if leader:
+                        return int(leader[1:])
+            time.sleep(0.02)
+        raise SystemExit(f"{self.name} has no leader, see {self.dir}")
+
+    def cpu_s(self):
+        """CPU seconds of all nodes so far."""
+        def of(child):
+            fields = pathlib.Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / TICKS
+        return sum(of(child) for child in self.children if child)
+
+    def peak_mib(self):
+        def of(child):
+            status = pathlib.Path(f"/proc/{child.pid}/status").read_text()
+            return int(status.split("VmHWM:")[1].split()[0]) / 1024
+        return max(of(child) for child in self.children if child)
+
+    def end(self, at, how):
+        """Ends a node, or stops it for a while; gives the time of the signal."""
+        number = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP}[how]
+        when = time.monotonic()
+        self.children[at].send_signal(number)
+        return when
+
+    def begin_again(self, at, how):
+        if how == "stop":
+            time.sleep(STOPPED_S)
+            self.children[at].send_signal(signal.SIGCONT)
+        else:
+            self.children[at].wait()
+            self.start(at)
+
+    def stop(self):
+        for child in self.children:
+            if child:
+                child.kill()
+                child.wait()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def load(options):
+    results = {}
+    for number in range(options.rounds):
+        for name in options.only:
+            system = System(name, options.dir, options)
+            try:
+                system.create_stream()
+                for title, arguments, count, slow in LOADS:
+                    is_slow = name.endswith("-sync")
+                    result = run_load(system, arguments, slow if is_slow else count, options)
+                    results.setdefault(title, {}).setdefault(name, []).append(result)
+                    print(f"round {number + 1} {name:14} {title:26} {result}", flush=True)
+            finally:
+                system.stop()
+    print(table(results, options.only))
+    return results
+
+
+def run_load(system, arguments, count, options):
+    url = f"nats://127.0.0.1:{system.ports[system.leader()]}"
+    before = system.cpu_s()
+    command = [options.nuthatch, "bench", "-s", url, "--json", "js", "pub", "--no-create", "--purge", "--stream", STREAM]
+    command += ["--subject", SUBJECT, "--msgs", str(count), *arguments]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{system.name}: {done.stderr}\n{done.stdout}")
+    report = json.loads(done.stdout)
+    runs = report["runs"] if "runs" in report else [report]
+    latency = runs[0].get("latency_us") or {}
+    return {
+        "msgs_per_s": round(runs[0]["msgs_per_s"]),
+        "p50_us": latency.get("p50"),
+        "p99_us": latency.get("p99"),
+        "cpu_us_per_msg": round((system.cpu_s() - before) * 1e6 / count, 2),
+        "peak_mib": round(system.peak_mib()),
+    }
+
+
+def table(results, names):
+    lines = ["| load | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
+    for title, by_name in results.items():
+        cells = []
+        for name in names:
+            runs = by_name[name]
+            median = lambda key: statistics.median(run[key] or 0 for run in runs)
+            decides = f"p50 {median('p50_us'):.0f} µs, p99 {median('p99_us'):.0f}"
+            if "sync 128" not in title or title.startswith("async"):
+                decides = f"{median('msgs_per_s'):,.0f}/s"
+            cells.append(f"{decides}, {median('cpu_us_per_msg'):.2f} µs CPU")
+        lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+class Publisher(threading.Thread):
+    """Publishes one message after the other, each until it is acknowledged, at whichever node takes it."""
+
+    def __init__(self, system, bodies=lambda number: f"{number} ".encode()):
+        super().__init__(daemon=True)
+        self.bodies = bodies
+        self.system, self.acks, self.ended = system, [], threading.Event()
+
+    def run(self):
+        number, at, client = 0, 0, None
+        while not self.ended.is_set():
+            try:
+                client = client or Nats(self.system.ports[at], timeout=2.0)
+                headers = f"NATS/1.0\r\nNats-Msg-Id: {number}\r\n\r\n".encode()
+                answer = client.request(SUBJECT, self.bodies(number), headers)
+                if "seq" not in answer:
+                    raise OSError(str(answer))
+                self.acks.append((time.monotonic(), at))
+                number += 1
+            except OSError:
+                if client:
+                    client.close()
+                client, at = None, (at + 1) % self.system.count
+                time.sleep(0.002)
+
+
+def kills(options):
+    name = options.only[0]
+    system = System(name, options.dir, options)
+    try:
+        system.create_stream()
+        publisher = Publisher(system)
+        publisher.start()
+        gaps = []
+        while len(gaps) < options.count:
+            time.sleep(options.pause)
+            at = system.leader()
+            offset = (system.dir / f"n{at}.log").stat().st_size
+            when = system.end(at, options.how)
+            gaps.append(gap(publisher, at, when))
+            system.begin_again(at, options.how)
+            print(f"{options.how} {len(gaps)} of n{at}: {gaps[-1] * 1000:.0f} ms", flush=True)
+            wait_whole(system, at, offset)
+        publisher.ended.set()
+        publisher.join()
+        check(system, len(publisher.acks))
+    finally:
+        system.stop()
+    ordered = sorted(gaps)
+    place = lambda part: 1000 * ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+    print(f"{name}, {options.how}: {len(gaps)} times, p50 {place(0.5):.0f} ms, p90 {place(0.9):.0f}, p99 {place(0.99):.0f}, "
+          f"longest {1000 * ordered[-1]:.0f}; {len(publisher.acks)} acknowledged, all there once")
+    return {"system": name, "how": options.how, "gaps_ms": [round(1000 * one, 1) for one in gaps], "acknowledged": len(publisher.acks)}
+
+
+def gap(publisher, old, signalled):
+    """From the last acknowledgement of the node that had the signal to the first of another one behind it."""
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        acks = publisher.acks[-20_000:]
+        after = next((when for when, at in acks if when > signalled and at != old), None)
+        if after:
+            return after - max(when for when, at in acks if when < after)
+        time.sleep(0.005)
+    raise SystemExit("nobody took over")
+
+
+def wait_whole(system, at, offset):
+    """A node that was killed takes part again before the next one is: two of three are needed."""
+    if not system.name.startswith("nuthatch"):
+        return time.sleep(2)
+    log, deadline = system.dir / f"n{at}.log", time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        if b"keeps the quorum log" in log.read_bytes()[offset:]:
+            return time.sleep(1)
+        time.sleep(0.02)
+    raise SystemExit(f"n{at} does not come back, see {system.dir}")
+
+
+def check(system, count, looks=5000):
+    """All that was acknowledged is in the stream once, in its order."""
+    client = Nats(system.ports[system.leader()], timeout=10)
+    state = client.request(f"$JS.API.STREAM.INFO.{STREAM}")["state"]
+    if state["messages"] not in (count, count + 1):
+        raise SystemExit(f"{count} acknowledged, {state['messages']} there")
+    for number in range(0, count, max(1, count // looks)):
+        ask = json.dumps({"seq": state["first_seq"] + number}).encode()
+        message = client.request(f"$JS.API.STREAM.MSG.GET.{STREAM}", ask)["message"]
+        if not base64.b64decode(message["data"]).startswith(f"{number} ".encode()):
+            raise SystemExit(f"message {number} is not where it was acknowledged")
+
+
+def tier(options):
+    system = System("nuthatch-r3", options.dir, options)
+    noise = os.urandom(2 << 20)
+    publisher = Publisher(system, lambda number: f"{number} ".encode() + noise[number % 1000:][:1_040_000])
+    bucket = system.dir / "bucket"
+    total = options.gib << 30
+    # What happens when so much of it is acknowledged.
+    happens = [(0.3, "the owner is killed"), (0.45, "another node is killed"), (0.6, "the bucket goes away for 60 s")]
+    peaks = {"before": [0] * NODES, "away": [0] * NODES}
+    back = threading.Event()
+    try:
+        system.create_stream()
+        publisher.start()
+        began, phase = time.monotonic(), "before"
+        while (done := len(publisher.acks) * 1_040_000) < total or not back.is_set():
+            if done >= total:
+                publisher.ended.set()
+            if happens and done > happens[0][0] * total:
+                what = happens.pop(0)[1]
+                print(f"{time.monotonic() - began:.0f} s, {done >> 20} MiB acknowledged: {what}", flush=True)
+                phase = phase if happens else "away"
+                happen(system, what, bucket, back)
+            for at in range(NODES):
+                peaks[phase][at] = max(peaks[phase][at], size_of(system.dir / f"n{at}"))
+            time.sleep(0.2)
+        wrote = publisher.acks[-1][0] - began
+        publisher.ended.set()
+        publisher.join()
+        sizes = lambda: [size_of(system.dir / f"n{at}") for at in range(NODES)]
+        settled = settle(sizes)
+        check(system, len(publisher.acks), looks=300)
+        mib = lambda sizes: ", ".join(f"{size >> 20}" for size in sizes)
+        print(f"{len(publisher.acks)} messages, {done >> 20} MiB in {wrote:.0f} s, all there once; MiB of each node: at most "
+              f"{mib(peaks['before'])}, with the bucket away {mib(peaks['away'])}, in the end {mib(sizes())} ({settled:.0f} s "
+              f"after the bucket was back); of the bucket {size_of(bucket) >> 20}")
+        return {"peaks": peaks, "end": sizes(), "seconds": wrote}
+    finally:
+        system.stop()
+
+
+def settle(sizes):
+    """Waits until nothing moves for five seconds; gives how long that took before."""
+    began = changed = time.monotonic()
+    before = sizes()
+    while time.monotonic() - changed < 5 and time.monotonic() - began < 300:
+        time.sleep(0.5)
+        if (now := sizes()) != before:
+            before, changed = now, time.monotonic()
+    return changed - began
+
+
+def happen(system, what, bucket, back):
+    if what.startswith("the bucket"):
+        aside = bucket.with_name("bucket-away")
+        bucket.rename(aside)
+        bucket.write_text("no directory")
+
+        def come_back():
+            time.sleep(60)
+            bucket.unlink()
+            aside.rename(bucket)
+            back.set()
+        threading.Thread(target=come_back, daemon=True).start()
+        return
+    owner = system.leader()
+    at = owner if what == "the owner is killed" else (owner + 1) % NODES
+    system.end(at, "kill")
+    system.begin_again(at, "kill")
+
+
+def size_of(directory):
+    size = 0
+    for root, _, names in os.walk(directory):
+        for name in names:
+            try:
+                size += os.stat(os.path.join(root, name)).st_blocks * 512
+            except FileNotFoundError:
+                pass
+    return size
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["load", "kills", "tier"])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--count", type=int, default=200, help="kills")
+    parser.add_argument("--how", choices=["kill", "term", "stop"], default="kill")
+    parser.add_argument("--gib", type=int, default=8)
+    parser.add_argument("--local-max", default="1GB")
+    parser.add_argument("--pause", type=float, default=1.0, help="seconds of load before each kill")
+    parser.add_argument("--only", help="systems, by commas: nuthatch, nuthatch-r3, nats-r3, nats-r3-sync")
+    parser.add_argument("--nuthatch", default=REPO / "target/release/nuthatch")
+    parser.add_argument("--nats", default=REPO / "target/peers/nats-server")
+    parser.add_argument("--dir", default=REPO / "target", help="where the nodes store")
+    parser.add_argument("--json", help="file for all single results")
+    options = parser.parse_args()
+    default = "nuthatch-r3,nats-r3,nats-r3-sync,nuthatch" if options.what == "load" else "nuthatch-r3"
+    options.only = (options.only or default).split(",")
+    results = {"load": load, "kills": kills, "tier": tier}[options.what](options)
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
