@@ -5,7 +5,7 @@ use crate::core_port::Take;
 use crate::pending_changes::tests::{ACCOUNT, create, service};
 use crate::service::MAX_ACCOUNT_REQUESTS;
 use nuthatch_log::env::{RamDisk, SystemEntropy};
-use nuthatch_log::{Log, LogOptions};
+use nuthatch_log::{Log, LogHandle, LogOptions};
 use nuthatch_protocol::js::{ConsumerConfig, CreateConsumerRequest, Time};
 use nuthatch_server::logs::Logs;
 use nuthatch_server::sink::ServerSink;
@@ -63,6 +63,14 @@ fn open_with<S: Sink<Peer = Peer>>(slot: u32, name: &str, sink: S) -> AttachedLo
     let id = LogId(core.log_id());
     let handle = core.spawn(name).expect("a thread");
     AttachedLog { id, slot, name: name.to_owned(), handle }
+}
+
+/// Keeps the log's engine from doing anything until what is returned is dropped.
+fn hold_up(log: &LogHandle<Event<Peer>>) -> std::sync::mpsc::Sender<()> {
+    let (release, released) = std::sync::mpsc::channel();
+    let wait = Event::EndPulls(Box::new(move || drop(released.recv())));
+    assert!(log.send(wait, 0).is_ok(), "it is open");
+    release
 }
 
 async fn serving(names: &[String]) -> Arc<JetStreamHandle> {
@@ -164,11 +172,14 @@ async fn a_stream_whose_log_is_taken_away_while_it_is_created_comes_back_with_th
     let handle = serving(&names(2)).await;
     let cold = open_log(2, "cold");
     let id = cold.id;
+    let queue = cold.handle.clone();
     handle.attach(cold).await.expect("it is attached");
+    let release = hold_up(&queue);
     let mut creating = Box::pin(create(&handle.service, "GOES", "goes.>", &["log:cold"]));
     let first = creating.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert!(first.is_pending(), "the log was told, and has not answered yet");
     let log = handle.detach(id).expect("it is attached");
+    drop(release);
     assert_eq!(creating.await.expect_err("its log is away").err_code, 10008);
     assert!(handle.route(ACCOUNT, b"goes.x").is_none());
     assert_eq!(handle.service.registry.read().count(ACCOUNT), 0);
