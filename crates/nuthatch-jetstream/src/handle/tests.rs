@@ -68,7 +68,10 @@ fn open_with<S: Sink<Peer = Peer>>(slot: u32, name: &str, sink: S) -> AttachedLo
 /// Keeps the log's engine from doing anything until what is returned is dropped.
 fn hold_up(log: &LogHandle<Event<Peer>>) -> std::sync::mpsc::Sender<()> {
     let (release, released) = std::sync::mpsc::channel();
-    let wait = Event::EndPulls(Box::new(move || drop(released.recv())));
+    let wait = Event::EndPulls(Box::new(move || {
+        // Its error is the release.
+        let _ = released.recv();
+    }));
     assert!(log.send(wait, 0).is_ok(), "it is open");
     release
 }
