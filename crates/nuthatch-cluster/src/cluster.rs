@@ -8,6 +8,7 @@ use crate::host::{Helpers, Host, Status};
 use crate::keeper_dir::KeeperDir;
 use crate::key::ClusterKey;
 use crate::links::{Links, Local};
+use crate::owner_address::{self, ClientAddress};
 use crate::port;
 use crate::replica::{Replica, Snapshot};
 use crate::small_files;
@@ -112,6 +113,10 @@ pub struct Cluster {
     disk: Arc<dyn Disk>,
     label: String,
     id: u128,
+    /// Node ports of the other nodes.
+    others: Vec<SocketAddr>,
+    local: Arc<dyn Local>,
+    clients: Arc<ClientPort>,
     /// The epoch that was last waited for, 0 before the first.
     waited: AtomicU32,
     /// Nobody else works on the directory while this lives.
@@ -167,8 +172,10 @@ impl Cluster {
         let (node, effects) = Node::boot(setup, &image, crate::clock::now());
         let host = Host::new(node, effects, keeper, helpers);
         let replica = Arc::new(Mutex::new(Replica::open(Arc::clone(&disk)).map_err(at_dir)?));
+        let clients = Arc::new(ClientPort::default());
         let identity = Myself {
             host: Arc::clone(&host),
+            clients: Arc::clone(&clients),
             id: me,
             cluster: founding.cluster,
             key: config.key.clone(),
@@ -182,7 +189,7 @@ impl Cluster {
         let source = Arc::clone(&files) as Arc<dyn FileSource>;
         port::serve(listener, Arc::clone(&host), Arc::clone(&local), source)?;
         links.start(&local)?;
-        start_installing(files, to_install, links, local)?;
+        start_installing(files, to_install, links, Arc::clone(&local))?;
         start_ticking(Arc::clone(&host))?;
         start_applying(Arc::clone(&host), Arc::clone(&replica))?;
         Ok(Arc::new(Self {
@@ -191,6 +198,9 @@ impl Cluster {
             disk,
             label: dir,
             id: founding.cluster,
+            others: config.others(),
+            local,
+            clients,
             waited: AtomicU32::new(0),
             _lock: lock,
         }))
@@ -276,6 +286,24 @@ impl Cluster {
         let waited = self.waited.load(Ordering::Acquire);
         let status = self.host.settled_status();
         waited != 0 && !status.broken && status.owner != Some(Epoch(waited))
+    }
+
+    /// Says where this node takes clients from now on, as the owner of the epoch that was last waited for.
+    pub fn take_clients(&self, address: ClientAddress) {
+        let epoch = Epoch(self.waited.load(Ordering::Acquire));
+        *self.clients.0.lock() = Some((epoch, address));
+    }
+
+    /// Asks the other nodes which of them owns the log, and where it takes clients. Waits for half a second at most.
+    #[must_use]
+    pub fn find_owner(&self) -> Option<SocketAddr> {
+        owner_address::find(&self.others, &self.local)
+    }
+
+    /// The greatest epoch that this node has promised: when it has changed, another node may own the log.
+    #[must_use]
+    pub fn promised(&self) -> u32 {
+        self.host.status().promised.0
     }
 
     /// The epoch that this node owns now.
@@ -524,9 +552,14 @@ fn apply_committed(host: &Host, replica: &Mutex<Replica>) -> io::Result<()> {
     Ok(())
 }
 
+/// Where this node takes clients, and the epoch that it owns.
+#[derive(Default)]
+struct ClientPort(Mutex<Option<(Epoch, ClientAddress)>>);
+
 /// What the connections know of this node.
 struct Myself {
     host: Arc<Host>,
+    clients: Arc<ClientPort>,
     id: NodeId,
     cluster: u128,
     key: Option<ClusterKey>,
@@ -540,6 +573,12 @@ impl Local for Myself {
 
     fn key(&self) -> Option<&ClusterKey> {
         self.key.as_ref()
+    }
+
+    fn client_address(&self) -> Option<ClientAddress> {
+        let owned = self.host.status().owner?;
+        let (epoch, address) = self.clients.0.lock().clone()?;
+        (epoch == owned).then_some(address)
     }
 
     fn lost(&self, node: NodeId) {

@@ -19,6 +19,8 @@ pub enum Lane {
     Log = 1,
     /// Files that entries have made which are trimmed: whoever connects asks for them.
     Files = 2,
+    /// Where the owner takes clients: whoever connects asks.
+    Owner = 3,
 }
 
 /// The first thing that each side says.
@@ -77,6 +79,7 @@ impl Hello {
             0 => Lane::Beats,
             1 => Lane::Log,
             2 => Lane::Files,
+            3 => Lane::Owner,
             _ => return Err(malformed("its connection is for something unknown")),
         };
         Ok(Self {

@@ -80,6 +80,8 @@ pub struct Status {
     pub failed: u64,
     /// What is committed, as far as this node knows.
     pub commit: Lsn,
+    /// The greatest epoch that was promised.
+    pub promised: Epoch,
     /// The disk.
     pub incarnation: Incarnation,
     /// The disk has failed: the process must be started again.
@@ -574,6 +576,7 @@ impl Host {
         let next = Status {
             owner: owner.map(|owner| owner.epoch()),
             commit: core.commit,
+            promised: core.node.keeper().promise().epoch,
             incarnation: core.node.keeper().identity().incarnation,
             broken: core.node.needs_restart() || core.dir_failed,
             ..*status

@@ -4,7 +4,8 @@
 //! - [`operation`], [`replica`], [`directory`]: a log's directory as operations that are entries of the
 //!   quorum log, the files that they make, and the seam `Disk` that a log is opened on.
 //! - [`packet`], [`hello`], [`links`], [`port`]: what nodes say to each other, as bytes and on sockets; [`key`] and
-//!   [`channel`] keep others out of it. [`transfer`] brings the files that trimmed entries have made.
+//!   [`channel`] keep others out of it. [`transfer`] brings the files that trimmed entries have made,
+//!   [`owner_address`] says where clients are taken.
 //! - [`catalog`]: transactions as objects of a bucket or of a shared directory.
 //! - [`host`]: the cores of a node with their disk; [`lease`]: what an owner may say. [`cluster`]: all of it put together.
 //!
@@ -42,6 +43,7 @@ pub mod key;
 pub mod lease;
 pub mod links;
 pub mod operation;
+pub mod owner_address;
 pub mod packet;
 pub mod port;
 pub mod records;
@@ -54,3 +56,4 @@ pub use cluster::{Cluster, StartError};
 pub use config::{ClusterConfig, ConfigError};
 pub use directory::QuorumDirectory;
 pub use key::{ClusterKey, KeyError};
+pub use owner_address::ClientAddress;

@@ -8,6 +8,7 @@ use crate::channel::Channel;
 use crate::hello::{HELLO_BYTES, Hello, Lane};
 use crate::host::Outbound;
 use crate::key::ClusterKey;
+use crate::owner_address::ClientAddress;
 use crate::packet::{self, Packet};
 use bytes::Bytes;
 use nuthatch_quorum::types::NodeId;
@@ -40,6 +41,8 @@ pub trait Local: Send + Sync {
     fn key(&self) -> Option<&ClusterKey>;
     /// The connection to a node was lost and could not be made again.
     fn lost(&self, node: NodeId);
+    /// Where this node takes clients, while it owns the log.
+    fn client_address(&self) -> Option<ClientAddress>;
     /// True if a hello is of another node of the same cluster; tells people if it is not.
     fn accepts(&self, hello: &Hello, from: SocketAddr) -> bool;
 }
@@ -162,19 +165,10 @@ impl Link {
     }
 
     fn connect(&self, local: &dyn Local) -> io::Result<(Channel, NodeId)> {
-        let stream = TcpStream::connect_timeout(&self.address, PATIENCE)?;
-        stream.set_nodelay(true)?;
-        let mut channel = Channel::outward(stream, local.key(), Instant::now() + PATIENCE)?;
-        channel.write_all(&local.hello(self.lane).encode())?;
-        channel.flush()?;
-        let mut answer = [0; HELLO_BYTES];
-        channel.read_exact(&mut answer)?;
-        let hello = Hello::decode(&answer).map_err(io::Error::other)?;
-        if !local.accepts(&hello, self.address) {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
+        let deadline = Instant::now() + PATIENCE;
+        let (mut channel, node) = connect(self.address, self.lane, local, deadline)?;
         channel.begun(PATIENCE, PATIENCE)?;
-        Ok((channel, hello.node))
+        Ok((channel, node))
     }
 
     fn write_all(&self, mut channel: Channel) -> io::Result<()> {
@@ -199,6 +193,32 @@ impl Link {
             written?;
         }
     }
+}
+
+/// Connects to the node port at an address, for a purpose, until `deadline`; gives the node that is there.
+///
+/// # Errors
+/// The connection's; that the other side has another key; `PermissionDenied` if it is of another cluster.
+pub(crate) fn connect(
+    address: SocketAddr,
+    lane: Lane,
+    local: &dyn Local,
+    deadline: Instant,
+) -> io::Result<(Channel, NodeId)> {
+    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    let stream = TcpStream::connect_timeout(&address, left)?;
+    stream.set_nodelay(true)?;
+    let mut channel = Channel::outward(stream, local.key(), deadline)?;
+    channel.write_all(&local.hello(lane).encode())?;
+    channel.flush()?;
+    let mut answer = [0; HELLO_BYTES];
+    channel.read_exact(&mut answer)?;
+    let hello = Hello::decode(&answer)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    if !local.accepts(&hello, address) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    Ok((channel, hello.node))
 }
 
 fn write_packet(channel: &mut Channel, packet: &Packet) -> io::Result<()> {

@@ -5,6 +5,7 @@ use crate::coding::malformed;
 use crate::hello::{HELLO_BYTES, Hello, KEY_WANTED, Lane, NO_KEY, WRONG_PORT};
 use crate::host::Host;
 use crate::links::Local;
+use crate::owner_address;
 use crate::packet::{self, HEADER_BYTES, Header, Packet};
 use crate::transfer::{self, FileSource};
 use bytes::Bytes;
@@ -104,6 +105,7 @@ fn converse(
     drop(stranger);
     let told = match hello.lane {
         Lane::Files => transfer::answer(channel, files),
+        Lane::Owner => owner_address::answer(channel, local),
         Lane::Beats | Lane::Log => {
             let told = receive(channel, &hello, host);
             host.hung_up(hello.node);
@@ -188,6 +190,7 @@ fn greet(stream: TcpStream, local: &dyn Local, from: SocketAddr) -> Option<(Chan
     let (silence, write) = match hello.lane {
         Lane::Beats => (SILENCE, HELLO_WITHIN),
         Lane::Log => (IDLE, HELLO_WITHIN),
+        Lane::Owner => (HELLO_WITHIN, HELLO_WITHIN),
         Lane::Files => (transfer::PATIENCE, transfer::PATIENCE),
     };
     channel.begun(silence, write).ok()?;

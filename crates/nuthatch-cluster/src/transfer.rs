@@ -8,9 +8,9 @@
 
 use crate::channel::Channel;
 use crate::coding::{Malformed, Reader, Writer, crc};
-use crate::hello::{HELLO_BYTES, Hello, Lane};
+use crate::hello::Lane;
 use crate::incoming::{self, INCOMING_DIR};
-use crate::links::Local;
+use crate::links::{Local, connect};
 use crate::operation::FileId;
 use crate::records;
 use crate::replica::{self, STATE, Snapshot};
@@ -18,7 +18,7 @@ use nuthatch_log::env::Disk;
 use nuthatch_quorum::entry::Base;
 use nuthatch_quorum::types::NodeId;
 use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// Bytes of one part of a file.
@@ -110,7 +110,11 @@ pub fn answer(mut channel: Channel, source: &dyn FileSource) -> io::Result<()> {
     }
 }
 
-fn put_answer(channel: &mut Channel, bytes: &[u8]) -> io::Result<()> {
+/// Writes an answer.
+///
+/// # Errors
+/// The connection's.
+pub(crate) fn put_answer(channel: &mut Channel, bytes: &[u8]) -> io::Result<()> {
     let mut head = Writer::default();
     head.u32(u32::try_from(bytes.len()).map_err(invalid)?);
     head.u32(crc(bytes));
@@ -122,6 +126,14 @@ fn put_answer(channel: &mut Channel, bytes: &[u8]) -> io::Result<()> {
 fn ask(channel: &mut Channel, question: Question, max: u32) -> io::Result<Vec<u8>> {
     channel.write_all(&question.encode())?;
     channel.flush()?;
+    read_answer(channel, max)
+}
+
+/// Reads an answer of at most `max` bytes.
+///
+/// # Errors
+/// The connection's, and `InvalidData` for one that is longer or damaged.
+pub(crate) fn read_answer(channel: &mut Channel, max: u32) -> io::Result<Vec<u8>> {
     let mut head = [0; 8];
     channel.read_exact(&mut head)?;
     let mut from = Reader(&head);
@@ -139,22 +151,6 @@ fn ask(channel: &mut Channel, question: Question, max: u32) -> io::Result<Vec<u8
     Ok(bytes)
 }
 
-fn connect(address: SocketAddr, from: NodeId, local: &dyn Local) -> io::Result<Channel> {
-    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_nodelay(true)?;
-    let mut channel = Channel::outward(stream, local.key(), Instant::now() + PATIENCE)?;
-    channel.write_all(&local.hello(Lane::Files).encode())?;
-    channel.flush()?;
-    let mut answer = [0; HELLO_BYTES];
-    channel.read_exact(&mut answer)?;
-    let hello = Hello::decode(&answer).map_err(invalid)?;
-    if !local.accepts(&hello, address) || hello.node != from {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    channel.begun(PATIENCE, PATIENCE)?;
-    Ok(channel)
-}
-
 /// Brings the files of another node into `incoming/`, durably, and gives the place where its entries go on.
 /// `progress` is called after each part with its bytes.
 ///
@@ -167,7 +163,12 @@ pub fn fetch(
     mut progress: impl FnMut(u64),
 ) -> io::Result<Base> {
     incoming::clear(disk)?;
-    let mut channel = connect(address, from, local)?;
+    let deadline = Instant::now() + PATIENCE;
+    let (mut channel, node) = connect(address, Lane::Files, local, deadline)?;
+    if node != from {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    channel.begun(PATIENCE, PATIENCE)?;
     let answer = ask(&mut channel, Question::Snapshot, STATE_MAX)?;
     let mut reader = Reader(&answer);
     let base = records::base(&mut reader).map_err(invalid)?;

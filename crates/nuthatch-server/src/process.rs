@@ -19,6 +19,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 mod banner;
+mod client_relay;
 mod cluster;
 mod files;
 mod foreign;
@@ -259,12 +260,15 @@ struct Running {
 async fn start(server: &Arc<Server>, start_jetstream: StartJetStream) -> Result<Running, RunError> {
     banner::starting(server);
     make_token(server)?;
-    cluster::own_log(server).await.map_err(RunError::Cluster)?;
+    let relayed = cluster::own_log(server).await?;
     crate::operator_service::start(server)?;
     let options = server.options();
     crate::tls::Loaded::read(&options)?.install(&server.tls);
     let monitor = crate::monitor::bind_all(&options).await?;
-    let listener = bind("client port", &options.host, options.port).await?;
+    let listener = match relayed {
+        Some(listener) => listener,
+        None => bind("client port", &options.host, options.port).await?,
+    };
     let port = port_of(&listener);
     server.client_port.store(port, Ordering::Relaxed);
     server.monitor_port.store(monitor.http_port().unwrap_or(0), Ordering::Relaxed);
@@ -288,6 +292,7 @@ async fn start(server: &Arc<Server>, start_jetstream: StartJetStream) -> Result<
     let accepting = tokio::spawn(accept_all(server.clone(), listener, websocket));
     let exchanging = tokio::spawn(crate::leaf_service::serve(server.clone(), leafs));
     server.set_listening();
+    cluster::take_clients(server);
     files::write_pid(server);
     ports.write(server);
     let publishing = tokio::spawn(system::events::publish_regularly(server.clone()));

@@ -173,6 +173,23 @@ impl Nodes {
         }
     }
 
+    /// A client at a node that takes clients, sooner or later.
+    fn client(&self, at: usize) -> Client {
+        let url = format!("nats://127.0.0.1:{}", self.nodes[at].port);
+        let options = ConnectOptions::new(&url).expect("a url");
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            match Client::connect(&options) {
+                Ok(client) => return client,
+                Err(error) => {
+                    let said = self.nodes[at].text();
+                    assert!(Instant::now() < deadline, "{at} takes no client ({error}):\n{said}");
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+        }
+    }
+
     /// Publishes at whoever owns the log until this message is acknowledged, under its id.
     fn publish(&self, number: u64) {
         self.publish_to("Q.n", number, number.to_string().as_bytes());
@@ -330,6 +347,50 @@ fn an_owner_that_is_told_to_end_hands_the_log_over() {
     nodes.nodes[owner].signal("-TERM");
     assert_eq!(nodes.nodes[owner].ended().code(), Some(0), "{}", nodes.nodes[owner].text());
     nodes.expect(5);
+}
+
+/// A client is at any node as at the owner, and is served by the next owner without knowing another address.
+#[test]
+fn a_node_that_relays_clients_serves_them_as_the_owner_does() {
+    let mut nodes = Nodes::new("quorum-relay");
+    nodes.nodes.iter_mut().for_each(|node| node.args.push("--relay-clients".to_owned()));
+    nodes.nodes.iter_mut().for_each(Node::start);
+    let mut clients: Vec<_> = (0..NODES).map(|at| nodes.client(at)).collect();
+    let served: HashSet<_> = clients.iter().map(|client| client.info().server_id.clone()).collect();
+    assert_eq!(served.len(), 1, "all are served by one");
+    create_stream(&mut clients[0], "Q", &json!({}));
+    let mut published = 0;
+    for client in &mut clients {
+        let body = published.to_string();
+        let ack = client.request("Q.n", b"", body.as_bytes(), ANSWER).expect("an answer");
+        assert!(ack.payload.starts_with(b"{\"stream\""), "{ack:?}");
+        published += 1;
+    }
+    let owns = |node: &Node| node.text().contains(" owns the quorum log");
+    let owner = nodes.nodes.iter().position(owns).expect("an owner");
+    nodes.nodes[owner].kill();
+    let ended = clients.iter_mut().all(|client| client.round_trip(TIMEOUT).is_err());
+    assert!(ended, "nobody is left with an owner that is gone");
+    for at in (0..NODES).filter(|at| *at != owner) {
+        let mut client = nodes.client(at);
+        let found = read_all(&mut client, "Q", 1).len();
+        assert_eq!(found, published, "node {at} shows all");
+    }
+    nodes.nodes[owner].start();
+    let mut client = nodes.client(owner);
+    assert_ne!(Some(&client.info().server_id), served.iter().next(), "the next owner serves there");
+    assert_eq!(read_all(&mut client, "Q", 1).len(), published);
+}
+
+#[test]
+fn what_relays_clients_to_nobody_is_refused() {
+    let mut nodes = Nodes::new("quorum-relay-alone");
+    let node = &mut nodes.nodes[0];
+    node.args = ["serve", "-p", "-1", "--relay-clients", "-sd"].map(str::to_owned).to_vec();
+    node.args.push(nodes.dir.path().display().to_string());
+    node.start();
+    assert_ne!(node.ended().code(), Some(0));
+    assert!(node.text().contains("without -catalog this server runs alone"), "{}", node.text());
 }
 
 /// More is written than the journals keep. A disk that is empty then gets the files, is killed while they come, and

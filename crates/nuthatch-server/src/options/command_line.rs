@@ -52,6 +52,7 @@ fn apply_bool(name: &str, on: bool, draft: &mut Draft, tls: &mut TlsFlags) {
         "logtime" => log.logtime = on,
         "logtime_utc" => log.logtime_utc = on,
         "jetstream" => draft.jetstream = Some(on),
+        "relay_clients" => draft.cluster.relay_clients(on),
         "tls" => tls.on = Some(on),
         "tlsverify" => tls.verify = Some(on),
         // Commands were looked for before.

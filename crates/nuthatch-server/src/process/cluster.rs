@@ -1,14 +1,17 @@
 //! A server that is a node of a quorum log: it keeps the log, and serves clients while it owns it.
 
+use super::RunError;
+use super::client_relay::ClientRelay;
 use crate::private_files::{OUR_DIRECTORY, close_directory};
 use crate::server::Server;
-use nuthatch_cluster::{Cluster, ClusterConfig, ClusterKey};
+use nuthatch_cluster::{ClientAddress, Cluster, ClusterConfig, ClusterKey};
 use nuthatch_log::Reporter;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::TcpListener;
 
 /// The keeper's directory, in ours of the store.
 const KEEPER_DIR: &str = "quorum";
@@ -18,20 +21,46 @@ const KEEPER_DIR: &str = "quorum";
 const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
 /// Starts the node, if this server is one, and waits until it owns the log. Until then no client is
-/// listened to: one with the addresses of all nodes finds the owner.
+/// listened to (one with the addresses of all nodes finds the owner), or they are relayed to the owner; then the
+/// listener is given back.
 ///
 /// # Errors
-/// A sentence: why the node does not start.
-pub(super) async fn own_log(server: &Arc<Server>) -> Result<(), String> {
-    if server.options().cluster.is_none() {
-        return Ok(());
+/// Why the node does not start, or that the client port cannot be listened on.
+pub(super) async fn own_log(server: &Arc<Server>) -> Result<Option<TcpListener>, RunError> {
+    let options = server.options();
+    let Some(settings) = &options.cluster else { return Ok(None) };
+    let starting = server.clone();
+    let cluster = blocking(move || start(&starting)).await?;
+    let waiting = server.clone();
+    let owned = blocking(move || wait_owned(&waiting));
+    if !settings.relay_clients {
+        return owned.await.map(|()| None);
     }
-    let server = Arc::clone(server);
-    let owned = tokio::task::spawn_blocking(move || start(&server)).await;
-    owned.unwrap_or_else(|panic| Err(panic.to_string()))
+    let relay = ClientRelay::listen(server, &cluster).await?;
+    let (owned, listener) = relay.until(owned).await;
+    owned.map(|()| Some(listener))
 }
 
-fn start(server: &Arc<Server>) -> Result<(), String> {
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, RunError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|panic| Err(panic.to_string())).map_err(RunError::Cluster)
+}
+
+/// The server takes clients from now on: other nodes that ask are told where.
+pub(super) fn take_clients(server: &Server) {
+    let Some(cluster) = server.cluster.get() else { return };
+    let info = server.info();
+    match ClientAddress::new(&info.host, info.port) {
+        Some(address) => cluster.take_clients(address),
+        None => server.log.error(format_args!(
+            "Other nodes do not relay clients here: the advertised host is longer than names are"
+        )),
+    }
+}
+
+fn start(server: &Arc<Server>) -> Result<Arc<Cluster>, String> {
     let options = server.options();
     let settings = options.cluster.as_ref().expect("it is a node");
     let ours = options.jetstream.store_dir.join(OUR_DIRECTORY);
@@ -55,10 +84,16 @@ fn start(server: &Arc<Server>) -> Result<(), String> {
     let cluster = Cluster::start(&config, report).map_err(|error| error.to_string())?;
     let (name, listen) = (&settings.name, settings.listen);
     server.log.info(format_args!(
-        "Node {name} keeps the quorum log (node port {listen}); the node that owns it listens for clients"
+        "Node {name} keeps the quorum log (node port {listen}); the node that owns it serves clients"
     ));
-    let cluster = server.cluster.get_or_init(|| cluster);
+    Ok(Arc::clone(server.cluster.get_or_init(|| cluster)))
+}
+
+fn wait_owned(server: &Server) -> Result<(), String> {
+    let cluster = server.cluster.get().expect("it was started");
     let epoch = cluster.wait_owned().map_err(|error| error.to_string())?;
+    let options = server.options();
+    let name = &options.cluster.as_ref().expect("it is a node").name;
     server.log.info(format_args!("Node {name} owns the quorum log (epoch {})", epoch.0));
     Ok(())
 }
