@@ -575,6 +575,10 @@ impl Local for Myself {
         self.key.as_ref()
     }
 
+    fn report(&self, text: &str) {
+        self.host.report(text);
+    }
+
     fn client_address(&self) -> Option<ClientAddress> {
         let owned = self.host.status().owner?;
         let (epoch, address) = self.clients.0.lock().clone()?;

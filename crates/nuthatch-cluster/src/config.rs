@@ -1,7 +1,7 @@
 //! How a node of a cluster is set up.
 
 use crate::key::ClusterKey;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
 /// Nodes that a cluster may have: a majority of three or of five.
@@ -57,8 +57,15 @@ impl ClusterConfig {
         let mut others = self.routes.clone();
         others.sort_unstable();
         others.dedup();
-        others.retain(|address| *address != self.listen);
+        others.retain(|address| *address != self.listen && !self.is_own(*address));
         others
+    }
+
+    /// True if this node listens on all of this machine's addresses, and this is one of them.
+    fn is_own(&self, address: SocketAddr) -> bool {
+        self.listen.ip().is_unspecified()
+            && self.listen.port() == address.port()
+            && UdpSocket::bind((address.ip(), 0)).is_ok()
     }
 
     /// How many nodes the cluster has.
@@ -109,6 +116,8 @@ mod tests {
         let all = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "127.0.0.1:2"];
         let node = config("n1", "127.0.0.1:1", &all);
         assert_eq!((node.size(), node.check()), (3, Ok(())));
+        let everywhere = config("n1", "0.0.0.0:1", &all);
+        assert_eq!(everywhere.others(), [all[1], all[2]].map(|a| a.parse().expect("an address")));
         let two = config("n1", "127.0.0.1:1", &all[..2]);
         assert_eq!(two.check(), Err(ConfigError::Size { count: 2 }));
     }

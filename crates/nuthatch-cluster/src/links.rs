@@ -43,6 +43,8 @@ pub trait Local: Send + Sync {
     fn lost(&self, node: NodeId);
     /// Where this node takes clients, while it owns the log.
     fn client_address(&self) -> Option<ClientAddress>;
+    /// Tells people.
+    fn report(&self, text: &str);
     /// True if a hello is of another node of the same cluster; tells people if it is not.
     fn accepts(&self, hello: &Hello, from: SocketAddr) -> bool;
 }
@@ -143,7 +145,7 @@ impl Link {
     }
 
     fn serve(&self, local: &dyn Local) {
-        let mut known = None;
+        let (mut known, mut told) = (None, String::new());
         loop {
             match self.connect(local) {
                 Ok((channel, node)) => {
@@ -154,13 +156,27 @@ impl Link {
                     let _ = self.write_all(channel);
                     *self.queue.lock() = Queue::default();
                 }
-                Err(_) => {
+                Err(error) => {
+                    self.tell(&error, &mut told, local);
                     if let Some(node) = known.take() {
                         local.lost(node);
                     }
                     thread::sleep(RETRY);
                 }
             }
+        }
+    }
+
+    /// Says once what does not pass by itself: somebody is there, and is no node with the same key. Both lanes find
+    /// that out, one says it.
+    fn tell(&self, error: &io::Error, told: &mut String, local: &dyn Local) {
+        let text = error.to_string();
+        if self.lane == Lane::Log && error.kind() == io::ErrorKind::InvalidData && *told != text {
+            local.report(&format!(
+                "no connection to the node at {}: {text}; do all nodes have the same -cluster_key?",
+                self.address
+            ));
+            *told = text;
         }
     }
 

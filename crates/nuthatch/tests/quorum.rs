@@ -290,6 +290,8 @@ fn nodes_with_a_key_follow_each_other_and_one_with_another_key_takes_no_part() {
     nodes.nodes.iter_mut().for_each(Node::start);
     let (mut client, first) = nodes.owner();
     assert_ne!(first, 2, "nobody listens to the one with another key");
+    let told = "do all nodes have the same -cluster_key?";
+    (0..NODES).for_each(|at| nodes.wait_text(at, told));
     create_stream(&mut client, "Q", &json!({}));
     (0..5).for_each(|number| nodes.publish(number));
     // Two of three are needed, and the third is as good as dead until it has the key.
