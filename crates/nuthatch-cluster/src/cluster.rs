@@ -3,6 +3,7 @@
 use crate::catalog::{BucketCatalog, CatalogError, Founding, found};
 use crate::config::{ClusterConfig, ConfigError};
 use crate::directory::{QuorumDirectory, apply};
+use crate::files::{self, Files};
 use crate::hello::{Hello, Lane};
 use crate::host::{Helpers, Host, Status};
 use crate::keeper_dir::KeeperDir;
@@ -10,16 +11,17 @@ use crate::key::ClusterKey;
 use crate::links::{Links, Local};
 use crate::owner_address::{self, ClientAddress};
 use crate::port;
-use crate::replica::{Replica, Snapshot};
+use crate::replica::Replica;
 use crate::small_files;
-use crate::transfer::{self, FileSource};
+use crate::threads::spawn;
+use crate::transfer::FileSource;
+use crate::trim_holds::TrimHolds;
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Entropy as _, Ownership, RealDisk, SystemEntropy, Tenure};
 use nuthatch_object::{Bucket, BucketOptions, OpenUrlError, open_url};
 use nuthatch_quorum::catalog::Call;
 use nuthatch_quorum::effect::Effect;
-use nuthatch_quorum::entry::Base;
-use nuthatch_quorum::message::{Envelope, Message};
+
 use nuthatch_quorum::node::{Config, Event, Node, Reads};
 use nuthatch_quorum::store::{Image, Record};
 use nuthatch_quorum::timing::TICK;
@@ -31,7 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel, sync_channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long one request to the catalog is repeated.
 const CATALOG_RETRY: Duration = Duration::from_secs(2);
@@ -39,27 +41,11 @@ const CATALOG_RETRY: Duration = Duration::from_secs(2);
 /// Between two looks whether all nodes have named their disks.
 const FOUNDING_POLL: Duration = Duration::from_millis(200);
 
-/// Entries after which a keeper makes its files durable, so that a start has less to apply again.
-const MARK_ENTRIES: u64 = 4096;
-
-/// Bytes of entries after which it does so, too.
-const MARK_BYTES: u64 = 64 << 20;
-
-/// Files of the journal, of 64 MiB each, that stay beside the one that is written: whoever was away for less than
-/// they hold is given entries, and others the files that these have made.
-const JOURNAL_FILES: usize = 4;
-
-/// After files of another node could not be brought it is not tried again for so long.
-const FETCH_RETRY: Duration = Duration::from_secs(1);
-
 /// Between two parts of a scrub, each of at most 32 entries, in microseconds.
 const SCRUB_EVERY: u64 = 1_000_000;
 
 /// Bytes that a scrub reads in a second.
 const SCRUB_BYTES_PER_S: u64 = 16 << 20;
-
-/// How often a keeper applies what is committed.
-const APPLY_POLL: Duration = Duration::from_millis(100);
 
 /// How long a handover is waited for at a clean stop.
 const HANDOVER: Duration = Duration::from_millis(1_500);
@@ -185,13 +171,15 @@ impl Cluster {
         let syncing = Arc::clone(&host);
         spawn("node-sync", move || to_sync.iter().for_each(|sync| syncing.make_sync(sync)))?;
         start_scrubbing(Arc::clone(&host), to_scrub)?;
-        let files = Arc::new(Files { host: Arc::clone(&host), replica: Arc::clone(&replica) });
+        let holds = Arc::new(TrimHolds::default());
+        let files = Files { host: Arc::clone(&host), replica: Arc::clone(&replica), holds };
+        let files = Arc::new(files);
         let source = Arc::clone(&files) as Arc<dyn FileSource>;
         port::serve(listener, Arc::clone(&host), Arc::clone(&local), source)?;
         links.start(&local)?;
-        start_installing(files, to_install, links, Arc::clone(&local))?;
+        files::start_installing(Arc::clone(&files), to_install, links, Arc::clone(&local))?;
         start_ticking(Arc::clone(&host))?;
-        start_applying(Arc::clone(&host), Arc::clone(&replica))?;
+        files::start_applying(files)?;
         Ok(Arc::new(Self {
             host,
             replica,
@@ -318,10 +306,6 @@ fn random() -> u128 {
     u128::from(entropy.next()) << 64 | u128::from(entropy.next())
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
-}
-
 /// Opens a keeper's directory; one that has no identity gets one, under which the node can be named in the
 /// catalog before it takes part.
 fn identified(disk: &Arc<dyn Disk>) -> io::Result<(KeeperDir, Image)> {
@@ -366,72 +350,6 @@ fn start_scrubbing(host: Arc<Host>, parts: Receiver<(Lsn, Lsn)>) -> io::Result<(
         thread::sleep(Duration::from_micros(1_000_000 * bytes / SCRUB_BYTES_PER_S));
     };
     spawn("node-scrub", move || parts.iter().for_each(|(from, upto)| host.scrub(from, upto, pause)))
-}
-
-/// The files of a node, and the cores that know where its entries go on.
-struct Files {
-    host: Arc<Host>,
-    replica: Arc<Mutex<Replica>>,
-}
-
-impl FileSource for Files {
-    fn snapshot(&self) -> io::Result<(Base, Snapshot)> {
-        let snapshot = self.replica.lock().snapshot()?;
-        let base = self.host.base_at(snapshot.applied);
-        let base = base.ok_or_else(|| io::Error::other("the last applied entry cannot be read"))?;
-        Ok((base, snapshot))
-    }
-}
-
-/// Brings files that were announced, and has them put in place.
-fn start_installing(
-    files: Arc<Files>,
-    announced: Receiver<Envelope>,
-    links: Arc<Links>,
-    local: Arc<dyn Local>,
-) -> io::Result<()> {
-    spawn("node-install", move || {
-        for message in announced {
-            if let Err(error) = install(&files, message, &links, &*local) {
-                files.host.report(&format!("files of another node were not brought: {error}"));
-                thread::sleep(FETCH_RETRY);
-            }
-        }
-    })
-}
-
-fn install(
-    files: &Files,
-    mut announced: Envelope,
-    links: &Links,
-    local: &dyn Local,
-) -> io::Result<()> {
-    let from = announced.from;
-    let address = links.address(from).ok_or(io::ErrorKind::NotConnected)?;
-    let report = |text: &str| files.host.report(text);
-    report(&format!("what this node lacks is trimmed elsewhere: node {} sends its files", from.0));
-    let disk = Arc::clone(files.replica.lock().disk());
-    let (mut bytes, began) = (0, Instant::now());
-    let part = |part| {
-        bytes += part;
-        files.host.part_came();
-    };
-    let came = transfer::fetch((address, from), local, &*disk, part)?;
-    let Message::Install { base, .. } = &mut announced.message else { unreachable!("as asked") };
-    *base = came;
-    // Nobody applies or marks anything while the files change.
-    let mut replica = files.replica.lock();
-    files.host.install(announced);
-    if files.host.take_renewed() {
-        *replica = Replica::open(disk)?;
-        let seconds = began.elapsed().as_secs_f64();
-        report(&format!(
-            "{} MiB of files are in place, as of entry {} of the quorum log, after {seconds:.1} s",
-            bytes >> 20,
-            came.lsn.0
-        ));
-    }
-    Ok(())
 }
 
 fn open_catalog(config: &ClusterConfig, report: &Reporter) -> Result<Bucket, StartError> {
@@ -511,45 +429,6 @@ fn start_ticking(host: Arc<Host>) -> io::Result<()> {
             host.tick();
         }
     })
-}
-
-/// Applies what is committed on a node that does not own the log, and marks how far that is durable.
-fn start_applying(host: Arc<Host>, replica: Arc<Mutex<Replica>>) -> io::Result<()> {
-    spawn("node-apply", move || {
-        let mut told = String::new();
-        loop {
-            thread::sleep(APPLY_POLL);
-            if let Err(error) = apply_committed(&host, &replica)
-                && told != error.to_string()
-            {
-                told = error.to_string();
-                host.report(&format!("the replicated directory: {told}"));
-            }
-        }
-    })
-}
-
-fn apply_committed(host: &Host, replica: &Mutex<Replica>) -> io::Result<()> {
-    let mut replica = replica.lock();
-    if host.take_renewed() {
-        let disk = Arc::clone(replica.disk());
-        *replica = Replica::open(disk)?;
-    }
-    let status = host.status();
-    if status.commit > replica.applied() {
-        apply(host, &mut replica, status.commit)?;
-    }
-    // After a failure nobody knows what is durable: the next start reads it.
-    let (entries, bytes) = replica.unmarked();
-    if (entries >= MARK_ENTRIES || bytes >= MARK_BYTES) && !status.broken {
-        let marked = host.sync_journal().and_then(|()| replica.mark());
-        if let Err(error) = &marked {
-            host.fail(&format!("the keeper's files cannot be made durable: {error}"));
-        } else {
-            host.trim(replica.marked(), JOURNAL_FILES);
-        }
-    }
-    Ok(())
 }
 
 /// Where this node takes clients, and the epoch that it owns.

@@ -1,11 +1,14 @@
 //! How a node of a cluster is set up.
 
 use crate::key::ClusterKey;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
 /// Nodes that a cluster may have: a majority of three or of five.
 pub const SIZES: [usize; 2] = [3, 5];
+
+/// An address for documentation (RFC 5737), which no machine has.
+const NOBODYS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
 /// How a node is set up.
 #[derive(Clone, Debug)]
@@ -63,9 +66,12 @@ impl ClusterConfig {
 
     /// True if this node listens on all of this machine's addresses, and this is one of them.
     fn is_own(&self, address: SocketAddr) -> bool {
+        let can_bind = |ip: IpAddr| UdpSocket::bind((ip, 0)).is_ok();
         self.listen.ip().is_unspecified()
             && self.listen.port() == address.port()
-            && UdpSocket::bind((address.ip(), 0)).is_ok()
+            && can_bind(address.ip())
+            // Where addresses of others can be bound (`ip_nonlocal_bind`), that tells nothing.
+            && !can_bind(NOBODYS)
     }
 
     /// How many nodes the cluster has.

@@ -185,10 +185,11 @@ impl Shared {
     }
 }
 
-/// Applies what is committed up to an entry.
+/// Applies what is committed up to an entry. A disk on which that fails has failed: what it holds is as it was marked,
+/// and the next start goes on from there.
 ///
 /// # Errors
-/// The disk's; an error if an entry cannot be read here.
+/// The disk's; an error if an entry cannot be read here, which may be healed meanwhile.
 pub fn apply(host: &Host, replica: &mut Replica, upto: Lsn) -> io::Result<()> {
     while replica.applied() < upto {
         let entries = host.committed(replica.applied());
@@ -200,7 +201,14 @@ pub fn apply(host: &Host, replica: &mut Replica, upto: Lsn) -> io::Result<()> {
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
         for (lsn, payload) in entries {
-            replica.apply(lsn, &payload)?;
+            let applied = replica.apply(lsn, &payload);
+            if let Err(error) = &applied {
+                host.fail(&format!(
+                    "entry {} cannot be applied to the keeper's files: {error}",
+                    lsn.0
+                ));
+            }
+            applied?;
         }
     }
     Ok(())

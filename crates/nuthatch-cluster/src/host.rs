@@ -5,8 +5,10 @@
 //! own sync is made by a thread of its own, because two others can commit without it.
 
 mod core;
+mod status;
 
 use self::core::Core;
+pub use self::status::{NotOwner, Status};
 use crate::clock::{now, wall_now};
 use crate::coding::Malformed;
 use crate::journal::{RecordOnDisk, SyncGate};
@@ -24,7 +26,7 @@ use nuthatch_quorum::message::{Answer, Envelope, Message, Reply};
 use nuthatch_quorum::node::{Event, Node};
 use nuthatch_quorum::owner::Publish;
 use nuthatch_quorum::store::{StoreError, StoreOp};
-use nuthatch_quorum::types::{Epoch, Incarnation, Lsn, Member, NodeId, RequestId, SyncId, Time};
+use nuthatch_quorum::types::{Epoch, Lsn, Member, NodeId, RequestId, SyncId, Time};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::io;
@@ -69,39 +71,6 @@ pub struct PendingSync {
     good: bool,
 }
 
-/// What others may know of a node at any time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Status {
-    /// The epoch that this node owns and serves.
-    pub owner: Option<Epoch>,
-    /// The last request that was committed, all before it included, and its entry.
-    pub acked: (u64, Lsn),
-    /// The last request of which it is not known whether it was or will be committed, or that was refused.
-    pub failed: u64,
-    /// What is committed, as far as this node knows.
-    pub commit: Lsn,
-    /// The greatest epoch that was promised.
-    pub promised: Epoch,
-    /// The disk.
-    pub incarnation: Incarnation,
-    /// The disk has failed: the process must be started again.
-    pub broken: bool,
-}
-
-/// Why a publish had no success.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("this node does not own the log any more (epoch {})", epoch.0)]
-pub struct NotOwner {
-    /// The epoch that it owned.
-    pub epoch: Epoch,
-}
-
-impl From<NotOwner> for io::Error {
-    fn from(lost: NotOwner) -> Self {
-        Self::new(io::ErrorKind::PermissionDenied, lost)
-    }
-}
-
 /// The cores of a node, and what they work on.
 pub struct Host {
     core: Mutex<Core>,
@@ -131,6 +100,7 @@ impl Host {
             renewed: false,
             told: None,
             suspect: None,
+            in_step: false,
         };
         let host = Arc::new(Self {
             core: Mutex::new(core),
@@ -200,11 +170,13 @@ impl Host {
         self.core.lock().node.keeper().log().base_at(lsn)
     }
 
-    /// The files are durable up to an entry: the journal is trimmed as far as `keep` of its files stay.
-    pub fn trim(&self, durable: Lsn, keep: usize) {
+    /// The files are durable up to an entry: the journal is trimmed as far as `keep.0` of its files stay, and where
+    /// entries are `held` not past them, unless more than `keep.1` files would stay.
+    pub fn trim(&self, durable: Lsn, keep: (usize, usize), held: Option<Lsn>) {
         let syncs = {
             let mut core = self.core.lock();
-            let upto = core.dir.trim_point(keep).min(durable);
+            let wanted = core.dir.trim_point(keep.0).min(held.unwrap_or(durable));
+            let upto = wanted.max(core.dir.trim_point(keep.1)).min(durable);
             if upto <= core.node.keeper().log().base().lsn {
                 return;
             }
@@ -258,7 +230,13 @@ impl Host {
     }
 
     fn step(&self, core: &mut Core, event: Event) -> Vec<PendingSync> {
+        if std::mem::replace(&mut core.in_step, true) {
+            // A thread has ended in the middle of a step: nothing may be answered on what it may not have written.
+            core.dir_failed = true;
+            self.report("a step of the node was not finished: it must be started again");
+        }
         let effects = core.node.step(event, now());
+        self.set_lease(core);
         let mut syncs = self.perform(core, effects);
         while let Some(lsn) = core.suspect.take() {
             let strays = core.stray_at(lsn).into_iter().collect();
@@ -269,7 +247,15 @@ impl Host {
         let owned = core.node.owner().map_or(Lsn(0), |owner| owner.commit());
         core.commit = core.commit.max(owned);
         self.note(core);
+        core.in_step = false;
         syncs
+    }
+
+    /// Before anything leaves: a successor that is told to take over may answer at once.
+    fn set_lease(&self, core: &Core) {
+        let owner = core.node.owner();
+        let ends = owner.and_then(|owner| owner.lease_ends(now()));
+        self.lease.set(owner.map(|owner| owner.epoch()), ends);
     }
 
     /// Publishes a payload as the owner of `epoch`. Requests are numbered in the order of these calls and
@@ -360,6 +346,12 @@ impl Host {
             lsn = lsn.next();
         }
         found
+    }
+
+    /// True if the directory began anew and [`Host::take_renewed`] has not been asked since.
+    #[must_use]
+    pub fn is_renewed(&self) -> bool {
+        self.core.lock().renewed
     }
 
     /// True once after the directory began anew.
@@ -570,8 +562,7 @@ impl Host {
     fn note(&self, core: &mut Core) {
         self.tell_set(core);
         let owner = core.node.owner();
-        self.lease
-            .set(owner.map(|owner| owner.epoch()), owner.and_then(|owner| owner.lease_ends()));
+        self.set_lease(core);
         let mut status = self.status.lock();
         let next = Status {
             owner: owner.map(|owner| owner.epoch()),

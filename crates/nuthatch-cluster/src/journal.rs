@@ -395,7 +395,11 @@ impl Journal {
         let gone = count(self.base, base).min(self.places.len());
         self.places.drain(..gone);
         self.base = self.base.max(base);
-        let whole = |number: &u32| self.last_in.get(number).is_none_or(|last| *last <= base);
+        let whole = |number: &u32| match self.last_in.get(number) {
+            Some(last) => *last <= base,
+            // Where no record can be read, the next one that can tells.
+            None => self.last_in.range(number..).next().is_some_and(|(_, last)| *last <= base),
+        };
         let open = self.written();
         let numbers =
             self.files.keys().take_while(|number| Some(**number) != open && whole(number));
@@ -509,7 +513,8 @@ impl Journal {
     /// Ends the open file durably and begins the next.
     fn roll(&mut self) -> io::Result<()> {
         let number = match &self.open {
-            None => 0,
+            // The first file of a log that is trimmed has another number than that of one that never was.
+            None => u32::from(self.base > Lsn(0)),
             Some(open) => {
                 open.file.set_len(open.at)?;
                 self.gate.sync(&*open.file)?;

@@ -38,17 +38,18 @@ impl KeeperDir {
         small_files::check_format(&*disk)?;
         incoming::finish(&*disk)?;
         let base = trimmed(&*disk)?;
-        let begins = match base {
-            Record::Good(base) => base.lsn,
-            Record::Absent | Record::Damaged => Lsn(0),
+        let (dropped, begins) = match base {
+            Record::Good(base) => (base.lsn.0, base.lsn),
+            Record::Absent => (0, Lsn(0)),
+            // Nothing is told by entries of which nobody knows where they begin: none is looked at.
+            Record::Damaged => (0, Lsn(u64::MAX)),
         };
-        // Nothing is told by entries of which nobody knows where they begin.
         let (journal, log) = Journal::open(Arc::clone(&disk), begins)?;
         let image = Image {
             identity: small_files::load_identity(&*disk)?,
             promises: small_files::load_promises(&*disk)?,
             base,
-            dropped: begins.0,
+            dropped,
             log,
             cut: small_files::load_cut(&*disk)?,
             aside: vec![],

@@ -4,7 +4,7 @@
 //! - [`operation`], [`replica`], [`directory`]: a log's directory as operations that are entries of the
 //!   quorum log, the files that they make, and the seam `Disk` that a log is opened on.
 //! - [`packet`], [`hello`], [`links`], [`port`]: what nodes say to each other, as bytes and on sockets; [`key`] and
-//!   [`channel`] keep others out of it. [`transfer`] brings the files that trimmed entries have made,
+//!   [`channel`] keep others out of it. [`transfer`] brings the files that trimmed entries have made ([`trim_holds`] what comes behind them),
 //!   [`owner_address`] says where clients are taken.
 //! - [`catalog`]: transactions as objects of a bucket or of a shared directory.
 //! - [`host`]: the cores of a node with their disk; [`lease`]: what an owner may say. [`cluster`]: all of it put together.
@@ -31,6 +31,7 @@ pub mod cluster;
 pub mod coding;
 pub mod config;
 pub mod directory;
+mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod hello;
@@ -50,7 +51,9 @@ pub mod records;
 pub mod replica;
 mod ring;
 pub mod small_files;
+mod threads;
 pub mod transfer;
+pub mod trim_holds;
 
 pub use cluster::{Cluster, StartError};
 pub use config::{ClusterConfig, ConfigError};

@@ -13,6 +13,7 @@ use crate::packet::{self, Packet};
 use bytes::Bytes;
 use nuthatch_quorum::types::NodeId;
 use parking_lot::{Condvar, Mutex};
+use socket2::SockRef;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -182,9 +183,9 @@ impl Link {
 
     fn connect(&self, local: &dyn Local) -> io::Result<(Channel, NodeId)> {
         let deadline = Instant::now() + PATIENCE;
-        let (mut channel, node) = connect(self.address, self.lane, local, deadline)?;
+        let (mut channel, hello) = connect(self.address, self.lane, local, deadline)?;
         channel.begun(PATIENCE, PATIENCE)?;
-        Ok((channel, node))
+        Ok((channel, hello.node))
     }
 
     fn write_all(&self, mut channel: Channel) -> io::Result<()> {
@@ -211,7 +212,17 @@ impl Link {
     }
 }
 
-/// Connects to the node port at an address, for a purpose, until `deadline`; gives the node that is there.
+/// Small packets go out at once. A connection on which nothing arrives any more ends, although a new one could be made:
+/// the cores send too little for a write to wait.
+///
+/// # Errors
+/// The socket's.
+pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    SockRef::from(stream).set_tcp_user_timeout(Some(PATIENCE))
+}
+
+/// Connects to the node port at an address, for a purpose, until `deadline`; gives what the node says of itself.
 ///
 /// # Errors
 /// The connection's; that the other side has another key; `PermissionDenied` if it is of another cluster.
@@ -220,10 +231,10 @@ pub(crate) fn connect(
     lane: Lane,
     local: &dyn Local,
     deadline: Instant,
-) -> io::Result<(Channel, NodeId)> {
+) -> io::Result<(Channel, Hello)> {
     let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     let stream = TcpStream::connect_timeout(&address, left)?;
-    stream.set_nodelay(true)?;
+    prepare(&stream)?;
     let mut channel = Channel::outward(stream, local.key(), deadline)?;
     channel.write_all(&local.hello(lane).encode())?;
     channel.flush()?;
@@ -234,7 +245,7 @@ pub(crate) fn connect(
     if !local.accepts(&hello, address) {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    Ok((channel, hello.node))
+    Ok((channel, hello))
 }
 
 fn write_packet(channel: &mut Channel, packet: &Packet) -> io::Result<()> {

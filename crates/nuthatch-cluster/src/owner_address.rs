@@ -84,8 +84,8 @@ pub fn find(nodes: &[SocketAddr], local: &Arc<dyn Local>) -> Option<SocketAddr> 
         }));
     }
     drop(found);
-    // It ends when the last thread has, each of which has a limit.
-    first.recv().ok()
+    // A name may take longer to be looked up.
+    first.recv_timeout(ANSWER_WITHIN).ok()
 }
 
 fn ask(node: SocketAddr, local: &dyn Local) -> io::Result<Option<SocketAddr>> {

@@ -4,7 +4,7 @@ use crate::channel::{Channel, TLS_HANDSHAKE};
 use crate::coding::malformed;
 use crate::hello::{HELLO_BYTES, Hello, KEY_WANTED, Lane, NO_KEY, WRONG_PORT};
 use crate::host::Host;
-use crate::links::Local;
+use crate::links::{Local, prepare};
 use crate::owner_address;
 use crate::packet::{self, HEADER_BYTES, Header, Packet};
 use crate::transfer::{self, FileSource};
@@ -157,7 +157,7 @@ fn read_hello(channel: &mut Channel) -> io::Result<([u8; HELLO_BYTES], usize)> {
 /// The connection as the cluster's key has it, if whoever has connected begins like a node. Everybody else is
 /// told what this port is for.
 fn secure(mut stream: TcpStream, local: &dyn Local, deadline: Instant) -> Option<Channel> {
-    stream.set_nodelay(true).ok()?;
+    prepare(&stream).ok()?;
     stream.set_write_timeout(Some(HELLO_WITHIN)).ok()?;
     let key = local.key();
     let told = match (begins(&stream, deadline).ok()?, key) {

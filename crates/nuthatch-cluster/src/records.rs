@@ -5,6 +5,9 @@ use nuthatch_quorum::entry::{Base, Body, Entry, EpochStart};
 use nuthatch_quorum::message::{Refusal, Sealed, Wholeness};
 use nuthatch_quorum::types::{Epoch, Incarnation, Lsn, Position, Promise, Sum, WallTime};
 
+/// Numbers of entries stay below this: nothing overflows that counts on from one.
+const LSN_MAX: u64 = 1 << 60;
+
 /// Appends an entry.
 pub fn put_entry(to: &mut Writer, entry: &Entry) {
     to.u64(entry.lsn.0);
@@ -157,13 +160,17 @@ pub fn put_base(to: &mut Writer, base: &Base) {
 /// # Errors
 /// It is none.
 pub fn base(from: &mut Reader<'_>) -> Result<Base, Malformed> {
-    Ok(Base {
+    let base = Base {
         lsn: Lsn(from.u64()?),
         sum: Sum(from.u64()?),
         epoch: Epoch(from.u32()?),
         stamp: WallTime(from.u64()?),
         start: Lsn(from.u64()?),
-    })
+    };
+    if base.lsn.0 > LSN_MAX || base.start.0 > LSN_MAX {
+        return Err(malformed("an entry has a number that none can have"));
+    }
+    Ok(base)
 }
 
 /// Appends a promise.

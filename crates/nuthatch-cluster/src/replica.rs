@@ -45,6 +45,8 @@ pub struct Replica {
     /// Gone from the directory since the last mark.
     gone: BTreeSet<FileId>,
     next: u64,
+    /// A change was made in part: what is here is nothing that entries make.
+    failed: bool,
 }
 
 fn path(file: FileId) -> String {
@@ -78,6 +80,7 @@ impl Replica {
             dirty: BTreeSet::new(),
             gone: BTreeSet::new(),
             next: 1,
+            failed: false,
             disk,
         };
         let Some(state) = load_state(&*replica.disk)? else { return Ok(replica) };
@@ -91,6 +94,8 @@ impl Replica {
             replica.names.insert(name, file);
             replica.files.insert(file, open);
         }
+        // What was there beside them at the mark, and was not removed yet, or is made again by later entries.
+        remove_unnamed(&*replica.disk)?;
         Ok(replica)
     }
 
@@ -123,6 +128,7 @@ impl Replica {
     /// # Errors
     /// The disk's.
     pub fn snapshot(&self) -> io::Result<Snapshot> {
+        self.check()?;
         let state = self.state()?;
         let named =
             |(_, file, len): &(String, FileId, u64)| (*file, (Arc::clone(&self.files[file]), *len));
@@ -157,18 +163,39 @@ impl Replica {
     /// Applies a committed entry; one that was applied is passed over.
     ///
     /// # Errors
-    /// The disk's; `InvalidData` if the payload is none, or does not belong behind what was applied.
+    /// The disk's; `InvalidData` if the payload is none, or does not belong behind what was applied. After one
+    /// nothing more is applied or marked: a part of the entry may have been, and again it would not do the same.
+    /// Opened anew, the directory is as it was marked, and all behind that is applied again.
     pub fn apply(&mut self, lsn: Lsn, payload: &[u8]) -> io::Result<()> {
         if lsn <= self.applied {
             return Ok(());
         }
         assert_eq!(lsn, self.applied.next(), "entries are applied in their order");
-        for operation in operations(payload).map_err(invalid)? {
-            self.apply_one(operation)?;
-        }
+        self.check()?;
+        let applied = self.apply_all(payload);
+        self.failed = applied.is_err();
+        applied?;
         self.applied = lsn;
         self.unmarked_bytes += payload.len() as u64;
         Ok(())
+    }
+
+    fn apply_all(&mut self, payload: &[u8]) -> io::Result<()> {
+        let operations = operations(payload).map_err(invalid)?;
+        operations.into_iter().try_for_each(|operation| self.apply_one(operation))
+    }
+
+    /// True if a change was made in part: the directory has to be opened anew.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    fn check(&self) -> io::Result<()> {
+        match self.failed {
+            true => Err(io::Error::other("an earlier entry was applied in part")),
+            false => Ok(()),
+        }
     }
 
     fn apply_one(&mut self, operation: Operation<'_>) -> io::Result<()> {
@@ -233,6 +260,7 @@ impl Replica {
     /// # Errors
     /// The disk's.
     pub fn mark(&mut self) -> io::Result<()> {
+        self.check()?;
         for file in &self.dirty {
             if let Some(file) = self.files.get(file) {
                 file.sync()?;

@@ -14,9 +14,10 @@ use crate::links::{Local, connect};
 use crate::operation::FileId;
 use crate::records;
 use crate::replica::{self, STATE, Snapshot};
+use crate::trim_holds::TrimHold;
 use nuthatch_log::env::Disk;
 use nuthatch_quorum::entry::Base;
-use nuthatch_quorum::types::NodeId;
+use nuthatch_quorum::types::{Incarnation, Lsn, NodeId};
 use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -33,13 +34,22 @@ const QUESTION_BYTES: usize = 24;
 /// How long a connection, a hello, an answer may take.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Who has announced files, and up to which entry.
+#[derive(Clone, Copy, Debug)]
+pub struct Announced {
+    /// The node, and the disk on which the files are.
+    pub by: (NodeId, Incarnation),
+    /// The last entry that has made them, or an earlier one.
+    pub base: Lsn,
+}
+
 /// Where files come from.
 pub trait FileSource: Send + Sync {
-    /// The files as they are now, and where the log's entries go on behind them.
+    /// The files as they are now, and where the log's entries go on behind them, which are held from now on.
     ///
     /// # Errors
     /// The disk's, and that the entry cannot be read now.
-    fn snapshot(&self) -> io::Result<(Base, Snapshot)>;
+    fn snapshot(&self) -> io::Result<(Base, Snapshot, TrimHold)>;
 }
 
 /// What is asked for.
@@ -83,21 +93,21 @@ fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Er
 /// # Errors
 /// The connection's, the disk's, and `InvalidData` for questions that are none.
 pub fn answer(mut channel: Channel, source: &dyn FileSource) -> io::Result<()> {
-    let mut taken: Option<Snapshot> = None;
+    let mut taken: Option<(Snapshot, TrimHold)> = None;
     let mut bytes = [0; QUESTION_BYTES];
     loop {
         channel.read_exact(&mut bytes)?;
         let answer = match Question::decode(&bytes).map_err(invalid)? {
             Question::Snapshot => {
-                let (base, snapshot) = source.snapshot()?;
+                let (base, snapshot, hold) = source.snapshot()?;
                 let mut to = Writer::default();
                 records::put_base(&mut to, &base);
                 to.0.extend_from_slice(&snapshot.state);
-                taken = Some(snapshot);
+                taken = Some((snapshot, hold));
                 to.0
             }
             Question::Part { file, at, len } => {
-                let files = taken.as_ref().map(|snapshot| &snapshot.files);
+                let files = taken.as_ref().map(|(snapshot, _)| &snapshot.files);
                 let open = files.and_then(|files| files.get(&file));
                 let (open, _) = open.ok_or_else(|| invalid("it asks for a file that is none"))?;
                 let mut part = vec![0; len as usize];
@@ -157,16 +167,16 @@ pub(crate) fn read_answer(channel: &mut Channel, max: u32) -> io::Result<Vec<u8>
 /// # Errors
 /// The connection's, the disk's, and `InvalidData` for answers that do not fit together.
 pub fn fetch(
-    (address, from): (SocketAddr, NodeId),
+    (address, announced): (SocketAddr, Announced),
     local: &dyn Local,
     disk: &dyn Disk,
     mut progress: impl FnMut(u64),
 ) -> io::Result<Base> {
     incoming::clear(disk)?;
     let deadline = Instant::now() + PATIENCE;
-    let (mut channel, node) = connect(address, Lane::Files, local, deadline)?;
-    if node != from {
-        return Err(io::ErrorKind::PermissionDenied.into());
+    let (mut channel, hello) = connect(address, Lane::Files, local, deadline)?;
+    if (hello.node, hello.incarnation) != announced.by {
+        return Err(invalid("another disk is there than the one that announced files"));
     }
     channel.begun(PATIENCE, PATIENCE)?;
     let answer = ask(&mut channel, Question::Snapshot, STATE_MAX)?;
@@ -176,6 +186,16 @@ pub fn fetch(
     let (applied, files) = replica::read_state(state)?;
     if applied != base.lsn {
         return Err(invalid("the files are of another entry than the log goes on behind"));
+    }
+    if base.lsn < announced.base {
+        return Err(invalid("the files are older than those that were announced"));
+    }
+    let (wanted, free) = (files.iter().map(|(_, len)| *len).sum::<u64>(), disk.free_bytes()?);
+    if wanted > free {
+        let text = format!(
+            "files of {wanted} bytes do not fit beside those that are here: {free} are free"
+        );
+        return Err(io::Error::new(io::ErrorKind::StorageFull, text));
     }
     for (file, len) in files {
         fetch_file(&mut channel, disk, (file, len), &mut progress)?;

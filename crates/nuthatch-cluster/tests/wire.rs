@@ -130,7 +130,8 @@ fn small() -> impl Strategy<Value = Message> {
         epoch.clone().prop_map(|epoch| Message::Receiving { epoch }),
         (epoch.clone(), any::<(u64, u64, u32, u64, u64, Option<u64>)>()).prop_map(
             |(epoch, (lsn, sum, of, stamp, start, replaces))| {
-                let (lsn, sum, start) = (Lsn(lsn), Sum(sum), Lsn(start));
+                // Numbers beyond those of entries are refused.
+                let (lsn, sum, start) = (Lsn(lsn >> 4), Sum(sum), Lsn(start >> 4));
                 let base = Base { lsn, sum, epoch: Epoch(of), stamp: WallTime(stamp), start };
                 Message::Install { epoch, base, replaces: replaces.map(Sum) }
             }

@@ -183,9 +183,11 @@ impl Owner {
     /// When the lease ends, unless it is renewed before; none if there is none, or the log is being handed
     /// over. For drivers that ask more often than they step.
     #[must_use]
-    pub fn lease_ends(&self) -> Option<Time> {
+    pub fn lease_ends(&self, now: Time) -> Option<Time> {
         let peers = self.voters().filter(|p| p.member.node != self.me);
-        let mut leased: Vec<Time> = peers.filter_map(|progress| progress.leased).collect();
+        let sent = peers.filter_map(|progress| progress.leased);
+        // Nothing was sent later than now, whoever says so.
+        let mut leased: Vec<Time> = sent.filter(|at| *at <= now).collect();
         leased.sort_unstable_by_key(|at| std::cmp::Reverse(*at));
         let others = majority(self.voters().count()) - 1;
         let last = others.checked_sub(1).and_then(|place| leased.get(place).copied());

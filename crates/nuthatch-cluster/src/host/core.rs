@@ -34,6 +34,8 @@ pub(super) struct Core {
     pub(super) told: Option<(Epoch, Vec<Member>)>,
     /// An entry that a peer needs and that turned out damaged when it was read for it.
     pub(super) suspect: Option<Lsn>,
+    /// A step is under way; found by another one, the thread that made it has ended in the middle.
+    pub(super) in_step: bool,
 }
 
 impl Core {

@@ -197,3 +197,29 @@ fn a_trimmed_directory_that_lost_its_base_or_its_state_counts_for_nothing() {
         assert_eq!(image.base, Record::Damaged, "{lost}");
     }
 }
+
+/// Where nothing says any more where the entries of a long log begin, no places are made for those that were trimmed.
+#[test]
+fn a_long_log_that_lost_its_base_is_not_counted_from_its_beginning() {
+    let all = history(7);
+    let far = Lsn(1_000_000_000_000);
+    let base = Base { lsn: far, ..base_at(&all, 7) };
+    let payload = begin_payload(Epoch(1), far.0).0;
+    let body = Body::Frame { payload: payload_hash(&payload), len: payload.len() as u32 };
+    let next = Entry::new(far.next(), Epoch(1), base.sum, far, WallTime(0), body);
+    for is_removed in [true, false] {
+        let disk = keeping(&all[..3]);
+        let (mut dir, _) = opened(&disk).expect("opens");
+        come(&disk, &all);
+        let ops = [StoreOp::Install { base, keep: false }, StoreOp::Append(next)];
+        store(&mut dir, &ops, &[(next, payload.clone())]).expect("stored");
+        dir.journal.sync().expect("synced");
+        if is_removed {
+            disk.remove(BASE).expect("removed");
+        } else {
+            disk.open(BASE).expect("it is there").write_at(&[0xff], 20).expect("written");
+        }
+        let (_, image) = opened(&disk).expect("opens");
+        assert_eq!((image.base, image.log.len()), (Record::Damaged, 0), "{is_removed}");
+    }
+}

@@ -1,6 +1,6 @@
 use super::*;
 use crate::operation::begin_payload;
-use nuthatch_log::env::{Entropy as _, MemDisk, SeededEntropy};
+use nuthatch_log::env::{Entropy as _, Fault, MemDisk, SeededEntropy};
 use nuthatch_quorum::types::Epoch;
 
 fn payload(serial: u64, operations: &[Operation<'_>]) -> Vec<u8> {
@@ -106,11 +106,58 @@ fn applying_again_after_a_power_cut_makes_the_same_directory() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    let mut replica = open(&MemDisk::default());
     let nameless = payload(1, &[Operation::Remove { path: "nobody".to_owned() }]);
-    assert!(replica.apply(Lsn(1), &nameless).is_err());
     let future = payload(1, &[Operation::Write { file: FileId(99), at: 0, bytes: b"x" }]);
-    assert!(replica.apply(Lsn(1), &future).is_err());
-    assert!(replica.apply(Lsn(1), &[1, 2, 3]).is_err());
-    assert_eq!(replica.applied(), Lsn(0));
+    for bad in [nameless, future, vec![1, 2, 3]] {
+        let mut replica = open(&MemDisk::default());
+        assert!(replica.apply(Lsn(1), &bad).is_err());
+        assert_eq!(replica.applied(), Lsn(0));
+    }
+}
+
+/// Entries of several changes each, as the owner of a log makes them.
+fn in_groups(history: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let header = begin_payload(Epoch(7), 0).0.len();
+    let group = |those: &[Vec<u8>]| {
+        let mut all = begin_payload(Epoch(7), 0);
+        those.iter().for_each(|payload| all.0.extend_from_slice(&payload[header..]));
+        all.0
+    };
+    history.chunks(5).map(group).collect()
+}
+
+/// An entry of which a part was applied when the disk had no room, or failed, is not applied on top of that part:
+/// the directory says so until it is opened anew, and then is what the entries make.
+#[test]
+fn an_entry_that_was_applied_in_part_is_applied_to_what_was_marked() {
+    let mut failed = 0;
+    for seed in 0..12 {
+        let history = in_groups(&history(seed));
+        let mut wanted = open(&MemDisk::default());
+        apply_all(&mut wanted, &history);
+        let kinds = [Fault::WriteError, Fault::NoSpace];
+        for (at, fault) in (1..40).flat_map(|at| kinds.map(|kind| (at, kind))) {
+            let disk = MemDisk::default();
+            let mut replica = open(&disk);
+            replica.mark().expect("marked");
+            disk.inject(fault(disk.operations() + at));
+            let mut entries = (1..).map(Lsn).zip(&history);
+            let broken = entries.find(|(lsn, payload)| replica.apply(*lsn, payload).is_err());
+            disk.heal();
+            if let Some((lsn, payload)) = broken {
+                failed += 1;
+                assert!(
+                    replica.has_failed() && replica.apply(lsn, payload).is_err(),
+                    "seed {seed}"
+                );
+                assert!(replica.mark().is_err() && replica.snapshot().is_err(), "seed {seed}");
+            }
+            let mut again = open(&disk);
+            apply_all(&mut again, &history);
+            again.mark().expect("marked");
+            let again = open(&disk.crash(seed));
+            assert_eq!(content(&again), content(&wanted), "seed {seed} operation {at}");
+        }
+    }
+    assert!(failed > 300, "faults hit something: {failed}");
 }

@@ -1,0 +1,190 @@
+//! The files of a node: applied to as entries are committed, made durable, and replaced by those of another node.
+
+use crate::directory::apply;
+use crate::host::Host;
+use crate::incoming;
+use crate::links::{Links, Local};
+use crate::replica::{Replica, STATE, Snapshot};
+use crate::threads::spawn;
+use crate::transfer::{self, Announced, FileSource};
+use crate::trim_holds::{TrimHold, TrimHolds};
+use nuthatch_log::env::Disk;
+use nuthatch_quorum::entry::Base;
+use nuthatch_quorum::message::{Envelope, Message};
+use parking_lot::Mutex;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Entries after which a keeper makes its files durable, so that a start has less to apply again.
+const MARK_ENTRIES: u64 = 4096;
+
+/// Bytes of entries after which it does so, too.
+const MARK_BYTES: u64 = 64 << 20;
+
+/// Files of the journal, of 64 MiB each, that stay beside the one that is written: whoever was away for less than
+/// they hold is given entries, and others the files that these have made.
+const JOURNAL_FILES: usize = 4;
+
+/// As many stay at most for a node that is brought files meanwhile: 4 GiB.
+const JOURNAL_FILES_HELD: usize = 64;
+
+/// After files of another node could not be brought it is not tried again for so long.
+const FETCH_RETRY: Duration = Duration::from_secs(1);
+
+/// How often a keeper applies what is committed.
+const APPLY_POLL: Duration = Duration::from_millis(100);
+
+/// The files of a node, and the cores that know where its entries go on.
+pub struct Files {
+    /// The cores.
+    pub host: Arc<Host>,
+    /// The files.
+    pub replica: Arc<Mutex<Replica>>,
+    /// What nodes will need that are brought files.
+    pub holds: Arc<TrimHolds>,
+}
+
+impl FileSource for Files {
+    fn snapshot(&self) -> io::Result<(Base, Snapshot, TrimHold)> {
+        let replica = self.replica.lock();
+        let snapshot = replica.snapshot()?;
+        // Nothing is trimmed before it is held.
+        let hold = self.holds.hold(snapshot.applied);
+        drop(replica);
+        let base = self.host.base_at(snapshot.applied);
+        let base = base.ok_or_else(|| io::Error::other("the last applied entry cannot be read"))?;
+        Ok((base, snapshot, hold))
+    }
+}
+
+/// Brings files that were announced, and has them put in place.
+///
+/// # Errors
+/// The operating system has no thread to give.
+pub fn start_installing(
+    files: Arc<Files>,
+    announced: Receiver<Envelope>,
+    links: Arc<Links>,
+    local: Arc<dyn Local>,
+) -> io::Result<()> {
+    spawn("node-install", move || {
+        for message in announced {
+            if let Err(error) = install(&files, message, &links, &*local) {
+                files.host.report(&format!("files of another node were not brought: {error}"));
+                // What came would only take room.
+                let disk = Arc::clone(files.replica.lock().disk());
+                if let Err(error) = incoming::clear(&*disk) {
+                    files.host.report(&format!("what came of them was not removed: {error}"));
+                }
+                thread::sleep(FETCH_RETRY);
+            }
+        }
+    })
+}
+
+fn install(
+    files: &Files,
+    mut announced: Envelope,
+    links: &Links,
+    local: &dyn Local,
+) -> io::Result<()> {
+    let from = announced.from;
+    let address = links.address(from).ok_or(io::ErrorKind::NotConnected)?;
+    let report = |text: &str| files.host.report(text);
+    report(&format!("what this node lacks is trimmed elsewhere: node {} sends its files", from.0));
+    let disk = Arc::clone(files.replica.lock().disk());
+    let (mut bytes, began) = (0, Instant::now());
+    let part = |part| {
+        bytes += part;
+        files.host.part_came();
+    };
+    let Message::Install { base, .. } = &mut announced.message else { unreachable!("as asked") };
+    let by = Announced { by: (from, announced.sender), base: base.lsn };
+    let came = transfer::fetch((address, by), local, &*disk, part)?;
+    *base = came;
+    // Nobody applies or marks anything while the files change.
+    let mut replica = files.replica.lock();
+    files.host.install(announced);
+    if files.host.take_renewed() {
+        *replica = reopened(&files.host, disk)?;
+        let seconds = began.elapsed().as_secs_f64();
+        report(&format!(
+            "{} MiB of files are in place, as of entry {} of the quorum log, after {seconds:.1} s",
+            bytes >> 20,
+            came.lsn.0
+        ));
+    } else {
+        // They are not wanted any more.
+        incoming::clear(&*disk)?;
+    }
+    Ok(())
+}
+
+/// Opens the files anew after they were replaced. Those that were open before are nobody's any more, so without
+/// the new ones the node cannot go on.
+fn reopened(host: &Host, disk: Arc<dyn Disk>) -> io::Result<Replica> {
+    let opened = Replica::open(disk);
+    if let Err(error) = &opened {
+        host.fail(&format!("the files that were put in place cannot be opened: {error}"));
+    }
+    opened
+}
+
+/// Applies what is committed on a node that does not own the log, and marks how far that is durable.
+///
+/// # Errors
+/// The operating system has no thread to give.
+pub fn start_applying(files: Arc<Files>) -> io::Result<()> {
+    spawn("node-apply", move || {
+        let mut told = String::new();
+        loop {
+            thread::sleep(APPLY_POLL);
+            if let Err(error) = apply_committed(&files)
+                && told != error.to_string()
+            {
+                told = error.to_string();
+                files.host.report(&format!("the replicated directory: {told}"));
+            }
+        }
+    })
+}
+
+fn apply_committed(files: &Files) -> io::Result<()> {
+    let (host, mut replica) = (&*files.host, files.replica.lock());
+    if host.take_renewed() {
+        let disk = Arc::clone(replica.disk());
+        *replica = reopened(host, disk)?;
+    }
+    let status = host.status();
+    if status.commit > replica.applied() {
+        apply(host, &mut replica, status.commit)?;
+    }
+    // After a failure nobody knows what is durable: the next start reads it.
+    let (entries, bytes) = replica.unmarked();
+    if (entries >= MARK_ENTRIES || bytes >= MARK_BYTES) && !status.broken {
+        let marked = host.sync_journal().and_then(|()| replica.mark());
+        if let Err(error) = &marked {
+            host.fail(&format!("the keeper's files cannot be made durable: {error}"));
+        } else if host.is_renewed() {
+            forget_mark(host, &replica);
+        } else {
+            let held = files.holds.free_to(Instant::now());
+            host.trim(replica.marked(), (JOURNAL_FILES, JOURNAL_FILES_HELD), held);
+        }
+    }
+    Ok(())
+}
+
+/// The directory began anew while its former files were marked: the mark names files that are not there any more.
+fn forget_mark(host: &Host, replica: &Replica) {
+    let disk = replica.disk();
+    let removed = disk.remove(STATE).and_then(|()| disk.sync_dir(""));
+    let what = match removed {
+        Ok(()) => "it must be started again".to_owned(),
+        Err(error) => format!("remove {STATE} in it by hand: {error}"),
+    };
+    host.fail(&format!("the keeper's directory began anew while it was in use: {what}"));
+}
