@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::io::{AsyncWriteExt as _, copy_bidirectional_with_sizes};
+use tokio::io::{AsyncWriteExt as _, BufReader, copy_buf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -179,14 +179,14 @@ impl Relay {
         let _ = prepare(&stream);
         let mut owner = self.owner.clone();
         let replaced = owner.wait_for(|known| known.is_some_and(|known| known != address));
-        let copying = copy_bidirectional_with_sizes(
-            &mut client,
-            &mut stream,
-            TO_OWNER_BYTES,
-            TO_CLIENT_BYTES,
-        );
+        let (from_client, mut to_client) = client.split();
+        let (from_owner, mut to_owner) = stream.split();
+        let mut from_client = BufReader::with_capacity(TO_OWNER_BYTES, from_client);
+        let mut from_owner = BufReader::with_capacity(TO_CLIENT_BYTES, from_owner);
+        // A connection of which one direction has ended is over, as it is at a server.
         tokio::select! {
-            _ = copying => {}
+            _ = copy_buf(&mut from_client, &mut to_owner) => {}
+            _ = copy_buf(&mut from_owner, &mut to_client) => {}
             _ = replaced => {}
         }
         self.doubt.notify_one();
