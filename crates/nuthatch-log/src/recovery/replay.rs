@@ -66,11 +66,39 @@ impl<M: Machine> Recovery<M> {
         let mut states: Vec<_> = self.newest_states().into_iter().collect();
         states.retain(|(_, pieces)| pieces.at() > cutoffs.checkpoint);
         states.sort_unstable_by_key(|(_, pieces)| pieces.at());
+        let mut incomplete = Vec::new();
         for (stream, pieces) in states {
-            self.apply_state(stream, &pieces)?;
-            cutoffs.streams.insert(stream, pieces.at());
+            match self.apply_state(stream, &pieces) {
+                Ok(()) => {
+                    cutoffs.streams.insert(stream, pieces.at());
+                }
+                Err(why @ OpenError::Damaged { kind: DamageKind::Record, .. })
+                    if pieces.last.0.piece == StatePiece::Last =>
+                {
+                    incomplete.push((stream, pieces.at(), why));
+                }
+                Err(why) => return Err(why),
+            }
         }
+        self.refuse_incomplete(incomplete, cutoffs)?;
         self.bury(cutoffs);
+        Ok(())
+    }
+
+    /// The first parts of a state may have been compacted away while the last ones are still there: of a stream that
+    /// lives a later state was logged before that, of one that is gone the log's state says so.
+    fn refuse_incomplete(
+        &self,
+        incomplete: Vec<(StreamId, Position, OpenError)>,
+        cutoffs: &Cutoffs,
+    ) -> Result<(), OpenError> {
+        let log_state = cutoffs.streams.get(&StreamId::LOG);
+        for (stream, at, why) in incomplete {
+            let is_later = log_state.is_some_and(|log_state| *log_state > at);
+            if !is_later || !self.machine.is_gone(stream) {
+                return Err(why);
+            }
+        }
         Ok(())
     }
 
