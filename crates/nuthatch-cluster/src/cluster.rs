@@ -1,6 +1,7 @@
 //! A node of a cluster, put together: its directory, cores, port, links and catalog.
 
 use crate::catalog::{BucketCatalog, CatalogError, Founding, found};
+use crate::client_address::ClientAddress;
 use crate::config::{ClusterConfig, ConfigError};
 use crate::directory::{QuorumDirectory, apply};
 use crate::files::{self, Files};
@@ -9,7 +10,7 @@ use crate::host::{Helpers, Host, Status};
 use crate::keeper_dir::KeeperDir;
 use crate::key::ClusterKey;
 use crate::links::{Links, Local};
-use crate::owner_address::{self, ClientAddress};
+use crate::owner_address;
 use crate::port;
 use crate::replica::Replica;
 use crate::small_files;

@@ -5,7 +5,7 @@
 //!   quorum log, the files that they make, and the seam `Disk` that a log is opened on.
 //! - [`packet`], [`hello`], [`links`], [`port`]: what nodes say to each other, as bytes and on sockets; [`key`] and
 //!   [`channel`] keep others out of it. [`transfer`] brings the files that trimmed entries have made ([`trim_holds`] what comes behind them),
-//!   [`owner_address`] says where clients are taken.
+//!   [`owner_address`] finds where clients are taken ([`client_address`]).
 //! - [`catalog`]: transactions as objects of a bucket or of a shared directory.
 //! - [`host`]: the cores of a node with their disk; [`lease`]: what an owner may say. [`cluster`]: all of it put together.
 //!
@@ -26,6 +26,7 @@
 
 pub mod catalog;
 pub mod channel;
+pub mod client_address;
 pub mod clock;
 pub mod cluster;
 pub mod coding;
@@ -55,8 +56,8 @@ mod threads;
 pub mod transfer;
 pub mod trim_holds;
 
+pub use client_address::ClientAddress;
 pub use cluster::{Cluster, StartError};
 pub use config::{ClusterConfig, ConfigError};
 pub use directory::QuorumDirectory;
 pub use key::{ClusterKey, KeyError};
-pub use owner_address::ClientAddress;

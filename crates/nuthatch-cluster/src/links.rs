@@ -5,10 +5,10 @@
 //! dropped: the cores send again what was not answered.
 
 use crate::channel::Channel;
+use crate::client_address::ClientAddress;
 use crate::hello::{HELLO_BYTES, Hello, Lane};
 use crate::host::Outbound;
 use crate::key::ClusterKey;
-use crate::owner_address::ClientAddress;
 use crate::packet::{self, Packet};
 use bytes::Bytes;
 use nuthatch_quorum::types::NodeId;
