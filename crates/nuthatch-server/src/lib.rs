@@ -61,4 +61,4 @@ pub mod wall_time;
 pub mod websocket;
 mod writer;
 
-pub use process::{StartJetStream, StartedJetStream, run};
+pub use process::{Services, StartConsole, StartJetStream, StartedJetStream, run};

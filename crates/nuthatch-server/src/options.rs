@@ -16,6 +16,7 @@ pub use self::auth::{
     NkeyUser, Permissions, ResponsePermission, Secret, SubjectPermission, User,
 };
 
+pub use self::console::{ConsoleOptions, DEFAULT_CONSOLE_PORT};
 pub use self::draft::Invocation;
 pub use self::error::{
     ConfigProblem, Conflict, FlagError, MAX_SHOWN_PROBLEMS, OptionsError, ProblemKind,
@@ -44,6 +45,7 @@ mod auth;
 mod check;
 mod cluster;
 mod command_line;
+mod console;
 mod draft;
 mod error;
 mod exports;
@@ -153,6 +155,8 @@ pub struct Options {
     pub limits: Limits,
     /// JetStream.
     pub jetstream: JetStreamOptions,
+    /// The web console.
+    pub console: ConsoleOptions,
     /// `ready_timeout`: longest time from the start until clients are served; `None`: any time.
     pub ready_timeout: Option<Duration>,
     /// Lame duck: time over which clients are disconnected. Default 2 min, at least 30 s.
@@ -402,6 +406,7 @@ impl Default for Options {
             leafnodes: None,
             limits: Limits::default(),
             jetstream: JetStreamOptions::default(),
+            console: ConsoleOptions::default(),
             ready_timeout: None,
             lame_duck_duration: Duration::from_secs(120),
             lame_duck_grace_period: Duration::from_secs(10),

@@ -39,6 +39,19 @@ pub const EXIT_REPLACED: u8 = 3;
 /// says about it.
 pub type StartJetStream = fn(&Arc<Server>) -> Result<StartedJetStream, String>;
 
+/// Starts the web console, if the options say so: given a server that listens, within its runtime.
+/// An error ends the start.
+pub type StartConsole = fn(&Arc<Server>) -> Result<(), String>;
+
+/// What a server is started with beside its own parts.
+#[derive(Clone, Copy)]
+pub struct Services {
+    /// JetStream.
+    pub jetstream: StartJetStream,
+    /// The web console.
+    pub console: StartConsole,
+}
+
 /// A JetStream service that runs.
 pub struct StartedJetStream {
     /// The service.
@@ -85,6 +98,9 @@ pub enum RunError {
     /// The node of a quorum log did not start.
     #[error("can't start the node: {0}")]
     Cluster(String),
+    /// The web console did not start.
+    #[error("can't start the console: {0}")]
+    Console(String),
     /// JetStream did not start.
     #[error("can't start JetStream: {0}")]
     JetStream(String),
@@ -106,7 +122,7 @@ pub enum RunError {
 
 /// Runs the command line of a server (without the program's name) until it is done.
 #[must_use]
-pub fn run(invocation: Invocation, args: &[String], start_jetstream: StartJetStream) -> ExitCode {
+pub fn run(invocation: Invocation, args: &[String], services: Services) -> ExitCode {
     let program = match invocation {
         Invocation::Nuthatch => "nuthatch",
         Invocation::NatsServer => "nats-server",
@@ -131,7 +147,7 @@ pub fn run(invocation: Invocation, args: &[String], start_jetstream: StartJetStr
         },
         Ok(Command::Serve(options)) => {
             let reload = reload::Source { invocation, args: args.to_vec() };
-            serve(*options, program, start_jetstream, reload)
+            serve(*options, program, services, reload)
         }
     }
 }
@@ -156,12 +172,7 @@ fn test_config(program: &str, file: &Path, options: &Options) -> ExitCode {
     say(&format!("{program}: configuration file {} is valid", file.display()))
 }
 
-fn serve(
-    options: Options,
-    program: &str,
-    start_jetstream: StartJetStream,
-    reload: reload::Source,
-) -> ExitCode {
+fn serve(options: Options, program: &str, services: Services, reload: reload::Source) -> ExitCode {
     private_files::keep_private();
     let log = match Logger::new(&options.log) {
         Ok(log) => log,
@@ -176,7 +187,7 @@ fn serve(
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let done = match runtime {
         Ok(runtime) => {
-            let done = runtime.block_on(live(&server, start_jetstream, reload));
+            let done = runtime.block_on(live(&server, services, reload));
             if matches!(done, Err(RunError::NotReady { .. } | RunError::StoppedAtStart)) {
                 // The start goes on in a detached thread until the process ends: what it cuts off or
                 // writes is as safe as after a kill.
@@ -215,7 +226,7 @@ fn serve(
 
 async fn live(
     server: &Arc<Server>,
-    start_jetstream: StartJetStream,
+    services: Services,
     reload: reload::Source,
 ) -> Result<(), RunError> {
     server.set_runtime(tokio::runtime::Handle::current());
@@ -224,7 +235,7 @@ async fn live(
         .map_err(|source| RunError::System { what: "can't receive signals", source })?;
     // A start may take as long as the recovery of the logs, or the wait for other nodes.
     let started = tokio::select! {
-        started = start(server, start_jetstream) => started,
+        started = start(server, services) => started,
         name = signals.stop() => return stopped_at_start(server, name).await,
     };
     let running = match started {
@@ -257,7 +268,7 @@ struct Running {
 }
 
 /// Starts everything, in order.
-async fn start(server: &Arc<Server>, start_jetstream: StartJetStream) -> Result<Running, RunError> {
+async fn start(server: &Arc<Server>, services: Services) -> Result<Running, RunError> {
     banner::starting(server);
     make_token(server)?;
     let relayed = cluster::own_log(server).await?;
@@ -279,7 +290,7 @@ async fn start(server: &Arc<Server>, start_jetstream: StartJetStream) -> Result<
     let monitoring = crate::monitor::serve(server.clone(), monitor);
     if options.jetstream.enabled {
         foreign::check(&options.jetstream.store_dir)?;
-        let started = start_in_time(server, start_jetstream, options.ready_timeout).await?;
+        let started = start_in_time(server, services.jetstream, options.ready_timeout).await?;
         server.set_jetstream(started.jetstream);
         banner::jetstream(server, &started.lines);
     }
@@ -293,6 +304,7 @@ async fn start(server: &Arc<Server>, start_jetstream: StartJetStream) -> Result<
     let exchanging = tokio::spawn(crate::leaf_service::serve(server.clone(), leafs));
     server.set_listening();
     cluster::take_clients(server);
+    (services.console)(server).map_err(RunError::Console)?;
     files::write_pid(server);
     ports.write(server);
     let publishing = tokio::spawn(system::events::publish_regularly(server.clone()));

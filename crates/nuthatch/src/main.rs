@@ -2,6 +2,7 @@
 
 mod account;
 mod bench;
+mod console;
 mod consumer;
 mod context;
 mod core;

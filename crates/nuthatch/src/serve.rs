@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+use nuthatch_server::Services;
 use nuthatch_server::options::Invocation;
 
 /// The name under which the whole command line belongs to the server.
@@ -30,7 +31,9 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         .and_then(|program| Path::new(program).file_name())
         .is_some_and(|name| name == SERVER_NAME);
     let invocation = if is_link { Invocation::NatsServer } else { Invocation::Nuthatch };
-    nuthatch_server::run(invocation, &args, nuthatch_jetstream::start)
+    let services =
+        Services { jetstream: nuthatch_jetstream::start, console: crate::console::start };
+    nuthatch_server::run(invocation, &args, services)
 }
 
 #[cfg(test)]

@@ -17,9 +17,10 @@ use arrows::{Arrow, Arrows};
 use tables::{JETSTREAM_LAYERS, SERVER_LAYERS};
 
 /// The crates from the bottom up: each may use only those before it (ARCHITECTURE, the map).
-const CRATES: [&str; 13] = [
+const CRATES: [&str; 14] = [
     "nuthatch-protocol",
     "nuthatch-client",
+    "nuthatch-console",
     "nuthatch-archive",
     "nuthatch-quorum",
     "nuthatch-log",

@@ -53,6 +53,7 @@ fn apply_bool(name: &str, on: bool, draft: &mut Draft, tls: &mut TlsFlags) {
         "logtime_utc" => log.logtime_utc = on,
         "jetstream" => draft.jetstream = Some(on),
         "relay_clients" => draft.cluster.relay_clients(on),
+        "console_read_only" => draft.console.set_read_only(on),
         "tls" => tls.on = Some(on),
         "tlsverify" => tls.verify = Some(on),
         // Commands were looked for before.
@@ -117,6 +118,7 @@ fn apply_text(
         "routes" | "cluster_listen" | "catalog" | "node_name" | "cluster_key" => {
             draft.cluster.set(name, text)
         }
+        "console" => draft.console.flag(text, given)?,
         "store_dir" => draft.store_dir = some_path().or(draft.store_dir.take()),
         "sync_interval" => options.jetstream.sync = sync(text, given)?,
         "max_mem" => options.jetstream.max_memory_bytes = byte_limit(text, given)?,

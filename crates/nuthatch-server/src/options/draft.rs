@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::cluster::ClusterFlags;
+use super::console::ConsoleDraft;
 use super::{OPEN_MAX_SUBSCRIPTIONS, Options, SYSTEM_ACCOUNT, SyncPolicy, listen};
 
 /// The incumbent's default store directory, which a reboot may empty.
@@ -33,6 +34,7 @@ pub(super) struct Draft {
     pub store_dir: Option<PathBuf>,
     pub jetstream: Option<bool>,
     pub cluster: ClusterFlags,
+    pub console: ConsoleDraft,
 }
 
 impl Draft {
@@ -50,6 +52,7 @@ impl Draft {
             Some(tls) => tls.timeout + Duration::from_secs(1),
             None => super::DEFAULT_AUTH_TIMEOUT,
         });
+        options.console = self.console.finish(invocation);
         name_system_account(&mut options);
         options.jetstream.enabled = self.jetstream.unwrap_or(invocation == Invocation::Nuthatch);
         if options.jetstream.store.is_some() && options.jetstream.sync != SyncPolicy::Always {

@@ -273,6 +273,7 @@ fn blocks(r: &mut ConfigReader, key: &'static str, entry: &Entry, draft: &mut Dr
         "allow_non_tls" => put(&mut draft.options.allow_non_tls, r.boolean(key, value)),
         "leafnodes" => draft.options.leafnodes = Some(leafnodes::leafnodes(r, value)),
         "websocket" => draft.options.websocket = websocket::websocket(r, value),
+        "console" => draft.console.block(r, value),
         "jetstream" => jetstream::jetstream(r, value, draft),
         "store_dir" => jetstream::store_dir(r, &entry.key, value, draft),
         "cluster" => cluster(r, entry),

@@ -70,6 +70,13 @@ const SERVER: &[Flag] = &[
     flag(&["pid", "P"], Kind::Text, "<file>", "File that receives the process id"),
     flag(&["http_port", "m"], Kind::Int, "<port>", "Port for monitoring over HTTP"),
     flag(&["https_port", "ms"], Kind::Int, "<port>", "Port for monitoring over HTTPS"),
+    flag(
+        &["console"],
+        Kind::Text,
+        "<host:port>",
+        "Address of the web console, or off (default: 127.0.0.1:8280, off for 'nats-server') (*)",
+    ),
+    flag(&["console_read_only"], Kind::Bool, "", "The web console changes nothing (*)"),
     flag(&["config", "c"], Kind::Text, "<file>", "Configuration file"),
     flag(&["t"], Kind::Bool, "", "Test the configuration and exit"),
     flag(

@@ -53,6 +53,7 @@ impl Options {
         plan.now("ports_file_dir", self.ports_file_dir != new.ports_file_dir);
         plan.restart("no_header_support", self.no_header_support != new.no_header_support);
         plan.restart("http", self.monitor != new.monitor);
+        plan.restart("console", self.console != new.console);
         plan.now("lame_duck_duration", self.lame_duck_duration != new.lame_duck_duration);
         let (old_grace, new_grace) = (self.lame_duck_grace_period, new.lame_duck_grace_period);
         plan.now("lame_duck_grace_period", old_grace != new_grace);

@@ -116,6 +116,11 @@ const TOP_KEYS: &[Key] = &[
     yes(&["leafnodes", "leaf"], "none", "connections of leaf nodes, in both directions; see below"),
     yes(&["websocket", "ws"], "none", "clients over websocket; see below"),
     no(&["mqtt"], "clients over MQTT", NO_MQTT),
+    yes(
+        &["console"],
+        "on for `nuthatch serve`, off for `nats-server`",
+        "ours: the web console; see below",
+    ),
     yes(&["mappings", "maps"], "none", "subject mappings of the global account; see below"),
     yes(
         &["operator", "operators", "roots", "root", "root_operators", "root_operator"],
@@ -405,6 +410,26 @@ pub(super) static CERTIFICATE: Block = Block {
     ],
 };
 
+/// Keys of `console`.
+pub(super) static CONSOLE: Block = Block {
+    place: "in 'console'",
+    keys: &[
+        yes(
+            &["listen"],
+            "`127.0.0.1:8280`",
+            "`host:port` or a port; -1: a free one. The default is left out when its port is taken",
+        ),
+        yes(&["enabled"], "as above; with `listen` true", "the web console is served"),
+        yes(&["read_only"], "false", "it changes nothing, whoever asks"),
+        yes(
+            &["hosts"],
+            "none",
+            "names under which browsers reach it, such as that of a proxy; addresses and `localhost` are \
+             always accepted",
+        ),
+    ],
+};
+
 /// Keys of `websocket`.
 pub(super) static WEBSOCKET: Block = Block {
     place: "in 'websocket'",
@@ -469,6 +494,7 @@ pub(super) static DOCUMENTED: &[(&str, &Block)] = &[
     ("`tls`", &TLS),
     ("An entry of `certs` in `tls`", &CERTIFICATE),
     ("`websocket`", &WEBSOCKET),
+    ("`console`", &CONSOLE),
     ("`leafnodes`", &leaf::LEAFNODES),
     ("`authorization` of `leafnodes`", &leaf::AUTHORIZATION),
     ("A user of `leafnodes`", &leaf::USER),

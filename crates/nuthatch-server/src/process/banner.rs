@@ -15,7 +15,9 @@ pub(super) fn starting(server: &Server) {
     if let Some(file) = &options.config_file {
         log.info(format_args!("Using configuration file: {}", file.display()));
     }
-    for warning in options.warnings.iter().chain(&options.exposure()) {
+    for warning in
+        options.warnings.iter().chain(&options.exposure()).chain(&options.console_exposure())
+    {
         log.warn(format_args!("{warning}"));
     }
     if options.limits.max_payload_bytes > crate::options::LARGE_MAX_PAYLOAD_BYTES {

@@ -1,0 +1,103 @@
+// Key-value buckets, keys, and one key with its history.
+
+import { adjust, api, go, link, params, part, session } from "./api.js";
+import { ago, ask, badge, bytes, command, count, encode, field, h, kindOf, note, pager, payload, save, table, time } from "./dom.js";
+import { body } from "./messages.js";
+import { search } from "./streams.js";
+
+const LIMIT = 50;
+const again = () => window.dispatchEvent(new Event("console-refresh"));
+
+async function buckets(content, query) {
+  const found = await api("GET", `kv${params({ ...query, limit: LIMIT })}`);
+  const columns = [
+    { name: "Bucket", key: "name", wide: true, cell: (r) => [h("a.name", { href: link(["kv", r.name.slice(3)]) }, r.name.slice(3)), " ", r.storage === "memory" && badge("memory"), r.description && h("small.block", r.description)] },
+    { name: "Values kept", key: "messages", num: true, cell: (r) => count(r.messages) },
+    { name: "Size", key: "bytes", num: true, cell: (r) => bytes(r.bytes) },
+    { name: "History", num: true, cell: (r) => count(r.history) },
+    { name: "Last change", cell: (r) => h("span.nowrap", ago(r.last_time)) },
+  ];
+  content.append(h("div.title", h("h1", "Key-value buckets"), h("div.tools", search(query, "Search buckets"))),
+    table(columns, found.rows, { sort: found.sorted_by, order: query.order ?? "asc", label: "Buckets", onsort: (sort, order) => adjust({ sort, order, offset: "" }), empty: query.search ? "No bucket has such a name." : "There are no buckets yet." }),
+    pager(Number(query.offset ?? 0), LIMIT, found.total, (offset) => adjust({ offset })));
+}
+
+/** Put a value: a new key, or a key's next value, only if nobody was quicker. */
+const put = (bucket, { key = "", text = "", revision = null } = {}) => {
+  let done = key;
+  return ask({
+    title: key ? "Put value" : "New key", action: "Put",
+    text: revision ? `Only if revision ${count(revision)} is still the newest.` : undefined,
+    fields: [
+      key ? h("p", h("b.name", key)) : field("Key", h("input", { name: "key", required: true, autofocus: true, spellcheck: "false", autocomplete: "off" }), "Letters, digits and - / _ = ."),
+      field("Value", h("textarea.code", { name: "value", rows: 8, value: text, spellcheck: "false" })),
+    ],
+    line: (d) => (revision ? command("kv", "update", bucket, key, d.get("value") ?? "", revision) : command("kv", key ? "put" : "create", bucket, key || d.get("key") || "KEY", d.get("value") ?? "")),
+    send: async (d) => {
+      done = key || String(d.get("key")).trim();
+      const found = await api("PUT", `kv/${part(bucket)}/entry`, { key: done, data: encode(d.get("value").replaceAll("\r\n", "\n")), revision: key ? revision : 0 });
+      note(`${done} is at revision ${count(found.revision)}.`);
+    },
+  }).then((ok) => (ok ? done : null));
+};
+
+const crumbs = (...parts) => h("nav.crumbs", { "aria-label": "Path" }, h("a", { href: "#/kv" }, "Key-value"), " / ", parts.map((p) => [p, " / "]));
+const operation = (op) => (op === "PUT" ? null : badge(op === "PURGE" ? "purged" : "deleted", "warn"));
+
+function preview(row) {
+  if (row.operation !== "PUT") return operation(row.operation);
+  const seen = kindOf(payload(row.data), row.truncated);
+  if (seen.kind === "hex") return [badge("binary"), " ", bytes(row.size)];
+  return seen.kind === "empty" ? h("span.dim", "empty") : h("span.preview", (seen.raw ?? seen.text).replace(/\s+/g, " ").slice(0, 120));
+}
+
+async function keys(content, bucket, query) {
+  const found = await api("GET", `kv/${part(bucket)}/keys${params({ ...query, limit: LIMIT })}`);
+  const columns = [
+    { name: "Key", key: "name", cell: (r) => h("a.name", { href: link(["kv", bucket, r.key]) }, r.key) },
+    { name: "Value", wide: true, cell: preview },
+    { name: "Revision", num: true, cell: (r) => count(r.seq) },
+    { name: "Size", num: true, cell: (r) => bytes(r.size) },
+    { name: "Changed", cell: (r) => h("span.nowrap", { title: r.time }, ago(r.time)) },
+  ];
+  content.append(crumbs(),
+    h("div.title", h("h1", h("span.name", bucket)), h("div.tools", search(query, "Search keys"), !session.read_only && h("button.primary", { type: "button", onclick: async () => { const key = await put(bucket); if (key) go(["kv", bucket, key]); } }, "New key…"))),
+    found.more_than_looked_at ? h("p.hint", "There are more keys than are looked through.") : "",
+    table(columns, found.rows, { sort: "name", order: query.order ?? "asc", label: "Keys", onsort: (_s, order) => adjust({ order, offset: "" }), empty: query.search ? "No key has such a name." : "The bucket is empty." }),
+    pager(Number(query.offset ?? 0), LIMIT, found.total, (offset) => adjust({ offset })));
+}
+
+async function one(content, bucket, key) {
+  const { history } = await api("GET", `kv/${part(bucket)}/entry?key=${part(key)}`);
+  const [newest] = history;
+  const asText = (r) => { try { return new TextDecoder("utf-8", { fatal: true }).decode(payload(r.data)); } catch { return null; } };
+  const change = async () => { if (await put(bucket, { key, text: asText(newest) ?? "", revision: newest.seq })) again(); };
+  const revert = async (r) => { if (await put(bucket, { key, text: asText(r), revision: newest.seq })) again(); };
+  const remove = async () => {
+    const done = await ask({
+      title: "Delete key", action: "Delete key", danger: true, confirm: key,
+      fields: [h("label.check", h("input", { type: "checkbox", name: "purge" }), "Its history too")],
+      line: (d) => command("kv", d.get("purge") ? "purge" : "del", bucket, key, "--force"),
+      send: async (d) => { await api("DELETE", `kv/${part(bucket)}/entry`, { key, confirm: d.get("confirm"), purge: d.get("purge") === "on" }); note(`${key} is deleted.`); },
+    });
+    if (done) again();
+  };
+  const revisions = history.map((r, at) => h("details.message", { open: at === 0 },
+    h("summary", h("span.seq", count(r.seq)), h("span.subject", at === 0 ? "newest" : "", " ", operation(r.operation)), h("span.when", time(r.time)), h("span.size", bytes(r.size)), h("span.preview", r.operation === "PUT" ? preview(r) : "")),
+    h("div.message-body", body(r, null), at > 0 && r.operation === "PUT" && !session.read_only && asText(r) !== null && !r.truncated && h("div.tools", h("button", { type: "button", onclick: () => revert(r) }, "Make it the newest…")))));
+  content.append(crumbs(h("a.name", { href: link(["kv", bucket]) }, bucket)),
+    h("div.title", h("h1", h("span.name", key)), h("div.tools",
+      h("button", { type: "button", onclick: () => save(payload(newest.data), `${bucket}-${key}`) }, "Download"),
+      !session.read_only && [
+        h("button", { type: "button", onclick: change, disabled: newest.truncated || asText(newest) === null }, "Put value…"),
+        h("button.danger", { type: "button", onclick: remove }, "Delete…"),
+      ])),
+    h("section", h("h2", "History"), h("div.messages", revisions)),
+    h("p.dim", h("code", command("kv", "history", bucket, key))));
+}
+
+export async function kv(content, [bucket, key], query) {
+  if (bucket && key) await one(content, bucket, key);
+  else if (bucket) await keys(content, bucket, query);
+  else await buckets(content, query);
+}

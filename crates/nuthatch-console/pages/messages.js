@@ -1,0 +1,132 @@
+// Messages of a stream: read by sequence or time, in both directions, without a consumer.
+
+import { api, go, link, params, part, session } from "./api.js";
+import { ask, badge, bytes, clear, command, count, failure, field, h, hex, kindOf, note, payload, save, time } from "./dom.js";
+
+const LIMIT = 25;
+const LIVE_MS = 1500;
+
+/** What a message holds, in full or as far as it was sent, with ways to read it. */
+export function body(message, whole) {
+  const box = h("pre.box", { tabindex: "0" });
+  const raw = payload(message.data);
+  const seen = kindOf(raw, message.truncated);
+  const views = seen.kind === "json" ? ["json", "text", "hex"] : seen.kind === "hex" ? ["hex"] : seen.kind === "empty" ? [] : ["text", "hex"];
+  const buttons = views.map((view) => h("button.tab", { type: "button", onclick: () => pick(view) }, view === "json" ? "JSON" : view === "hex" ? "Hex" : "Text"));
+  const pick = (view) => {
+    buttons.forEach((b, i) => b.setAttribute("aria-pressed", String(views[i] === view)));
+    clear(box, view === "hex" ? hex(raw) : view === "json" ? seen.text : seen.raw ?? seen.text);
+  };
+  if (views.length) pick(views[0]);
+  return h("div.payload",
+    message.headers.length > 0 && h("dl.facts.headers", message.headers.map(([k, v]) => [h("dt", k), h("dd", v)])),
+    seen.kind === "empty" ? h("p.dim", "No payload.") : [h("div.tabs", buttons, message.truncated && h("span.dim", `the first ${bytes(raw.length)} of ${bytes(message.size)}`), whole), box]);
+}
+
+function preview(message) {
+  const seen = kindOf(payload(message.data), message.truncated);
+  if (seen.kind === "empty") return h("span.dim", "empty");
+  if (seen.kind === "hex") return [badge("binary"), " ", bytes(message.size)];
+  return (seen.raw ?? seen.text).replace(/\s+/g, " ").slice(0, 160);
+}
+
+function item(stream, message, open, changed) {
+  const path = `streams/${part(stream)}/messages/${message.seq}`;
+  const inner = h("div.message-body");
+  let filled = false;
+  const fill = () => {
+    if (filled) return;
+    filled = true;
+    const whole = async () => api("GET", path);
+    const tools = h("div.tools",
+      message.truncated && h("button", { type: "button", onclick: async () => { try { const m = await whole(); clear(inner, body(m, null), tools); } catch (e) { note(e.message, "bad"); } } }, "Show all"),
+      h("button", { type: "button", onclick: async () => { try { save(payload((await whole()).data), `${stream}-${message.seq}.bin`); } catch (e) { note(e.message, "bad"); } } }, "Download"),
+      h("a.button", { href: link(["publish"], { from: stream, seq: message.seq }) }, "Publish again…"),
+      !session.read_only && h("button.danger", {
+        type: "button",
+        onclick: async () => {
+          const done = await ask({
+            title: "Delete message", text: `Message ${count(message.seq)} of ${stream} is erased.`, action: "Delete message", danger: true, confirm: String(message.seq),
+            line: () => command("stream", "rmm", stream, message.seq, "--force"),
+            send: async (d) => { await api("DELETE", path, { confirm: d.get("confirm") }); note(`Message ${message.seq} is deleted.`); },
+          });
+          if (done) changed();
+        },
+      }, "Delete…"));
+    clear(inner, body(message, null), tools, h("p.dim", h("code", command("stream", "get", stream, message.seq))));
+  };
+  const details = h("details.message", { open, ontoggle: fill, "data-seq": message.seq },
+    h("summary", h("span.seq", count(message.seq)), h("span.subject", message.subject), h("span.when", time(message.time)),
+      h("span.size", bytes(message.size)), h("span.preview", preview(message))), inner);
+  if (open) fill();
+  return details;
+}
+
+async function choose(content) {
+  const found = await api("GET", "streams?limit=200");
+  content.append(h("h1", "Messages"), h("p.lead", "Choose a stream."),
+    found.rows.length ? h("ul.choices", found.rows.map((r) => h("li", h("a.name", { href: link(["messages", r.name]) }, r.name), h("small", `${count(r.messages)} messages`)))) : h("p.dim", "There are no streams yet."),
+    found.total > found.rows.length ? h("p.dim", "And more: ", h("a", { href: "#/streams" }, "search the streams"), ".") : "");
+}
+
+/** A time as one types it, in local time, as RFC 3339 in UTC. */
+function utc(text) {
+  const at = new Date(text);
+  if (Number.isNaN(at.getTime())) throw new Error(`${text} is no time`);
+  return at.toISOString();
+}
+
+export async function messages(content, [stream], query) {
+  if (!stream) return choose(content);
+  const found = await api("GET", `streams/${part(stream)}/messages${params({ ...query, limit: LIMIT, live: "" })}`);
+  const again = () => window.dispatchEvent(new Event("console-refresh"));
+  const jump = h("form.jump", {
+    onsubmit: (event) => {
+      event.preventDefault();
+      const d = new FormData(jump);
+      try {
+        const where = d.get("seq") ? { seq: String(Number(d.get("seq"))), dir: "forward" } : d.get("time") ? { time: utc(d.get("time")) } : {};
+        go(["messages", stream], { subject: d.get("subject"), ...where });
+      } catch (error) { note(error.message, "bad"); }
+    },
+  },
+  field("Subject", h("input", { name: "subject", value: query.subject ?? "", placeholder: "all, or such as orders.*", spellcheck: "false" })),
+  field("From sequence", h("input", { name: "seq", inputmode: "numeric", value: query.dir === "forward" ? query.seq ?? "" : "", placeholder: "newest" })),
+  field("From time", h("input", { name: "time", type: "datetime-local", step: "1" })),
+  h("button.primary", { type: "submit" }, "Show"));
+  const only = { subject: query.subject };
+  const isNewest = !query.seq && !query.time && query.dir !== "forward";
+  const box = h("div.messages");
+  const fill = (page) => clear(box, page.messages.length ? [...page.messages].reverse().map((m) => item(stream, m, false, again)) : h("p.empty", page.is_whole ? "No message there." : "No message in the part that was looked at. Look on."));
+  fill(found);
+  const live = h("input", { type: "checkbox", name: "live", checked: query.live === "1", onchange: () => go(["messages", stream], { ...only, live: live.checked ? "1" : "" }) });
+  const to = (text, where, off) => h("button", { type: "button", disabled: off, onclick: () => go(["messages", stream], { ...only, ...where }) }, text);
+  const atEnd = found.after > found.last;
+  content.append(
+    h("nav.crumbs", { "aria-label": "Path" }, h("a", { href: "#/streams" }, "Streams"), " / ", h("a.name", { href: link(["streams", stream]) }, stream), " / "),
+    h("div.title", h("h1", "Messages"), h("div.tools", isNewest && h("label.check", live, "Live"), h("span.dim", found.last ? `${count(found.first)} to ${count(found.last)}` : "empty"))),
+    jump, box,
+    h("nav.pager", { "aria-label": "Pages" },
+      to("⇤ Oldest", { dir: "forward" }, found.before <= found.first), to("‹ Older", { seq: found.before }, found.before <= found.first),
+      to("Newer ›", { seq: found.after, dir: "forward" }, atEnd), to("Newest ⇥", {}, isNewest)),
+    found.is_whole ? "" : h("p.hint", "The search was cut short by a bound; the buttons look on from there."));
+  if (!(isNewest && query.live === "1")) return undefined;
+  let last = found.last;
+  let busy = false;
+  const timer = setInterval(async () => {
+    if (busy || document.hidden || document.querySelector("dialog")) return;
+    busy = true;
+    try {
+      const page = await api("GET", `streams/${part(stream)}/messages${params({ ...only, dir: "forward", seq: last + 1, limit: LIMIT })}`);
+      const fresh = page.messages.filter((m) => m.seq > last);
+      if (fresh.length) { box.querySelector(".empty")?.remove(); box.prepend(...fresh.reverse().map((m) => item(stream, m, false, again))); }
+      last = Math.max(last, page.after - 1);
+      while (box.children.length > LIMIT * 8) box.lastChild.remove();
+    } catch (error) {
+      clearInterval(timer);
+      box.prepend(failure(error));
+    }
+    busy = false;
+  }, LIVE_MS);
+  return () => clearInterval(timer);
+}

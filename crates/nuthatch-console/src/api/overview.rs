@@ -1,0 +1,38 @@
+//! How things are: the server's health, and what the account has and does.
+
+use serde_json::{Value, json};
+
+use super::Call;
+use crate::failure::Failure;
+
+/// `GET overview`.
+pub fn overview(call: &mut Call<'_>) -> Result<Value, Failure> {
+    let account = match call.broker.ask("INFO", &Value::Null) {
+        Ok(info) => json!({ "jetstream": info }),
+        Err(failure @ Failure::NotLoggedIn(_)) => return Err(failure),
+        Err(failure) => json!({ "jetstream_error": failure.to_string() }),
+    };
+    let facts = call.facts;
+    let durability: Vec<Value> =
+        facts.durability.iter().map(|(log, words)| json!({ "log": log, "words": words })).collect();
+    let max_payload = call.broker.info()?.max_payload;
+    Ok(json!({
+        "server": facts.name,
+        "version": facts.version,
+        "uptime_ms": facts.uptime_ms,
+        "troubles": facts.troubles,
+        "durability": durability,
+        "max_payload": max_payload,
+        "account": account,
+        "traffic": traffic(call)?,
+    }))
+}
+
+/// What the account has sent and received; null where the user may not ask.
+fn traffic(call: &mut Call<'_>) -> Result<Value, Failure> {
+    match call.broker.ask_at("$SYS.REQ.ACCOUNT.PING.STATZ", b"", b"") {
+        Ok(told) => Ok(told["data"]["accounts"][0].clone()),
+        Err(failure @ Failure::NotLoggedIn(_)) => Err(failure),
+        Err(_) => Ok(Value::Null),
+    }
+}

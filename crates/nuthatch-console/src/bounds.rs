@@ -1,0 +1,58 @@
+//! Every bound of the console.
+
+use std::time::Duration;
+
+/// HTTP connections at a time; further ones wait to be accepted.
+pub const CONNECTIONS_MAX: usize = 128;
+/// API requests that are answered at a time; further ones are refused.
+pub const REQUESTS_MAX: usize = 32;
+/// Logins that are tried at a time; further ones are refused.
+pub const LOGINS_MAX: usize = 4;
+/// Sessions at a time: a login beyond that ends the one that was used longest ago.
+pub const SESSIONS_MAX: usize = 64;
+/// A session ends after that much time, used or not.
+pub const SESSION_AGE_MAX: Duration = Duration::from_secs(12 * 60 * 60);
+/// A session ends when it was not used for so long.
+pub const SESSION_IDLE_MAX: Duration = Duration::from_secs(60 * 60);
+/// Bytes of a request's body: a message of 8 MB in base64, and what is around it.
+pub const BODY_BYTES_MAX: usize = 12 * 1024 * 1024;
+/// Time for a request's body to arrive.
+pub const BODY_TIME_MAX: Duration = Duration::from_secs(30);
+/// Time for the head of a request to arrive.
+pub const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
+/// Buffer of a connection, heads of requests included.
+pub const BUFFER_BYTES: usize = 64 * 1024;
+/// Time for an HTTP connection to be served on; browsers open another one.
+pub const CONNECTION_TIME_MAX: Duration = Duration::from_secs(15 * 60);
+/// Time for one answer of the broker.
+pub const BROKER_TIME_MAX: Duration = Duration::from_secs(5);
+/// Longest wait for the reply to a request that a user sends.
+pub const REPLY_TIME_MAX: Duration = Duration::from_secs(20);
+/// Time for all that one API request asks of the broker.
+pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(25);
+/// Time that a request waits for another of its session.
+pub const TURN_TIME_MAX: Duration = Duration::from_secs(30);
+/// A connection to the broker that was not used for so long is tried before it is used.
+pub const TRUSTED_IDLE: Duration = Duration::from_secs(5);
+/// Rows of a page.
+pub const ROWS_MAX: usize = 200;
+/// Names of streams that are looked through.
+pub const NAMES_MAX: usize = 250_000;
+/// Streams that are sorted by something other than their name.
+pub const SORTED_STREAMS_MAX: usize = 2_000;
+/// Streams whose consumers are looked at together.
+pub const CONSUMER_STREAMS_MAX: usize = 1_000;
+/// Consumers that are sorted.
+pub const CONSUMERS_MAX: usize = 10_000;
+/// Messages that one page of messages asks the broker for.
+pub const MESSAGE_GETS_MAX: usize = 1_000;
+/// Bytes of a message that a list of messages shows.
+pub const PREVIEW_BYTES: usize = 2 * 1024;
+/// Bytes of messages that one page of messages reads.
+pub const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Keys of a bucket that are looked through.
+pub const KEYS_MAX: usize = 100_000;
+/// Values of a key that are shown: the most that a bucket keeps.
+pub const HISTORY_MAX: usize = 64;
+/// Headers of a message that is published.
+pub const HEADERS_MAX: usize = 64;

@@ -1,0 +1,345 @@
+//! The listener, and the way of a request: guards, session, the broker.
+
+use std::convert::Infallible;
+use std::net::{SocketAddr, TcpListener as StdListener, ToSocketAddrs as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
+    SET_COOKIE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use crate::ask::Ask;
+use crate::bounds::{
+    BODY_BYTES_MAX, BODY_TIME_MAX, BUFFER_BYTES, CONNECTION_TIME_MAX, CONNECTIONS_MAX,
+    HEAD_TIME_MAX, LOGINS_MAX, REQUESTS_MAX, TURN_TIME_MAX,
+};
+use crate::broker::{Broker, Credentials};
+use crate::failure::Failure;
+use crate::guard::Guard;
+use crate::session::{Session, Sessions};
+use crate::{Host, api, assets};
+
+/// After a failure to accept, try again so much later.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The header with the session's token, which no other page can know.
+const TOKEN: HeaderName = HeaderName::from_static("x-console-token");
+/// Nothing but the console's own files is loaded, and no other page may frame it.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+    connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const JSON: &str = "application/json";
+
+/// How the console is set up.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Address to listen on.
+    pub host: String,
+    /// Port to listen on; 0 lets the system choose.
+    pub port: u16,
+    /// It changes nothing, whoever asks.
+    pub read_only: bool,
+    /// Names under which browsers reach it, beside addresses and `localhost`.
+    pub hosts: Vec<String>,
+}
+
+/// Why the console cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {host}:{port}: {source}")]
+pub struct StartError {
+    host: String,
+    port: u16,
+    source: std::io::Error,
+}
+
+/// Serves the console within the runtime of the caller; where it listens.
+///
+/// # Errors
+/// [`StartError`].
+pub fn start(settings: Settings, host: Arc<dyn Host>) -> Result<SocketAddr, StartError> {
+    let (listener, address) = listen(&settings).map_err(|source| StartError {
+        host: settings.host.clone(),
+        port: settings.port,
+        source,
+    })?;
+    let names = settings.hosts.into_iter().chain([settings.host]);
+    let console = Arc::new(Console {
+        host,
+        guard: Guard::new(names),
+        sessions: Sessions::new(address.port()),
+        read_only: settings.read_only,
+        requests: Semaphore::new(REQUESTS_MAX),
+        logins: Semaphore::new(LOGINS_MAX),
+    });
+    tokio::spawn(accept(console, listener));
+    Ok(address)
+}
+
+fn listen(settings: &Settings) -> std::io::Result<(TcpListener, SocketAddr)> {
+    let addresses: Vec<_> = (&*settings.host, settings.port).to_socket_addrs()?.collect();
+    let listener = StdListener::bind(&*addresses)?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    Ok((TcpListener::from_std(listener)?, address))
+}
+
+struct Console {
+    host: Arc<dyn Host>,
+    guard: Guard,
+    sessions: Sessions,
+    read_only: bool,
+    requests: Semaphore,
+    logins: Semaphore,
+}
+
+async fn accept(console: Arc<Console>, listener: TcpListener) {
+    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok(place) = connections.clone().acquire_owned().await else { return };
+        let Ok((stream, remote)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let console = console.clone();
+        tokio::spawn(async move {
+            let served = serve(console, stream, remote);
+            // Whoever stays longer than that opens another connection.
+            let _ = tokio::time::timeout(CONNECTION_TIME_MAX, served).await;
+            drop(place);
+        });
+    }
+}
+
+async fn serve(console: Arc<Console>, stream: TcpStream, remote: SocketAddr) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let console = console.clone();
+        async move { Ok::<_, Infallible>(console.answer(request, remote).await) }
+    });
+    // An error here means that the peer went away or did not speak HTTP.
+    let _ = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME_MAX)
+        .max_buf_size(BUFFER_BYTES)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+/// An answer of the API: its status, its JSON, and perhaps a cookie.
+struct Answer {
+    status: StatusCode,
+    body: Value,
+    cookie: Option<String>,
+}
+
+impl From<Value> for Answer {
+    fn from(body: Value) -> Self {
+        Self { status: StatusCode::OK, body, cookie: None }
+    }
+}
+
+impl Console {
+    /// Writes one line to the log, whatever names hold.
+    fn log(&self, line: String) {
+        let line: String =
+            line.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        self.host.log(&line);
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        remote: SocketAddr,
+    ) -> Response<Full<Bytes>> {
+        if let Err(failure) = self.guard.check_host(request.headers()) {
+            return respond(failure.status(), JSON, failure.body().to_string());
+        }
+        let path = request.uri().path().to_owned();
+        let Some(below) = path.strip_prefix("/api/") else {
+            let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+            return match assets::find(&path).filter(|_| is_read) {
+                Some(asset) => respond(StatusCode::OK, asset.kind, asset.text),
+                None => respond(StatusCode::NOT_FOUND, "text/plain", "not found\n"),
+            };
+        };
+        let answer = self.call(below, request, remote).await.unwrap_or_else(|failure| Answer {
+            status: failure.status(),
+            body: failure.body(),
+            cookie: None,
+        });
+        let mut response = respond(answer.status, JSON, answer.body.to_string());
+        if let Some(cookie) = answer.cookie.and_then(|text| HeaderValue::from_str(&text).ok()) {
+            response.headers_mut().insert(SET_COOKIE, cookie);
+        }
+        response
+    }
+
+    async fn call(
+        &self,
+        path: &str,
+        request: Request<Incoming>,
+        remote: SocketAddr,
+    ) -> Result<Answer, Failure> {
+        let (head, body) = request.into_parts();
+        self.guard.check_origin(&head.headers)?;
+        let _place = self.requests.try_acquire().map_err(|_| Failure::Busy)?;
+        let mut ask = Ask::new(path, head.uri.query().unwrap_or_default())?;
+        let changes = head.method != Method::GET;
+        match (head.method.as_str(), path) {
+            ("GET", "session") => return Ok(self.session(&head.headers).into()),
+            ("POST", "login") => {
+                ask.body = read(&head.headers, body).await?;
+                return self.log_in(&ask, remote).await;
+            }
+            _ => {}
+        }
+        let session = self.sessions.find(&head.headers)?;
+        if changes {
+            check_token(&head.headers, &session)?;
+            if path == "logout" {
+                let cookie = Some(self.sessions.close(&head.headers));
+                return Ok(Answer { cookie, ..json!({}).into() });
+            }
+            if self.read_only {
+                return Err(Failure::ReadOnly);
+            }
+            ask.body = read(&head.headers, body).await?;
+        }
+        let done = self.ask_broker(&session, head.method, ask, remote).await;
+        if let Err(Failure::NotLoggedIn(_)) = done {
+            self.sessions.close(&head.headers);
+        }
+        done.map(Answer::from)
+    }
+
+    /// What the page asks first.
+    fn session(&self, headers: &HeaderMap) -> Value {
+        let facts = self.host.facts();
+        let mut told = json!({
+            "server": facts.name,
+            "version": facts.version,
+            "needs_login": facts.needs_login,
+            "read_only": self.read_only,
+        });
+        if let Ok(session) = self.sessions.find(headers) {
+            told["user"] = session.user.as_str().into();
+            told["account"] = session.account.as_str().into();
+            told["token"] = session.token.as_str().into();
+        }
+        told
+    }
+
+    async fn log_in(&self, ask: &Ask, remote: SocketAddr) -> Result<Answer, Failure> {
+        let _place = self.logins.try_acquire().map_err(|_| Failure::Busy)?;
+        let given = |name: &str| ask.text(name).filter(|text| !text.is_empty()).map(str::to_owned);
+        let credentials =
+            Credentials { user: given("user"), password: given("password"), token: given("token") };
+        let name = credentials.user.clone().unwrap_or_default();
+        let url = self.host.client_url();
+        let opened = tokio::task::spawn_blocking(move || {
+            let mut broker = Broker::log_in(url, credentials)?;
+            let (user, account) = api::identity(&mut broker);
+            Ok((broker, user, account))
+        });
+        let (broker, user, account) = match joined(opened.await) {
+            Ok(opened) => opened,
+            Err(failure) => {
+                self.log(format!("Console: login of {name:?} from {remote} failed: {failure}"));
+                return Err(failure);
+            }
+        };
+        let shown = user.unwrap_or(name);
+        let (cookie, session) = self.sessions.open(broker, shown, account)?;
+        let (user, account) = (&session.user, &session.account);
+        self.log(format!("Console: {user:?} of account {account:?} logged in from {remote}"));
+        let body = json!({ "user": user, "account": account, "token": session.token });
+        Ok(Answer { cookie: Some(cookie), ..body.into() })
+    }
+
+    async fn ask_broker(
+        &self,
+        session: &Session,
+        method: Method,
+        ask: Ask,
+        remote: SocketAddr,
+    ) -> Result<Value, Failure> {
+        let turn = tokio::time::timeout(TURN_TIME_MAX, session.broker.clone().lock_owned());
+        let mut broker = turn.await.map_err(|_| Failure::Busy)?;
+        let facts = self.host.facts();
+        let asked = tokio::task::spawn_blocking(move || {
+            broker.begin();
+            let mut call =
+                api::Call { broker: &mut broker, ask: &ask, facts: &facts, change: None };
+            let done = call.run(method.as_str());
+            (call.change, done)
+        });
+        let (change, done) = asked.await.map_err(|_| Failure::Unavailable(PANICKED.to_owned()))?;
+        if let Some(change) = change {
+            let (user, account) = (&session.user, &session.account);
+            let outcome = match &done {
+                Ok(_) => "done".to_owned(),
+                Err(failure) => format!("failed: {failure}"),
+            };
+            self.log(format!(
+                "Console: {user:?} of account {account:?} from {remote}: {change}: {outcome}"
+            ));
+        }
+        done
+    }
+}
+
+const PANICKED: &str = "the console has failed";
+
+fn joined<T>(done: Result<Result<T, Failure>, tokio::task::JoinError>) -> Result<T, Failure> {
+    done.unwrap_or_else(|_| Err(Failure::Unavailable(PANICKED.to_owned())))
+}
+
+fn check_token(headers: &HeaderMap, session: &Session) -> Result<(), Failure> {
+    let given = headers.get(TOKEN).map(HeaderValue::as_bytes).unwrap_or_default();
+    match given == session.token.as_bytes() {
+        true => Ok(()),
+        false => Err(Failure::Foreign("the session's token is missing")),
+    }
+}
+
+/// The JSON of a body. Its media type is one that no form of another page can send.
+async fn read(headers: &HeaderMap, body: Incoming) -> Result<Value, Failure> {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    if kind.split(';').next().map(str::trim) != Some(JSON) {
+        return Err(Failure::bad("the body must be application/json"));
+    }
+    let whole = Limited::new(body, BODY_BYTES_MAX).collect();
+    let whole = tokio::time::timeout(BODY_TIME_MAX, whole).await.map_err(|_| Failure::TimedOut)?;
+    let bytes = whole.map_err(|_| Failure::TooLarge(BODY_BYTES_MAX))?.to_bytes();
+    serde_json::from_slice(&bytes).map_err(|error| Failure::bad(format!("the body: {error}")))
+}
+
+fn respond(
+    status: StatusCode,
+    kind: &'static str,
+    text: impl Into<Bytes>,
+) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(text.into()));
+    *response.status_mut() = status;
+    let fixed = [
+        (CONTENT_TYPE, kind),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+        (REFERRER_POLICY, "no-referrer"),
+        (CACHE_CONTROL, "no-store"),
+    ];
+    for (name, value) in fixed {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}

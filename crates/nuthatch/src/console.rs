@@ -1,0 +1,135 @@
+//! The web console beside a server: what it is told of the process, and where it listens.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use nuthatch_console::{Facts, Host, Settings};
+use nuthatch_server::jetstream_port::JsHealth;
+use nuthatch_server::options::SyncPolicy;
+use nuthatch_server::server::Server;
+
+/// Starts the console of a server that listens for clients, if its options say so.
+///
+/// # Errors
+/// Its address was asked for and cannot be listened on.
+pub fn start(server: &Arc<Server>) -> Result<(), String> {
+    let options = server.options();
+    let console = &options.console;
+    if !console.enabled {
+        return Ok(());
+    }
+    if let Some(why) = needs_tls(server) {
+        if console.by_default {
+            server.log.info(format_args!("No console: {why}"));
+            return Ok(());
+        }
+        return Err(why.to_owned());
+    }
+    let settings = Settings {
+        host: console.host.clone(),
+        port: console.port,
+        read_only: console.read_only,
+        hosts: console.hosts.clone(),
+    };
+    match nuthatch_console::start(settings, Arc::new(Process(server.clone()))) {
+        Ok(address) => {
+            let note = if console.read_only { ", read-only" } else { "" };
+            server.log.info(format_args!("Console on http://{address}/{note}"));
+            Ok(())
+        }
+        Err(error) if console.by_default => {
+            server.log.info(format_args!("No console: {error}"));
+            Ok(())
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Why the console cannot log users in here; `None`: it can.
+fn needs_tls(server: &Server) -> Option<&'static str> {
+    let options = server.options();
+    (options.tls.is_some() && !options.allow_non_tls)
+        .then_some("clients must use TLS, which the console does not do yet")
+}
+
+/// The process of a server, as the console sees it.
+struct Process(Arc<Server>);
+
+impl Host for Process {
+    fn facts(&self) -> Facts {
+        let server = &self.0;
+        let options = server.options();
+        Facts {
+            name: server.name.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_ms: server.uptime_ms(),
+            troubles: troubles(server),
+            durability: durability(server),
+            needs_login: options.has_users() && options.auth.no_auth_user.is_none(),
+        }
+    }
+
+    fn client_url(&self) -> String {
+        let server = &self.0;
+        let host = &server.options().host;
+        let port = server.client_port.load(Ordering::Relaxed);
+        match host.parse::<IpAddr>() {
+            Ok(IpAddr::V4(address)) if address.is_unspecified() => {
+                format!("nats://127.0.0.1:{port}")
+            }
+            Ok(IpAddr::V6(address)) if address.is_unspecified() => format!("nats://[::1]:{port}"),
+            Ok(IpAddr::V6(address)) => format!("nats://[{address}]:{port}"),
+            _ => format!("nats://{host}:{port}"),
+        }
+    }
+
+    fn log(&self, line: &str) {
+        self.0.log.info(format_args!("{line}"));
+    }
+}
+
+/// What is wrong, one sentence each.
+fn troubles(server: &Server) -> Vec<String> {
+    if !server.options().jetstream.enabled {
+        return vec!["JetStream is off: there are no streams.".to_owned()];
+    }
+    let view = server.jetstream().view();
+    let mut found = Vec::new();
+    match view.health() {
+        JsHealth::Ok => {}
+        JsHealth::Starting => found.push("JetStream is starting: recovery is running.".to_owned()),
+        JsHealth::Broken(why) => found.push(format!("JetStream is broken: {why}.")),
+    }
+    for log in view.logs() {
+        let (name, stats) = (&log.name, &log.stats);
+        if stats.failed != 0 {
+            found.push(format!("The log {name} has stopped: nothing more is stored in it."));
+        }
+        if stats.space != 0 {
+            found.push(format!("The medium of the log {name} is full or nearly full."));
+        }
+        if stats.read_errors != 0 {
+            let count = stats.read_errors;
+            found.push(format!("The log {name} could not read what it has stored, {count} times."));
+        }
+    }
+    if server.lame_duck.load(Ordering::Relaxed) {
+        found.push("The server is a lame duck: it is closing its connections.".to_owned());
+    }
+    found
+}
+
+/// What an acknowledgement means, log by log.
+fn durability(server: &Server) -> Vec<(String, String)> {
+    let locations = server.logs.locations();
+    let words = |mode: &str, sync: &SyncPolicy| match (mode, sync) {
+        ("object", _) => "stored in the bucket before every acknowledgement".to_owned(),
+        (_, SyncPolicy::Always) => "fsync before every acknowledgement".to_owned(),
+        (_, SyncPolicy::Every(interval)) => {
+            format!("fsync every {interval:?}: a power cut may lose what came since")
+        }
+        (_, SyncPolicy::Never) => "no fsync: a power cut may lose what was acknowledged".to_owned(),
+    };
+    locations.iter().map(|log| (log.name.clone(), words(log.mode, &log.sync))).collect()
+}
