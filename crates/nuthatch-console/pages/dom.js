@@ -11,7 +11,8 @@ export function h(spec, ...rest) {
     rest.shift();
     for (const [key, value] of Object.entries(first)) {
       if (value === undefined || value === null || value === false) continue;
-      if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+      if (key === "class") node.classList.add(...String(value).split(" ").filter(Boolean));
+      else if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
       else if (key === "value" || key === "checked") node[key] = value;
       else node.setAttribute(key, value === true ? "" : String(value));
     }
@@ -189,6 +190,7 @@ export function ask({ title, text, fields = [], action, danger = false, confirm,
 
 /** Where one is in a list. `go` gets the new offset. */
 export function pager(offset, limit, total, go) {
+  if (total === 0) return "";
   if (total <= limit && offset === 0) return h("p.pager", `${count(total)} in all`);
   return h("nav.pager", { "aria-label": "Pages" },
     h("button", { type: "button", disabled: offset === 0, onclick: () => go(Math.max(0, offset - limit)) }, "‹ Previous"),
@@ -205,7 +207,7 @@ export function table(columns, rows, { sort, order, onsort, empty = "Nothing her
     const next = isBy ? (order === "asc" ? "desc" : "asc") : (column.num ? "desc" : "asc");
     return h(cls, { scope: "col", "aria-sort": isBy ? (order === "asc" ? "ascending" : "descending") : "none" },
       h("button.sort", { type: "button", onclick: () => onsort(column.key, next) }, column.name,
-        h("span.arrow", { "aria-hidden": "true" }, isBy ? (order === "asc" ? "↑" : "↓") : "")));
+        h("span.arrow", { "aria-hidden": "true" }, isBy && order === "desc" ? "↓" : "↑")));
   });
   const body = rows.map((row) => h("tr", columns.map((column) =>
     h(column.num ? "td.num" : column.wide ? "td.wide" : "td", { "data-label": column.name }, column.cell(row)))));

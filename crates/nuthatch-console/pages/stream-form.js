@@ -75,7 +75,9 @@ export async function streamForm(content, name) {
     clear(problem);
     button.disabled = false;
     try { config = JSON.parse(json.value); } catch (error) { clear(problem, failure(error)); button.disabled = true; return; }
-    const lines = diff(show(old), show(config));
+    // A comma that comes or goes is no change.
+    const plain = (c) => show(c).replace(/,$/gm, "");
+    const lines = diff(plain(old), plain(config));
     clear(changes, lines.length ? lines.map(([sign, text]) => h(`div.${sign === "+" ? "added" : "removed"}`, `${sign} ${text}`)) : h("p.dim", "Nothing would change."));
     if (!isNew) button.disabled = lines.length === 0;
     line.update();

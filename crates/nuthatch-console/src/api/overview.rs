@@ -31,7 +31,7 @@ pub fn overview(call: &mut Call<'_>) -> Result<Value, Failure> {
 /// What the account has sent and received; null where the user may not ask.
 fn traffic(call: &mut Call<'_>) -> Result<Value, Failure> {
     match call.broker.ask_at("$SYS.REQ.ACCOUNT.PING.STATZ", b"", b"") {
-        Ok(told) => Ok(told["data"]["accounts"][0].clone()),
+        Ok(told) => Ok(told["data"]["account_statz"][0].clone()),
         Err(failure @ Failure::NotLoggedIn(_)) => Err(failure),
         Err(_) => Ok(Value::Null),
     }

@@ -92,10 +92,9 @@ impl ConsoleDraft {
     /// What follows from it. Under our own name it is on.
     pub fn finish(self, invocation: Invocation) -> ConsoleOptions {
         let mut options = ConsoleOptions::default();
-        let asked = self.enabled.unwrap_or(self.address.is_some());
-        let is_ours = invocation == Invocation::Nuthatch;
-        options.enabled = self.enabled.unwrap_or(asked || is_ours);
-        options.by_default = !asked;
+        let asked = self.enabled.or(self.address.as_ref().map(|_| true));
+        options.enabled = asked.unwrap_or(invocation == Invocation::Nuthatch);
+        options.by_default = options.enabled && asked.is_none();
         options.read_only = self.read_only.unwrap_or_default();
         options.hosts = self.hosts;
         if let Some((host, port)) = self.address {

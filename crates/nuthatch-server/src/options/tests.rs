@@ -6,6 +6,7 @@ use nuthatch_protocol::config::{Loader, Source};
 
 use super::*;
 
+mod consoles;
 mod corpus;
 mod doc;
 mod files;
