@@ -41,7 +41,7 @@ fn what_is_wrong_with_a_console() {
     assert!(wrong.contains("host:port or off"), "{wrong}");
     fails(
         "console { listn: 9 }",
-        "t.conf:1:11: unknown key 'listn' in 'console' (did you mean 'listen'?)",
+        "t.conf:1:11: unknown key 'listn' in 'console': did you mean 'listen'?",
     );
 }
 

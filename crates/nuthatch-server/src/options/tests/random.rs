@@ -52,6 +52,7 @@ const AROUND: &[&str] = &[
     "tls { K: V }",
     "tls { certs: [ { K: V } ] }",
     "websocket { K: V }",
+    "console { K: V }",
     "leafnodes { K: V }",
     "leafnodes { authorization { K: V } }",
     "leafnodes { authorization { users: [ { user: u, K: V } ] } }",
