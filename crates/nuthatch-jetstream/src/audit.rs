@@ -147,7 +147,7 @@ fn client(from: &Requester, server: &str) -> Map<String, Value> {
 
 fn publish(account: AccountId, subject: &str, event: &Value, answers: &dyn CorePort) {
     let body = event.to_string().into_bytes();
-    answers.publish(
+    answers.publish_and_store(
         account,
         &Message { subject: subject.as_bytes(), reply: b"", headers: b"", body: &body },
     );

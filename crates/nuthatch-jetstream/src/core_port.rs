@@ -113,6 +113,11 @@ pub trait CorePort: Send + Sync + 'static {
     /// Publishes as the server itself: whether anybody took it.
     fn publish(&self, account: AccountId, message: &Message<'_>) -> bool;
 
+    /// As [`CorePort::publish`], and streams whose subjects match store it.
+    fn publish_and_store(&self, account: AccountId, message: &Message<'_>) -> bool {
+        self.publish(account, message)
+    }
+
     /// Listens on a subject; `None`: the account is not there.
     fn listen(&self, account: AccountId, subject: &[u8]) -> Option<Inbox> {
         let _ = (account, subject);

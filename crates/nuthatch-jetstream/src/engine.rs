@@ -2,6 +2,7 @@
 
 use crate::settings::{account_bounds, consumer_limits};
 use nuthatch_log::Reporter;
+use nuthatch_server::account_imports::ImportHost;
 use nuthatch_server::jetstream_port::LogSlot;
 use nuthatch_server::options::{Options, SyncPolicy};
 use nuthatch_server::server::Server;
@@ -17,7 +18,9 @@ pub(super) fn engine(
     is_memory: bool,
     options: &Options,
 ) -> Engine<ServerSink> {
-    let sink = ServerSink::new(server.accounts.clone(), slot);
+    let host: Arc<dyn ImportHost> = server.clone();
+    let sink =
+        ServerSink::new(server.accounts.clone(), slot).with_streams_of(Arc::downgrade(&host));
     let domain = options.jetstream.domain.clone().unwrap_or_default();
     let limits = &options.jetstream.limits;
     let consumers = consumer_limits(options);

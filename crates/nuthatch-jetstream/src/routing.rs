@@ -75,6 +75,10 @@ impl CorePort for CoreRouting {
         self.server.upgrade().is_some_and(|server| server.publish(account, message))
     }
 
+    fn publish_and_store(&self, account: AccountId, message: &Message<'_>) -> bool {
+        self.server.upgrade().is_some_and(|server| server.publish_and_store(account, message))
+    }
+
     fn listen(&self, account: AccountId, subject: &[u8]) -> Option<Inbox> {
         let server = self.server.upgrade()?;
         let account = server.accounts.get(account)?;

@@ -38,6 +38,9 @@ pub trait ImportHost: Send + Sync {
 
     /// Whose the server's own subscriptions are.
     fn own_peer(&self) -> &Peer;
+
+    /// Tells the operator of something that needs him.
+    fn warn(&self, text: &str);
 }
 
 /// Publishes what is known of a request's latency.

@@ -38,6 +38,7 @@ pub mod operator_service;
 pub mod options;
 pub mod outbox;
 pub mod outlet;
+pub mod own_publishes;
 pub mod peer;
 pub mod private_files;
 pub mod process;

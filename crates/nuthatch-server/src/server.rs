@@ -17,6 +17,7 @@ use crate::member_rng::MemberRng;
 use crate::operator::Operator;
 use crate::options::{self, Options};
 use crate::outlet::Outlet;
+use crate::own_publishes::OwnPublishes;
 use crate::peer::EnginePeer;
 use crate::route::{self};
 use crate::shares::Shares;
@@ -352,6 +353,22 @@ impl Server {
         taken
     }
 
+    /// Publishes as [`Server::publish`] does, and streams whose subjects match store it.
+    pub fn publish_and_store(self: &Arc<Self>, account: AccountId, message: &Message<'_>) -> bool {
+        let Some(account) = self.accounts.get(account) else { return false };
+        let host: Arc<dyn ImportHost> = self.clone();
+        let mut publishes = OwnPublishes::new(Arc::downgrade(&host));
+        let (mut egress, mut rng) = (EgressBatch::default(), MemberRng::default());
+        let outgoing = Outgoing::from_message(message);
+        let taken = publishes.add(&account, message, |route| {
+            route::deliver(&route.matched, &outgoing, None, &mut egress, &mut rng)
+                || route.stream.is_some()
+        });
+        egress.flush(DirectWrites::READER);
+        publishes.flush();
+        taken.unwrap_or_default()
+    }
+
     /// Sends an event to the engines of all attached logs, as [`Server::tell_logs`] does.
     pub fn tell_all_logs(self: &Arc<Self>, event: impl Fn() -> Event<Peer>) {
         self.tell_logs(self.jetstream().slots().iter().copied().collect(), event);
@@ -538,6 +555,10 @@ impl ConnectionHost for Server {
 
     fn interest_lost(self: Arc<Self>) {
         Self::interest_lost(&self);
+    }
+
+    fn warn(&self, text: &str) {
+        self.log.warn(format_args!("JetStream: {text}"));
     }
 }
 

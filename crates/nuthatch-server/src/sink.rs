@@ -4,15 +4,17 @@
 //! handed over at [`Sink::flush`].
 
 use crate::account::{Account, Accounts};
+use crate::account_imports::ImportHost;
 use crate::egress::{DirectWrites, EgressBatch, Outgoing};
 use crate::interest::Matched;
 use crate::log_id::LogSlot;
 use crate::member_rng::MemberRng;
+use crate::own_publishes::OwnPublishes;
 use crate::peer::{MuxRoute, Peer};
 use crate::route::{self};
 use memchr::memchr;
 use nuthatch_streams::{AccountId, Delivery, Message, Sink};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// The sink of one engine.
 pub struct ServerSink {
@@ -24,6 +26,8 @@ pub struct ServerSink {
     matched: Matched,
     /// The last quick route used: connection, hint and route.
     mux: Option<(u64, u32, MuxRoute)>,
+    /// What streams store of what is published here; `None`: nothing.
+    own_publishes: Option<OwnPublishes>,
 }
 
 /// Subscribers of a deliver subject.
@@ -71,7 +75,14 @@ impl ServerSink {
             account: None,
             matched: Matched::default(),
             mux: None,
+            own_publishes: None,
         }
+    }
+
+    /// Streams of this server, which is not kept alive, store what engines publish for them.
+    #[must_use]
+    pub fn with_streams_of(self, host: Weak<dyn ImportHost>) -> Self {
+        Self { own_publishes: Some(OwnPublishes::new(host)), ..self }
     }
 
     /// Makes `self.account` the one with this id; `false` if there is none.
@@ -136,6 +147,25 @@ impl Sink for ServerSink {
         self.route(account, &Outgoing::from_message(message));
     }
 
+    fn publish_and_store(&mut self, account: AccountId, message: &Message<'_>) {
+        if !self.select(account) {
+            return;
+        }
+        let Self { account: Some(account), matched, egress, rng, own_publishes, .. } = self else {
+            return;
+        };
+        let outgoing = Outgoing::from_message(message);
+        let stored = own_publishes.as_mut().and_then(|publishes| {
+            publishes.add(account, message, |route| {
+                route::deliver(&route.matched, &outgoing, None, egress, rng)
+            })
+        });
+        if stored.is_none() {
+            account.interest.match_into(outgoing.subject, matched);
+            route::deliver(matched, &outgoing, None, egress, rng);
+        }
+    }
+
     fn resolve(&mut self, account: AccountId, subject: &[u8], group: &[u8]) -> Option<Target> {
         if !self.select(account) {
             return None;
@@ -181,5 +211,8 @@ impl Sink for ServerSink {
 
     fn flush(&mut self) {
         self.egress.flush(DirectWrites::SEQUENCER);
+        if let Some(publishes) = &mut self.own_publishes {
+            publishes.flush();
+        }
     }
 }

@@ -54,6 +54,12 @@ pub trait Sink: Send + 'static {
     /// Publishes through core routing.
     fn publish(&mut self, account: AccountId, message: &Message<'_>);
 
+    /// Publishes through core routing, and streams whose subjects match store it, as if a client had
+    /// published it. Nobody is answered.
+    fn publish_and_store(&mut self, account: AccountId, message: &Message<'_>) {
+        self.publish(account, message);
+    }
+
     /// Resolves a deliver subject; `None` if it has no subscriber. With a queue group a member of
     /// that group must listen; `group` is empty for none.
     fn resolve(&mut self, account: AccountId, subject: &[u8], group: &[u8])

@@ -7,9 +7,10 @@ use crate::account_imports::{Inbound, to_jetstream};
 use crate::egress::{DeliveryContext, Groups};
 use crate::jetstream_port::{LogId, StreamRoute};
 use crate::meaning::{Meaning, Place, meaning};
+use crate::own_publishes::CopiedBatch;
 use bytes::Bytes;
 use nuthatch_protocol::wire::Publish;
-use nuthatch_streams::{ClientBatch, Item, PublishItem, Span};
+use nuthatch_streams::ClientBatch;
 
 /// A buffer that has reached this size is sent with what is in it.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -17,30 +18,8 @@ const BUFFER_BYTES: usize = 256 * 1024;
 /// Items to make room for at first.
 const ITEMS_MAX: usize = 512;
 
-/// Items for one log with the buffer they are in.
-pub(super) struct CopiedBatch {
-    log: LogId,
-    bytes: Vec<u8>,
-    items: Vec<Item>,
-}
-
 /// Items for engines.
-pub(super) type CopiedBatches = Vec<CopiedBatch>;
-
-impl CopiedBatch {
-    fn push(&mut self, publish: &Publish<'_>, route: StreamRoute, hint: u32) {
-        let reply = publish.reply.unwrap_or_default();
-        let parts = [publish.subject, reply, publish.headers(), publish.payload()];
-        let [subject, reply, headers, body] = parts.map(|part| {
-            let start = self.bytes.len() as u32;
-            self.bytes.extend_from_slice(part);
-            Span { start, end: self.bytes.len() as u32 }
-        });
-        let stream = route.stream;
-        let item = PublishItem { stream, hint, subject, reply, headers, body };
-        self.items.push(Item::Publish(item));
-    }
-}
+pub(super) type CopiedBatches = Vec<(LogId, CopiedBatch)>;
 
 impl Turn<'_> {
     /// Publishes to a stream from a copy.
@@ -54,19 +33,19 @@ impl Turn<'_> {
         }
         let hint = self.mux_hint(publish.reply.unwrap_or_default());
         let log = route.log;
-        let at = match self.copied.iter().position(|batch| batch.log == log) {
+        let at = match self.copied.iter().position(|(of, _)| *of == log) {
             Some(at) => at,
             None => {
                 // Most of the read is likely to go the same way.
                 let bytes = Vec::with_capacity(self.data.len().min(BUFFER_BYTES));
                 let likely = self.data.len() / super::js_traffic::LIKELY_ITEM_BYTES;
                 let items = Vec::with_capacity(likely.clamp(1, ITEMS_MAX));
-                self.copied.push(CopiedBatch { log, bytes, items });
+                self.copied.push((log, CopiedBatch { bytes, items }));
                 self.copied.len() - 1
             }
         };
-        self.copied[at].push(publish, route, hint);
-        if self.copied[at].bytes.len() >= BUFFER_BYTES {
+        self.copied[at].1.push(publish, route, hint);
+        if self.copied[at].1.bytes.len() >= BUFFER_BYTES {
             let full = self.copied.swap_remove(at);
             self.reader.send_copied(vec![full]);
         }
@@ -109,7 +88,7 @@ impl Turn<'_> {
 impl ConnReader {
     /// Sends batches of copies.
     pub(super) fn send_copied(&mut self, batches: CopiedBatches) {
-        for CopiedBatch { log, bytes, items } in batches {
+        for (log, CopiedBatch { bytes, items }) in batches {
             let (peer, buf) = (self.conn.peer.clone(), Bytes::from(bytes));
             self.submit(log, ClientBatch { peer, buf, items });
         }

@@ -229,7 +229,7 @@ fn publish<I, L, S: Sink>(
     let body = serde_json::to_vec(body).expect("strings and numbers can be written");
     let subject = format!("{prefix}.{}.{consumer}", env.stream_name);
     let message = Message { subject: subject.as_bytes(), reply: b"", headers: b"", body: &body };
-    env.sink.publish(env.account, &message);
+    env.sink.publish_and_store(env.account, &message);
 }
 
 /// A moment of the log as the wire's type.

@@ -338,7 +338,8 @@ impl<S: Sink> Outputs<S> {
 
     fn advise(&mut self, account: AccountId, subject: &str, body: &[u8]) {
         let subject = subject.as_bytes();
-        self.sink.publish(account, &Message { subject, reply: b"", headers: b"", body });
+        let message = Message { subject, reply: b"", headers: b"", body };
+        self.sink.publish_and_store(account, &message);
     }
 }
 

@@ -113,7 +113,7 @@ impl<S: Sink> Engine<S> {
             };
             let body = if whole { record.body } else { b"" };
             let message = Message { subject: &subject, reply: b"", headers: &headers, body };
-            self.out.sink_mut().publish(slot.stream.account(), &message);
+            self.out.sink_mut().publish_and_store(slot.stream.account(), &message);
         }
     }
 

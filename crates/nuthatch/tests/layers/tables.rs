@@ -46,6 +46,7 @@ pub const SERVER_LAYERS: &[&[&str]] = &[
         "jetstream_port",
         "route",
         "account_imports",
+        "own_publishes",
         "sink",
         "conn",
         "connections",
