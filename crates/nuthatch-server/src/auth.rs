@@ -27,6 +27,17 @@ struct Entry {
     kinds: BTreeSet<ConnectionType>,
 }
 
+/// What a change of the users means for a connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// Nothing.
+    Same,
+    /// It has other permissions now.
+    Rights(Option<Arc<Rights>>),
+    /// It would not be let in.
+    Gone,
+}
+
 /// The users of a configuration.
 #[derive(Default)]
 pub struct Authenticator {
@@ -225,40 +236,45 @@ impl Authenticator {
         self.users.get(name).map(|entry| entry.identity(name))
     }
 
-    /// True if a connection that `old` let in as this user may stay as it is: the user is still
-    /// there, may do the same things, and what the client showed then would still do.
+    /// What becomes of a connection that `old` let in as this user. It stays if the user is still there
+    /// and what the client showed then would still do.
     #[must_use]
-    pub fn still_knows(
+    pub fn standing(
         &self,
         old: &Self,
         origin: &Origin,
         user: &str,
         account: &str,
         rights: &Option<Arc<Rights>>,
-    ) -> bool {
+    ) -> Standing {
+        let same_if = |holds: bool| if holds { Standing::Same } else { Standing::Gone };
         if self.operator.is_some() {
             // Its accounts see to it themselves.
-            return true;
+            return Standing::Same;
         }
         if !self.required {
-            return user.is_empty() && rights.is_none();
+            return same_if(user.is_empty() && rights.is_none());
         }
         if !old.required {
-            return false;
+            return Standing::Gone;
         }
         if let Some(entry) = self.entry(user) {
             // It may have shown nothing at all, as the user of those without credentials.
             let was_open = old.open_user(origin).is_some_and(|name| name == user);
-            return entry.account == account
-                && entry.rights == *rights
+            let stays = entry.account == account
                 && entry.admits(origin)
                 && old.entry(user).is_some_and(|before| before.proof == entry.proof)
                 && (!was_open || self.open_user(origin) == old.open_user(origin));
+            return match stays && entry.rights != *rights {
+                true => Standing::Rights(entry.rights.clone()),
+                false => same_if(stays),
+            };
         }
         let single = |auth: &Self| auth.user.is_some() || auth.token.is_some();
-        single(self)
+        let stays = single(self)
             && (&self.user, &self.password, &self.token) == (&old.user, &old.password, &old.token)
-            && user == self.user.as_deref().unwrap_or_default()
+            && user == self.user.as_deref().unwrap_or_default();
+        same_if(stays)
     }
 
     fn entry(&self, name: &str) -> Option<&Entry> {

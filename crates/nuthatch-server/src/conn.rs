@@ -6,7 +6,7 @@ use crate::account::Account;
 use crate::account::imports::end_imports;
 use crate::close_reason::CloseReason;
 use crate::identity::CertificateLogin;
-use crate::identity::Origin;
+use crate::identity::{Origin, SubjectFilter};
 use crate::link::Link;
 use crate::log_id::SlotSet;
 use crate::options::Options;
@@ -104,6 +104,8 @@ pub struct Connection {
     pings: Mutex<Pings>,
     host: Arc<dyn ConnectionHost>,
     session: Mutex<Arc<Session>>,
+    /// It was changed by another than the reader.
+    session_changed: AtomicBool,
     subs: Subscriptions,
     reason: Mutex<Option<CloseReason>>,
     replies: Mutex<Option<Box<ReplyTracker>>>,
@@ -174,6 +176,7 @@ impl Connection {
             pings: Mutex::default(),
             host,
             session: Mutex::new(session),
+            session_changed: AtomicBool::new(false),
             subs: Subscriptions::default(),
             reason: Mutex::new(None),
             replies: Mutex::new(None),
@@ -221,6 +224,19 @@ impl Connection {
 
     pub(crate) fn set_session(&self, session: Arc<Session>) {
         *self.session.lock() = session;
+    }
+
+    /// As [`Connection::set_session`], by another than its reader, which hears of it.
+    pub(crate) fn change_session(&self, session: Arc<Session>) {
+        self.set_session(session);
+        self.session_changed.store(true, Ordering::Release);
+    }
+
+    /// True once after its session was changed by another than its reader.
+    #[inline]
+    pub(crate) fn has_changed_session(&self) -> bool {
+        self.session_changed.load(Ordering::Acquire)
+            && self.session_changed.swap(false, Ordering::AcqRel)
     }
 
     /// Number of its subscriptions.
@@ -354,10 +370,29 @@ impl Connection {
         self.subs.bytes()
     }
 
-    /// Ends a subscription.
-    pub(crate) fn end_subscription(&self, sub: &Arc<Subscription>) {
-        self.subs.remove(sub);
+    /// Ends a subscription; `false`: it had ended.
+    pub(crate) fn end_subscription(&self, sub: &Arc<Subscription>) -> bool {
+        let was_there = self.subs.remove(sub);
         self.detach(sub);
+        was_there
+    }
+
+    /// Puts one in the place of a subscription that goes on with other denied subjects.
+    pub(crate) fn replace_subscription(
+        &self,
+        sub: &Arc<Subscription>,
+        denied: Option<Arc<SubjectFilter>>,
+        tracks_replies: bool,
+    ) {
+        let new = Arc::new(sub.continued(denied, tracks_replies));
+        // Of the same size: it is charged already.
+        if self.subs.replace(sub, &new) {
+            self.detach(sub);
+            let account = self.session().account.clone();
+            account.interest.insert(new.clone());
+            account.import(&new);
+            self.host.clone().interest_lost();
+        }
     }
 
     /// Takes a subscription out of its account, and tells engines that may have delivered to it.

@@ -42,6 +42,7 @@ pub mod own_publishes;
 pub mod peer;
 pub mod private_files;
 pub mod process;
+mod quote;
 pub mod random;
 #[doc(hidden)]
 pub mod reader;

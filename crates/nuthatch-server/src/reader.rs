@@ -266,6 +266,9 @@ impl ConnReader {
     /// Lets `run` handle operations in `data` and sends what came of them; returns also whether
     /// the producer should slow down.
     fn with_turn<T>(&mut self, data: &Bytes, run: impl FnOnce(&mut Turn<'_>) -> T) -> (T, bool) {
+        if self.conn.has_changed_session() {
+            self.session = self.conn.session();
+        }
         let scratch = Scratch::take();
         self.seen = self.server.jetstream().version();
         let mut turn = Turn {
@@ -283,6 +286,11 @@ impl ConnReader {
         let (batches, copied) =
             (std::mem::take(&mut turn.batches), std::mem::take(&mut turn.copied));
         let mut scratch = std::mem::take(&mut turn.scratch);
+        if self.conn.has_changed_session() {
+            // What it has subscribed to just now may be forbidden already.
+            self.session = self.conn.session();
+            self.server.enforce_rights(&self.conn);
+        }
         self.conn.received.add(tally);
         self.send_batches(batches, data);
         self.send_copied(copied);

@@ -31,6 +31,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 mod description;
+mod recheck;
+
+pub(crate) use self::recheck::tracks_replies;
 
 /// How long the end of subscriptions may wait before engines hear of it: many end together.
 const INTEREST_LOST_DELAY: Duration = Duration::from_millis(20);
@@ -445,22 +448,6 @@ impl Server {
         Connection::new(self.clone(), self.accounts.global().clone(), id, remote, transport)
     }
 
-    /// After the users have changed from `old`: closes a connection if its user is gone, may do other
-    /// things now, or would have to show something else.
-    pub(crate) fn recheck(&self, conn: &Connection, old: &Authenticator) {
-        let session = conn.session();
-        if !self.auth().still_knows(
-            old,
-            &conn.origin(),
-            &session.user,
-            &session.account.name,
-            &session.rights,
-        ) {
-            let text = Some("Authorization Violation");
-            conn.close(CloseReason::AuthenticationViolation, text);
-        }
-    }
-
     /// After the accounts of an operator have changed: closes a connection if its token counts no
     /// longer.
     pub(crate) fn recheck_grant(&self, conn: &Connection) {
@@ -556,10 +543,6 @@ impl ConnectionHost for Server {
     fn interest_lost(self: Arc<Self>) {
         Self::interest_lost(&self);
     }
-
-    fn warn(&self, text: &str) {
-        self.log.warn(format_args!("JetStream: {text}"));
-    }
 }
 
 impl ImportHost for Server {
@@ -577,6 +560,10 @@ impl ImportHost for Server {
 
     fn own_peer(&self) -> &Peer {
         Self::own_peer(self)
+    }
+
+    fn warn(&self, text: &str) {
+        self.log.warn(format_args!("JetStream: {text}"));
     }
 }
 

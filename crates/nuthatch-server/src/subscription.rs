@@ -116,6 +116,21 @@ impl Subscription {
         }
     }
 
+    /// One that goes on in its place, with as many deliveries behind it.
+    #[must_use]
+    pub fn continued(&self, denied: Option<Arc<SubjectFilter>>, tracks_replies: bool) -> Self {
+        let new = Self::new(self.outlet.clone(), &self.subject, self.queue.as_deref(), &self.sid);
+        Self {
+            headers: self.headers,
+            echo: self.echo,
+            denied,
+            tracks_replies,
+            delivered: AtomicU64::new(self.delivered()),
+            max: AtomicU64::new(self.max()),
+            ..new
+        }
+    }
+
     /// The import subscription for a client's subscription in an account whose stream is imported.
     #[must_use]
     pub fn import_sub(of: &Arc<Self>, inward: Option<Arc<Transform>>, subject: &[u8]) -> Self {

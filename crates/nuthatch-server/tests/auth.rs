@@ -7,7 +7,7 @@ use nuthatch_server::options::{
 };
 use std::collections::BTreeSet;
 use std::time::Duration;
-use support::TestServer;
+use support::{TestServer, configured};
 
 fn user(name: &str, permissions: Option<Permissions>) -> User {
     User {
@@ -142,4 +142,58 @@ fn responses_may_be_sent_once() {
     service.send("PUB r 2\r\nok\r\nPUB r 2\r\nno\r\n");
     service.flush("-ERR 'Permissions Violation for Publish to \"r\"'\r\n");
     root.flush("MSG r 1 2\r\nok\r\n");
+}
+
+#[test]
+fn a_reload_of_permissions_keeps_the_connection_and_ends_what_is_forbidden() {
+    let users = |permissions: &str| {
+        let text = "authorization {
+           users: [{user: u, password: pw, permissions: {PERMISSIONS}}, {user: v, password: pw}]
+         }";
+        configured(&text.replace("{PERMISSIONS}", permissions))
+    };
+    let server = TestServer::start(users("{publish: '>', subscribe: '>'}"));
+    let (mut u, mut v) = (server.connected(&login("u")), server.connected(&login("v")));
+    u.send("SUB a.* 1\r\nSUB b 2\r\nSUB c g 3\r\nSUB d 4\r\nUNSUB 4 3\r\n");
+    u.flush("");
+    let publish = |v: &mut support::Peer| {
+        v.send("PUB a.x 0\r\n\r\nPUB a.y 0\r\n\r\nPUB b 0\r\n\r\nPUB c 0\r\n\r\nPUB d 0\r\n\r\n");
+        v.flush("");
+    };
+    publish(&mut v);
+    u.flush(
+        "MSG a.x 1 0\r\n\r\nMSG a.y 1 0\r\n\r\nMSG b 2 0\r\n\r\nMSG c 3 0\r\n\r\nMSG d 4 0\r\n\r\n",
+    );
+    let change = |permissions: &str| {
+        let old = server.server.auth();
+        server.server.set_options(users(permissions));
+        server.server.recheck(&old);
+    };
+    change("{publish: {deny: q}, subscribe: {allow: ['a.*', d], deny: [a.y, b]}}");
+    let mut told = [u.line(), u.line()];
+    told.sort();
+    assert_eq!(
+        told,
+        [
+            "-ERR 'Permissions Violation for Subscription to \"b\" (sid \"2\")'",
+            "-ERR 'Permissions Violation for Subscription to \"c\" using queue \"g\" (sid \"3\")'"
+        ]
+    );
+    publish(&mut v);
+    u.flush("MSG a.x 1 0\r\n\r\nMSG d 4 0\r\n\r\n");
+    u.send("PUB q 0\r\n\r\nSUB b 5\r\n");
+    u.flush(
+        "-ERR 'Permissions Violation for Publish to \"q\"'\r\n\
+         -ERR 'Permissions Violation for Subscription to \"b\"'\r\n",
+    );
+    // What is allowed again has to be asked for again; counts of deliveries go on.
+    change("{publish: '>', subscribe: '>'}");
+    publish(&mut v);
+    publish(&mut v);
+    u.flush(
+        "MSG a.x 1 0\r\n\r\nMSG a.y 1 0\r\n\r\nMSG d 4 0\r\n\r\n\
+         MSG a.x 1 0\r\n\r\nMSG a.y 1 0\r\n\r\n",
+    );
+    u.send("PUB q 0\r\n\r\n");
+    u.flush("");
 }

@@ -75,7 +75,8 @@ fn nkeys_sign_the_nonce() {
 
 fn stays(old: &Options, new: &Options, user: &str) -> bool {
     let (old, new) = (Authenticator::new(old), Authenticator::new(new));
-    new.still_knows(&old, &Origin::default(), user, options::GLOBAL_ACCOUNT, &None)
+    let origin = Origin::default();
+    new.standing(&old, &origin, user, options::GLOBAL_ACCOUNT, &None) == Standing::Same
 }
 
 #[test]

@@ -71,16 +71,25 @@ impl Subscriptions {
         Added::New(sub)
     }
 
-    /// Removes one, if it is there.
-    pub(super) fn remove(&self, sub: &Arc<Subscription>) {
+    /// Removes one; `false`: it is not there.
+    pub(super) fn remove(&self, sub: &Arc<Subscription>) -> bool {
         let mut table = self.table.lock();
-        if table.get(&sub.sid).is_some_and(|known| Arc::ptr_eq(known, sub)) {
+        let is_there = table.get(&sub.sid).is_some_and(|known| Arc::ptr_eq(known, sub));
+        if is_there {
             table.remove(&sub.sid);
             self.uncharge(sub);
             if table.capacity() >= SHRINK_FROM && table.len() < table.capacity() / SHRINK_SHARE {
                 table.shrink_to_fit();
             }
         }
+        is_there
+    }
+
+    /// Puts `new` in the place of `old`, if it is there.
+    pub(super) fn replace(&self, old: &Arc<Subscription>, new: &Arc<Subscription>) -> bool {
+        let mut table = self.table.lock();
+        let place = table.get_mut(&old.sid).filter(|known| Arc::ptr_eq(known, old));
+        place.map(|place| *place = new.clone()).is_some()
     }
 
     /// Takes all out. Each is to be [uncharged](Self::uncharge) when it ends.

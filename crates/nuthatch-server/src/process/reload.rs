@@ -58,9 +58,9 @@ pub(super) fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), St
     server.set_options(new);
     for conn in server.connections.open() {
         conn.outbox().set_limit(pending);
-        if auth_changed {
-            server.recheck(&conn, &old_auth);
-        }
+    }
+    if auth_changed {
+        server.recheck(&old_auth);
     }
     for conn in server.leafs.connections.open() {
         conn.outbox().set_limit(pending);

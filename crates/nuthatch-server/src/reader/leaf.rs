@@ -322,7 +322,7 @@ impl<'a> Turn<'a> {
     }
 
     fn leaf_violation(&mut self, what: &str, subject: &[u8]) {
-        let subject = super::publish::go_quote(subject);
+        let subject = crate::quote::go_quote(subject);
         let (log, conn) = (&self.reader.server.log, &self.reader.conn);
         log.error(format_args!(
             "{conn} - {what} Violation on {subject} - Check other side configuration"
@@ -473,7 +473,7 @@ impl<'a> Turn<'a> {
     /// What only asked for too much by its way: an answer to what is forgotten or was never asked of
     /// the other side, or a delivery of a subject that its user may not publish to. The link stays.
     fn leaf_drop(&mut self, subject: &[u8]) {
-        let subject = super::publish::go_quote(subject);
+        let subject = crate::quote::go_quote(subject);
         let (log, conn) = (&self.reader.server.log, &self.reader.conn);
         log.error(format_args!("{conn} - Publish Violation on {subject} - message dropped"));
     }

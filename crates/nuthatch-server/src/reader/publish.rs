@@ -5,6 +5,7 @@ use crate::egress::{DeliveryContext, EgressBatch, Outgoing};
 use crate::jetstream_port::StreamRoute;
 use crate::mapping::Mapping;
 use crate::member_rng::MemberRng;
+use crate::quote::go_quote;
 use crate::route::{ForeignStream, RouteCache, deliver_on};
 use nuthatch_protocol::headers::find_header;
 use nuthatch_protocol::subject::is_valid_literal;
@@ -287,39 +288,9 @@ fn is_reserved_reply(reply: &[u8]) -> bool {
         && RESERVED.iter().any(|prefix| reply.starts_with(prefix) && reply.len() > prefix.len())
 }
 
-/// As Go's `%q` writes it.
-pub(super) fn go_quote(text: &[u8]) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for chunk in text.utf8_chunks() {
-        for c in chunk.valid().chars() {
-            match c {
-                '"' => out.push_str("\\\""),
-                '\\' => out.push_str("\\\\"),
-                '\x07' => out.push_str("\\a"),
-                '\x08' => out.push_str("\\b"),
-                '\x0c' => out.push_str("\\f"),
-                '\n' => out.push_str("\\n"),
-                '\r' => out.push_str("\\r"),
-                '\t' => out.push_str("\\t"),
-                '\x0b' => out.push_str("\\v"),
-                c if (c as u32) < 0x20 || c == '\x7f' => {
-                    out.push_str(&format!("\\x{:02x}", c as u32));
-                }
-                c => out.push(c),
-            }
-        }
-        for byte in chunk.invalid() {
-            out.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    out.push('"');
-    out
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{go_quote, is_trace_only};
+    use super::is_trace_only;
 
     #[test]
     fn only_what_asks_for_a_trace_alone_is_dropped() {
@@ -331,11 +302,5 @@ mod tests {
         assert!(!asks("Nats-Trace-Only: true\r\n"), "nobody to tell");
         assert!(!asks("X: Nats-Trace-Only: true\r\nNats-Trace-Dest: t\r\n"));
         assert!(!is_trace_only(b""));
-    }
-
-    #[test]
-    fn quotes_like_go() {
-        assert_eq!(go_quote(b"a.b"), "\"a.b\"");
-        assert_eq!(go_quote(b"a\"\\\n\x01\xff"), "\"a\\\"\\\\\\n\\x01\\xff\"");
     }
 }

@@ -1,10 +1,11 @@
 //! SUB and UNSUB.
 
 use super::Turn;
-use super::publish::go_quote;
 use crate::account::{Account, Awaited};
 use crate::conn::Added;
 use crate::identity::Allowed;
+use crate::quote::go_quote;
+use crate::server::tracks_replies;
 use crate::subscription::Subscription;
 use bytes::Bytes;
 use nuthatch_protocol::subject::{count_tokens, is_valid_subject};
@@ -24,7 +25,7 @@ impl Turn<'_> {
             let mut sub = Subscription::new(conn.outlet().clone(), subject, queue, sid);
             sub.headers = session.headers;
             sub.echo = session.echo;
-            sub.tracks_replies = session.rights.as_ref().is_some_and(|r| r.responses.is_some());
+            sub.tracks_replies = tracks_replies(&session.rights);
             if let Allowed::Except(denied) = allowed {
                 sub.denied = denied;
             }
@@ -116,7 +117,9 @@ impl Turn<'_> {
         if let Some(sub) = sub {
             match max {
                 Some(max) if sub.set_max(max) => {}
-                _ => conn.end_subscription(&sub),
+                _ => {
+                    conn.end_subscription(&sub);
+                }
             }
         }
         self.say_ok();

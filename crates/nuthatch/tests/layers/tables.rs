@@ -11,6 +11,7 @@ pub const SERVER_LAYERS: &[&[&str]] = &[
         "large_answers",
         "signature",
         "credentials",
+        "quote",
         "random",
         "member_rng",
         "version",

@@ -1,0 +1,71 @@
+//! What becomes of connections when the users change.
+
+use super::Server;
+use crate::auth::{Authenticator, Standing};
+use crate::close_reason::CloseReason;
+use crate::conn::{Connection, Session};
+use crate::identity::{Allowed, Rights};
+use crate::quote::go_quote;
+use crate::subscription::Subscription;
+use std::sync::Arc;
+
+impl Server {
+    /// After the users have changed from `old`: closes connections whose user is gone or would have to
+    /// show something else; those whose permissions have changed lose what is forbidden now.
+    pub fn recheck(&self, old: &Authenticator) {
+        for conn in self.connections.open() {
+            let session = conn.session();
+            let (user, account) = (&session.user, &session.account.name);
+            match self.auth().standing(old, &conn.origin(), user, account, &session.rights) {
+                Standing::Same => {}
+                Standing::Rights(rights) => {
+                    conn.change_session(Arc::new(Session { rights, ..(*session).clone() }));
+                    self.enforce_rights(&conn);
+                }
+                Standing::Gone => {
+                    let text = Some("Authorization Violation");
+                    conn.close(CloseReason::AuthenticationViolation, text);
+                }
+            }
+        }
+    }
+
+    /// Ends subscriptions that the permissions of the connection do not allow, and says so; what is kept
+    /// from the others is what is denied now.
+    pub(crate) fn enforce_rights(&self, conn: &Arc<Connection>) {
+        let session = conn.session();
+        let may = |sub: &Subscription| match &session.rights {
+            Some(rights) => rights.may_subscribe(&sub.subject, sub.queue.as_deref()),
+            None => Allowed::Except(None),
+        };
+        let tracks_replies = tracks_replies(&session.rights);
+        for sub in conn.subscriptions() {
+            match may(&sub) {
+                Allowed::No => {
+                    if conn.end_subscription(&sub) {
+                        self.tell_removed(conn, &sub);
+                    }
+                }
+                Allowed::Except(denied) => {
+                    if sub.denied != denied || sub.tracks_replies != tracks_replies {
+                        conn.replace_subscription(&sub, denied, tracks_replies);
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell_removed(&self, conn: &Connection, sub: &Subscription) {
+        let (subject, sid) = (go_quote(&sub.subject), go_quote(&sub.sid));
+        let queue = sub.queue.as_deref().map(go_quote);
+        let queue = queue.map(|queue| format!(" using queue {queue}")).unwrap_or_default();
+        let what = format!("{subject}{queue} (sid {sid})");
+        self.log.info(format_args!("{conn} - Removed sub {what} - not authorized"));
+        conn.send_err(&format!("Permissions Violation for Subscription to {what}"));
+    }
+}
+
+/// True if a subscription with these permissions notes the reply subjects that it has been sent.
+pub(crate) fn tracks_replies(rights: &Option<Arc<Rights>>) -> bool {
+    rights.as_ref().is_some_and(|rights| rights.responses.is_some())
+}
