@@ -209,8 +209,32 @@ impl<'a, S: Sink, L: LogAccess> ConsumerOps<'a, S, L> {
         Ok((Some(lsn), OpOutcome::Done))
     }
 
+    /// After a start: consumers in memory are gone, as after a deletion that nobody is told of. One that
+    /// could not be logged as gone stays until the next start.
+    pub(super) fn forget_memory(&mut self, id: StreamId) -> Result<(), JsError> {
+        let Some(slot) = self.streams.get(id).filter(|slot| slot.consumers.any_memory()) else {
+            return Ok(());
+        };
+        for index in slot.consumers.indexes() {
+            let slot = self.streams.get(id).and_then(|slot| slot.consumers.get(index));
+            if slot.is_some_and(|slot| slot.consumer.is_memory()) {
+                self.remove(ConsumerKey { stream: id, index }, Urgency::Lazy)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Deletes a consumer: logs it, tells whoever waits, drops what only it needed.
     pub(super) fn delete(&mut self, key: ConsumerKey, urgency: Urgency) -> Result<Lsn, JsError> {
+        let (name, lsn) = self.remove(key, urgency)?;
+        if let Some(slot) = self.streams.get(key.stream) {
+            self.out.advise_consumer(slot, &name, "delete", self.log);
+        }
+        Ok(lsn)
+    }
+
+    /// [`ConsumerOps::delete`], without an advisory: the consumer's name, and the frame.
+    fn remove(&mut self, key: ConsumerKey, urgency: Urgency) -> Result<(String, Lsn), JsError> {
         let slot = self.streams.get_mut(key.stream).ok_or(JsError::STREAM_NOT_FOUND)?;
         slot.log_releases(self.log)?;
         let consumer = slot.consumers.get(key.index).ok_or(JsError::CONSUMER_NOT_FOUND)?;
@@ -236,10 +260,7 @@ impl<'a, S: Sink, L: LogAccess> ConsumerOps<'a, S, L> {
         slot.stream.contents_mut().set_has_consumers(!slot.consumers.is_empty());
         ledger.stored(slot, lsn);
         self.sweeps.start(key.stream, self.streams, self.log);
-        if let Some(slot) = self.streams.get(key.stream) {
-            self.out.advise_consumer(slot, &name, "delete", self.log);
-        }
-        Ok(lsn)
+        Ok((name, lsn))
     }
 
     pub(super) fn info(&mut self, id: StreamId, name: &str) -> OpResult {

@@ -323,6 +323,10 @@ impl<S: Sink> Engine<S> {
             self.dispatch.start(id, &mut self.streams, &mut self.out, log);
             let slot = self.streams.get_mut(id).expect("a stream that was replayed is there");
             self.sweeps.recover(slot, log.now());
+            if !is_arriving {
+                // A log that takes nothing says so itself; then they are there until the next start.
+                let _ = self.consumer_ops(log).forget_memory(id);
+            }
         }
         self.dispatch.end_step(&mut self.streams, &mut self.out, log);
     }

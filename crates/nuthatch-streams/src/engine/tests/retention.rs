@@ -4,7 +4,7 @@ use super::harness::{Harness, Msg, Reopen, STREAM};
 use crate::op::{Op, OpOutcome, PurgeRequest};
 use nuthatch_log::{Machine, RecordKind};
 use nuthatch_protocol::js::{
-    AckPolicy, DeliverPolicy, RetentionPolicy, StoreCompression, StreamConfig,
+    AckPolicy, ConsumerConfig, DeliverPolicy, RetentionPolicy, StoreCompression, StreamConfig,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -114,6 +114,32 @@ fn what_a_memory_consumer_had_let_go_before_is_logged_as_deleted() {
     assert_eq!(harness.seqs(), [1, 3], "there was room");
     harness.reopen(Reopen::Scratch);
     assert_eq!(harness.seqs(), [1, 3]);
+}
+
+#[test]
+fn a_consumer_in_memory_is_gone_after_a_start_and_its_name_is_free() {
+    for how in ALL {
+        let mut harness = Harness::with_stream(|config| {
+            config.retention = RetentionPolicy::Interest;
+        });
+        harness.consumer("M", |config| config.mem_storage = true).expect("created");
+        harness.consumer("D", |config| config.filter_subject = "s.b".into()).expect("created");
+        harness.put("s.a", "x");
+        harness.put("s.b", "y");
+        harness.commit();
+        harness.reopen(how);
+        assert!(harness.consumer_info("M").is_none(), "{how:?}");
+        assert!(harness.consumer_info("D").is_some(), "{how:?}");
+        assert_eq!(harness.seqs(), [2], "only it needed the other one ({how:?})");
+        let later = |config: &mut ConsumerConfig| {
+            config.mem_storage = true;
+            config.deliver_policy = DeliverPolicy::New;
+        };
+        harness.consumer("M", later).expect("created anew");
+        harness.commit();
+        harness.reopen(how);
+        assert!(harness.consumer_info("M").is_none() && harness.seqs() == [2], "{how:?}");
+    }
 }
 
 #[test]
@@ -329,7 +355,19 @@ impl RetentionRun {
         let before = self.shape();
         self.harness.commit();
         let state = self.harness.info().state;
+        let had_memory = self.harness.consumer_info(&Self::name(MEMORY)).is_some();
         self.harness.reopen(how);
+        if self.shared && had_memory {
+            // It is gone, and with it what only it needed.
+            assert!(self.harness.consumer_info(&Self::name(MEMORY)).is_none(), "{how:?}");
+            let after = self.harness.info().state;
+            if self.retention == RetentionPolicy::Interest {
+                assert!(after.messages <= state.messages && after.last_seq == state.last_seq);
+            } else {
+                assert_eq!((after.messages, after.bytes), (state.messages, state.bytes), "{how:?}");
+            }
+            return;
+        }
         assert_eq!(self.shape(), before, "{how:?}");
         assert_eq!(self.harness.info().state, state, "{how:?}");
     }
