@@ -206,7 +206,8 @@ impl<T> Consumer<T> {
         ]
     }
 
-    /// Interest in the deliver subject may have changed (push) or a pull's inbox may be gone.
+    /// Interest in the deliver subject of a push consumer may have changed. Pull requests are looked at
+    /// when there is something for them: a client that is back by then, on the same inbox, gets it.
     pub fn interest_changed<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
     where
         I: MessageIndex,
@@ -214,7 +215,7 @@ impl<T> Consumer<T> {
         S: Sink<Target = T>,
     {
         let now = env.log.now().0;
-        let Mode::Push(push) = &mut self.mode else { return self.sweep_requests(env) };
+        let Mode::Push(push) = &mut self.mode else { return };
         let was_active = push.target.is_some();
         let (subject, group) = (&self.config.deliver_subject, &self.config.deliver_group);
         push.target = env.sink.resolve(env.account, subject.as_bytes(), group.as_bytes());

@@ -44,10 +44,6 @@ impl CaughtUp {
         self.by_any.is_empty() && self.by_subject.is_empty()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
-        self.by_any.iter().chain(self.by_subject.values().flatten()).copied()
-    }
-
     /// Takes those whom the messages after `seen` concern.
     pub(super) fn wake(&mut self, stream: &Stream, seen: Seq) -> Vec<u32> {
         let mut woken = std::mem::take(&mut self.by_any);

@@ -235,7 +235,7 @@ impl Dispatcher {
     }
 
     /// Interest in a subject (or pattern) changed: tells the push consumers that deliver to it. With
-    /// `None` all of them look again, and pull consumers that wait do as well.
+    /// `None` all of them look again.
     pub(super) fn interest<S: Sink, L: LogAccess>(
         &mut self,
         changed: Option<&[u8]>,
@@ -243,7 +243,7 @@ impl Dispatcher {
         out: &mut Outputs<S>,
         log: &mut L,
     ) {
-        let mut keys: Vec<ConsumerKey> = match changed {
+        let keys: Vec<ConsumerKey> = match changed {
             Some(literal) if !subject::has_wildcard(literal) => {
                 self.deliver_subjects.get(literal).cloned().unwrap_or_default()
             }
@@ -254,13 +254,6 @@ impl Dispatcher {
                 map.filter(|(deliver, _)| concerns(deliver)).flat_map(|(_, k)| k).copied().collect()
             }
         };
-        if changed.is_none() {
-            for slot in streams.iter() {
-                let stream = slot.stream.id();
-                let caught_up = slot.consumers.caught_up.iter();
-                keys.extend(caught_up.map(|index| ConsumerKey { stream, index }));
-            }
-        }
         for key in keys {
             self.call(key, streams, out, log, Consumer::interest_changed);
             self.pump_later(key, streams);

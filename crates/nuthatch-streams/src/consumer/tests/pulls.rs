@@ -212,6 +212,26 @@ fn an_inbox_without_listeners_gets_nothing() {
 }
 
 #[test]
+fn a_request_waits_for_an_inbox_that_comes_back() {
+    let mut rig = Rig::new();
+    rig.create(|_| {});
+    rig.pull_quietly("in", "2");
+    rig.outbox.listening.clear();
+    rig.listen("another");
+    rig.listen("in");
+    rig.publish("s.a");
+    rig.pump();
+    assert_eq!(rig.take().len(), 1, "nobody has looked meanwhile");
+    rig.outbox.listening.clear();
+    rig.publish("s.a");
+    rig.pump();
+    rig.listen("in");
+    rig.pump();
+    assert!(rig.take().is_empty(), "it was over when there was something for it");
+    assert_eq!(rig.pull_seqs("1"), [2]);
+}
+
+#[test]
 fn deletion_is_told_to_those_who_wait() {
     let mut rig = Rig::new();
     rig.create(|_| {});
