@@ -340,3 +340,27 @@ fn a_leaf_node_shows_no_subject_that_it_may_not_publish_to() {
     leaf.flush("");
     a.expect("MSG in.b 5 $JS.ACK.S.C.1.2.3.4.5 1\r\ny\r\n");
 }
+
+#[test]
+fn an_account_that_imports_account_info_hears_nothing_from_what_it_does_not_import() {
+    let server = with_jetstream(configured(
+        "accounts {
+           A { jetstream: enabled, users: [{user: a, password: pw}],
+               exports: [{service: '$JS.API.>'}] }
+           INFO { users: [{user: info, password: pw}],
+                  imports: [{service: {account: A, subject: '$JS.API.INFO'}}] }
+           OTHER { users: [{user: other, password: pw}],
+                   imports: [{service: {account: A, subject: '$JS.API.STREAM.LIST'}}] }
+           NONE { users: [{user: none, password: pw}] }
+         }",
+    ));
+    let ask =
+        |user: &str, call: &str| server.connected(&login(user)).ask(&format!("$JS.API.{call}"), "");
+    assert!(ask("info", "INFO").contains("account_info_response"));
+    assert!(ask("info", "STREAM.NAMES").contains("503"), "nobody answers");
+    assert!(ask("other", "STREAM.LIST").contains("stream_list_response"));
+    for user in ["other", "none"] {
+        assert!(ask(user, "STREAM.NAMES").contains("10039"), "{user}");
+        assert!(ask(user, "INFO").contains("10039"), "{user}");
+    }
+}

@@ -10,8 +10,8 @@ use super::responses::Responses;
 use crate::options::Import;
 use crate::subscription::{ImportSubscription, Subscription};
 use arc_swap::ArcSwap;
-use nuthatch_protocol::subject::tokens;
 use nuthatch_protocol::subject::tree::{MatchResult, SubjectTree};
+use nuthatch_protocol::subject::{matches, tokens};
 use nuthatch_protocol::transform::Transform;
 use nuthatch_streams::AccountId;
 use parking_lot::Mutex;
@@ -138,6 +138,11 @@ impl AccountImports {
     /// True if another account imports streams of this one, which may store messages.
     pub fn has_takers(&self) -> bool {
         !self.importers.load().list.is_empty()
+    }
+
+    /// True if it imports a service that answers on this subject.
+    pub fn serves(&self, subject: &[u8]) -> bool {
+        self.services.lock().iter().any(|service| matches(&service.subject, subject))
     }
 
     /// Lists the services that it imports, for monitoring.

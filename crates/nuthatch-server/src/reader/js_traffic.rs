@@ -25,6 +25,8 @@ const COPY_SHARE: usize = 4;
 /// Items to make room for: one per so many bytes read, up to so many.
 pub(super) const LIKELY_ITEM_BYTES: usize = 192;
 const LIKELY_ITEMS_MAX: usize = 512;
+/// The call for account info.
+const API_INFO: &[u8] = b"$JS.API.INFO";
 /// Items for engines, collected during one turn.
 pub(super) type Batches = Vec<(LogId, Vec<Item>)>;
 
@@ -132,13 +134,16 @@ impl Turn<'_> {
     }
 
     /// An account without JetStream on a server that has it: API calls are told so, unless the
-    /// account imports another account's API.
+    /// account imports another account's API. One that imports account info from there uses the other
+    /// account's JetStream: nobody answers what it does not import, as upstream.
     #[cold]
     fn without_jetstream(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Handled {
         let is_served = !self.reader.server.jetstream().slots().is_empty();
         let account = &self.reader.session.account;
+        let is_imported =
+            || account.interest.any(publish.subject) || account.imports.serves(API_INFO);
         match rest.strip_prefix(b"API.") {
-            Some(rest) if is_served && !account.interest.any(publish.subject) => {
+            Some(rest) if is_served && !is_imported() => {
                 Request::of_api(rest).map_or(Handled::No, |request| self.request(publish, request))
             }
             _ => Handled::No,
