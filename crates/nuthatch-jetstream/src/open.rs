@@ -38,6 +38,11 @@ const MEMORY_SEGMENT_MIN: u64 = 64 << 10;
 /// A sentence for the log: which log cannot be opened and what to do about it.
 pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
     let options = server.options();
+    let store = &options.jetstream.store_dir;
+    if store.exists() && !store.is_dir() {
+        // The words of nats-server, which people look for.
+        return Err(format!("storage directory is not a directory: {}", store.display()));
+    }
     let durable_logs = durable_logs(&options);
     let known = KnownLogs::of(
         &options.jetstream.store_dir,

@@ -246,3 +246,12 @@ fn publish_again(peer: &mut Peer) {
     let said = peer.ask("s.x", "x");
     assert!(said.contains("\"stream\":\"S\""), "{said}");
 }
+
+#[test]
+fn a_store_that_is_a_file_is_said_in_the_words_of_nats_server() {
+    let dir = Dir::new("file");
+    std::fs::write(dir.of("store"), b"mine").unwrap();
+    let why = start(options(&dir.of("store"), &[])).unwrap_err();
+    assert!(why.starts_with("storage directory is not a directory"), "{why}");
+    assert_eq!(std::fs::read(dir.of("store")).unwrap(), b"mine");
+}

@@ -102,7 +102,7 @@ pub enum RunError {
     #[error("can't start the console: {0}")]
     Console(String),
     /// JetStream did not start.
-    #[error("can't start JetStream: {0}")]
+    #[error("Can't start JetStream: {0}")]
     JetStream(String),
     /// It has stopped, but a log did not close cleanly.
     #[error("the shutdown was not clean: {0}")]

@@ -143,7 +143,7 @@ fn a_store_that_lacks_something_is_refused_in_plain_words() {
     let output = server.wait_with_output().expect("its output");
     let text = both(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains(&format!("can't start JetStream: {store}/default")), "{text}");
+    assert!(text.contains(&format!("Can't start JetStream: {store}/default")), "{text}");
     let why = std::env::var("NUTHATCH_TEST_STORE_LACKS").expect("what the store lacks");
     assert!(text.contains(&why), "{text}");
 }

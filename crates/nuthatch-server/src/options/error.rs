@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use nuthatch_protocol::config::{DurationError, Position, SizeError, SyntaxError};
+use nuthatch_protocol::config::{DurationError, Position, SizeError, SyntaxError, SyntaxErrorKind};
 
 /// Most problems of one configuration that are shown.
 pub const MAX_SHOWN_PROBLEMS: usize = 50;
@@ -19,7 +19,7 @@ pub enum OptionsError {
         why: String,
     },
     /// The configuration is not well-formed.
-    #[error(transparent)]
+    #[error("{}", first_words(.0))]
     Syntax(#[from] SyntaxError),
     /// The configuration is well-formed and holds something that is wrong or not supported.
     #[error("{}", Shown(.0))]
@@ -30,6 +30,20 @@ pub enum OptionsError {
     /// Settings that do not go together.
     #[error(transparent)]
     Conflict(#[from] Conflict),
+}
+
+/// The first words are those of nats-server, which people look for.
+fn first_words(error: &SyntaxError) -> String {
+    let line = error.pos.line;
+    match &error.kind {
+        SyntaxErrorKind::UnknownVariable { name } => {
+            format!("variable reference for '{name}' on line {line} can not be found: {error}")
+        }
+        SyntaxErrorKind::Include { path, .. } => {
+            format!("error parsing include file '{path}', {error}")
+        }
+        _ => format!("Parse error on line {line}: {error}"),
+    }
 }
 
 /// Several problems, one per line.
@@ -64,7 +78,7 @@ pub struct ConfigProblem {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ProblemKind {
     /// A key that does not exist.
-    #[error("unknown key '{key}' {place}{}", did_you_mean(.nearest))]
+    #[error("unknown field \"{key}\" {place}{}", did_you_mean(.nearest))]
     UnknownKey {
         /// The key as written.
         key: String,
@@ -202,7 +216,7 @@ pub enum FlagError {
         arg: String,
     },
     /// A flag that does not exist.
-    #[error("unknown flag '-{name}'{} (see --help)", did_you_mean_flag(.nearest))]
+    #[error("flag provided but not defined: -{name}{} (see --help)", did_you_mean_flag(.nearest))]
     Unknown {
         /// Its name.
         name: String,
@@ -218,7 +232,7 @@ pub enum FlagError {
         value: &'static str,
     },
     /// A value that the flag does not take.
-    #[error("flag '-{name}' must be {wanted}, found '{found}'")]
+    #[error("invalid value \"{found}\" for flag -{name}: must be {wanted}")]
     BadValue {
         /// Its name.
         name: String,

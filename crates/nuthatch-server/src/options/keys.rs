@@ -33,7 +33,7 @@ pub(super) struct Key {
 /// The keys of one kind of map.
 #[derive(Debug)]
 pub(super) struct Block {
-    /// Context of this map, as the rest of "unknown key 'x' …".
+    /// Context of this map, as the rest of "unknown field "x" …".
     pub place: &'static str,
     pub keys: &'static [Key],
 }

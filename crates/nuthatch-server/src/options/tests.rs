@@ -65,7 +65,8 @@ fn fails_somewhere(conf: &str, expect: &str) {
     match command(Invocation::NatsServer, conf, "-c t.conf") {
         Err(e) => {
             let text = e.to_string();
-            let what = text.splitn(4, ':').nth(3).unwrap_or_default();
+            let place = text.find("t.conf:").unwrap_or_default();
+            let what = text[place..].splitn(4, ':').nth(3).unwrap_or_default();
             assert_eq!(what.trim_start(), expect, "configuration: {conf:?}");
         }
         Ok(done) => panic!("accepted {conf:?}: {done:?}"),

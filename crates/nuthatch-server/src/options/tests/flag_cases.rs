@@ -133,13 +133,13 @@ fn pid_files() {
 
 #[test]
 fn mistakes() {
-    wrong("-prot 1", "unknown flag '-prot': did you mean '-port'? (see --help)");
-    wrong("--zzzzzz", "unknown flag '-zzzzzz' (see --help)");
+    wrong("-prot 1", "flag provided but not defined: -prot: did you mean '-port'? (see --help)");
+    wrong("--zzzzzz", "flag provided but not defined: -zzzzzz (see --help)");
     wrong("-p", "flag '-p' needs a value: write -p <port>");
-    wrong("-p abc", "flag '-p' must be a number, found 'abc'");
-    wrong("-p --5", "flag '-p' must be a number, found '--5'");
-    wrong("-p 70000", "flag '-p' must be a port from -1 to 65535, found '70000'");
-    wrong("-js=perhaps", "flag '-js' must be true or false, found 'perhaps'");
+    wrong("-p abc", "invalid value \"abc\" for flag -p: must be a number");
+    wrong("-p --5", "invalid value \"--5\" for flag -p: must be a number");
+    wrong("-p 70000", "invalid value \"70000\" for flag -p: must be a port from -1 to 65535");
+    wrong("-js=perhaps", "invalid value \"perhaps\" for flag -js: must be true or false");
     wrong("-js true", "unknown argument 'true': flags begin with '-' (see --help)");
     wrong("serve", "unknown argument 'serve': flags begin with '-' (see --help)");
     wrong("-", "unknown argument '-': flags begin with '-' (see --help)");
@@ -174,14 +174,17 @@ fn mistakes() {
         "'store' in jetstream and -catalog: the default log is in a bucket or on a quorum of nodes, keep one; for \
          old segments of a quorum log in a bucket use 'tier'",
     );
-    wrong("--max_payload 1TB", "flag '-max_payload' must be a size of at most 64MB, found '1TB'");
+    wrong(
+        "--max_payload 1TB",
+        "invalid value \"1TB\" for flag -max_payload: must be a size of at most 64MB",
+    );
     wrong(
         "--sync_interval soon",
-        "flag '-sync_interval' must be always, never or a duration such as 100ms, found 'soon'",
+        "invalid value \"soon\" for flag -sync_interval: must be always, never or a duration such as 100ms",
     );
     wrong(
         "--client_advertise a:b:c",
-        "flag '-client_advertise' must be host or host:port, found 'a:b:c'",
+        "invalid value \"a:b:c\" for flag -client_advertise: must be host or host:port",
     );
     wrong("--user a --auth b", "a user and a token cannot both be required: keep one of them");
     wrong("-ms 8443", "https monitoring needs a 'tls' block (or --tls, --tlscert and --tlskey)");

@@ -4,40 +4,43 @@ use super::{Invocation, command, fails, fails_somewhere};
 
 #[test]
 fn unknown_keys_name_the_nearest_one() {
-    fails("prot: 4222", "t.conf:1:1: unknown key 'prot' at the top level: did you mean 'port'?");
+    fails(
+        "prot: 4222",
+        "t.conf:1:1: unknown field \"prot\" at the top level: did you mean 'port'?",
+    );
     fails(
         "port: 1\n  max_paylaod = 8MB",
-        "t.conf:2:3: unknown key 'max_paylaod' at the top level: did you mean 'max_payload'?",
+        "t.conf:2:3: unknown field \"max_paylaod\" at the top level: did you mean 'max_payload'?",
     );
-    fails("database: x", "t.conf:1:1: unknown key 'database' at the top level");
+    fails("database: x", "t.conf:1:1: unknown field \"database\" at the top level");
     fails(
         "authorization {\n  usr: a }",
-        "t.conf:2:3: unknown key 'usr' in 'authorization': did you mean 'user'?",
+        "t.conf:2:3: unknown field \"usr\" in 'authorization': did you mean 'user'?",
     );
     fails(
         "authorization { users: [ {user: a, pasword: b} ] }",
-        "t.conf:1:36: unknown key 'pasword' in a user: did you mean 'password'?",
+        "t.conf:1:36: unknown field \"pasword\" in a user: did you mean 'password'?",
     );
     fails(
         "jetstream { storedirs: x }",
-        "t.conf:1:13: unknown key 'storedirs' in 'jetstream': did you mean 'storedir'?",
+        "t.conf:1:13: unknown field \"storedirs\" in 'jetstream': did you mean 'storedir'?",
     );
     fails(
         "jetstream { store_dir: x, limits { max_ack_pendin: 1 } }",
-        "t.conf:1:36: unknown key 'max_ack_pendin' in 'limits' of 'jetstream': \
+        "t.conf:1:36: unknown field \"max_ack_pendin\" in 'limits' of 'jetstream': \
          did you mean 'max_ack_pending'?",
     );
     fails(
         "tls { certfile: x, cert_file: c, key_file: k }",
-        "t.conf:1:7: unknown key 'certfile' in 'tls': did you mean 'cert_file'?",
+        "t.conf:1:7: unknown field \"certfile\" in 'tls': did you mean 'cert_file'?",
     );
     fails(
         "accounts { A { user: [] } }",
-        "t.conf:1:16: unknown key 'user' in an account: did you mean 'users'?",
+        "t.conf:1:16: unknown field \"user\" in an account: did you mean 'users'?",
     );
     fails(
         "authorization { users: [ {user: a, permissions: {publish: {alow: x}}} ] }",
-        "t.conf:1:60: unknown key 'alow' in subject permissions: did you mean 'allow'?",
+        "t.conf:1:60: unknown field \"alow\" in subject permissions: did you mean 'allow'?",
     );
 }
 
@@ -317,7 +320,7 @@ fn unsupported_blocks_say_so() {
 fn all_mistakes_are_shown_at_once() {
     fails(
         "prot: 1\ndebug: 2\ntls { cert_file: c, verify: true }",
-        "t.conf:1:1: unknown key 'prot' at the top level: did you mean 'port'?\n\
+        "t.conf:1:1: unknown field \"prot\" at the top level: did you mean 'port'?\n\
          t.conf:2:8: 'debug' must be true or false, found an integer\n\
          t.conf:3:5: 'tls' needs 'key_file'\n\
          t.conf:3:5: 'tls' needs 'ca_file'",
@@ -343,10 +346,13 @@ fn settings_that_do_not_go_together() {
 
 #[test]
 fn mistakes_of_syntax_and_includes_come_through() {
-    fails("port: 1\ninclude nix.conf", "t.conf:2:9: cannot include 'nix.conf': no such file");
+    fails(
+        "port: 1\ninclude nix.conf",
+        "error parsing include file 'nix.conf', t.conf:2:9: cannot include 'nix.conf': no such file",
+    );
     fails(
         "port: 1 2",
-        "t.conf:1:9: expected the end of the value of 'port' (a new line, ',' or ';'), found '2': a value with spaces or separators needs quotes",
+        "Parse error on line 1: t.conf:1:9: expected the end of the value of 'port' (a new line, ',' or ';'), found '2': a value with spaces or separators needs quotes",
     );
     let error = super::command(super::Invocation::NatsServer, "", "-c nix.conf").unwrap_err();
     assert_eq!(error.to_string(), "cannot read configuration file 'nix.conf': no such file");
@@ -386,7 +392,7 @@ fn logs_that_make_no_sense() {
         ("'a b' {}", "is a name: up to 64 letters, digits, '-' and '_'"),
         ("a { mode: fast }", "'mode' must be 'local' or 'object'"),
         ("a { compression: s2 }", "'compression' must be 'none' or 'zstd'"),
-        ("a { plce: x }", "unknown key 'plce' in a log of 'jetstream'"),
+        ("a { plce: x }", "unknown field \"plce\" in a log of 'jetstream'"),
         // A connection keeps one bit for each log, and the server has two of its own.
         (&many(257), "'logs' cannot be more than 256"),
     ] {
@@ -394,4 +400,17 @@ fn logs_that_make_no_sense() {
         let error = error.map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains(says), "{text}: {error}");
     }
+}
+
+#[test]
+fn texts_that_cannot_be_read_begin_as_those_of_nats_server() {
+    fails("port: 1\nfoo {", "Parse error on line 2: t.conf:2:5: '{' is never closed: add '}'");
+    fails_beginning("port: 1\nx = = 3", "Parse error on line 2: t.conf:2:");
+    fails_beginning("a: $XYZNOT", "variable reference for 'XYZNOT' on line 1 can not be found: t.");
+}
+
+#[track_caller]
+fn fails_beginning(conf: &str, words: &str) {
+    let error = command(Invocation::NatsServer, conf, "-c t.conf").expect_err("a mistake");
+    assert!(error.to_string().starts_with(words), "{error}");
 }

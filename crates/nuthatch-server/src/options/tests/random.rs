@@ -75,7 +75,7 @@ fn every_key_takes_every_value_without_panic() {
                 let conf = around.replace('K', name).replace('V', value);
                 let outcome = command(Invocation::NatsServer, &conf, "-c t.conf -t");
                 let text = outcome.err().map(|e| e.to_string()).unwrap_or_default();
-                let unknown = format!("unknown key '{name}'");
+                let unknown = format!("unknown field \"{name}\"");
                 assert!(!text.contains(&unknown), "{conf:?}: {text}");
             }
         }
