@@ -1,0 +1,87 @@
+"""The disks of the nodes: directories, or file systems that forget what was not synced (forgetfs)."""
+
+import pathlib
+import shutil
+import socket
+import subprocess
+import time
+
+MOUNT_S = 20
+
+
+class PlainDisk:
+    """A directory. What a process wrote stays when it is killed."""
+
+    def __init__(self, directory, at):
+        self.root = pathlib.Path(directory) / f"disk{at + 1}"
+        self.root.mkdir()
+        self.store, self.image = self.root / "store", pathlib.Path(directory) / f"image{at + 1}"
+
+    def wipe(self):
+        shutil.rmtree(self.store)
+        self.settle()
+
+    def take_image(self):
+        shutil.rmtree(self.image, ignore_errors=True)
+        shutil.copytree(self.store, self.image)
+
+    def restore_image(self):
+        shutil.rmtree(self.store)
+        shutil.copytree(self.image, self.store)
+        self.settle()
+
+    def settle(self):
+        """What somebody else than the node has done is durable."""
+
+    def close(self):
+        pass
+
+
+class ForgetfulDisk(PlainDisk):
+    """A file system of its own, in the memory of a process; commands go through a socket."""
+
+    def __init__(self, directory, at, program):
+        super().__init__(directory, at)
+        control = pathlib.Path(directory) / f"disk{at + 1}.control"
+        self.process = subprocess.Popen(
+            [program, str(self.root), str(control)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + MOUNT_S
+        self.control = socket.socket(socket.AF_UNIX)
+        while True:
+            try:
+                self.control.connect(str(control))
+                break
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    raise SystemExit("forgetfs does not mount") from None
+                time.sleep(0.02)
+        self.answers = self.control.makefile("r")
+
+    def tell(self, command):
+        self.control.sendall(command.encode() + b"\n")
+        answer = self.answers.readline().strip()
+        if not answer.startswith("ok"):
+            raise SystemExit(f"forgetfs: {command}: {answer}")
+        return answer
+
+    def cut_power(self, seed, keep_percent):
+        """After the node was killed: what was not synced is gone, but for a part of it."""
+        return self.tell(f"cut {seed} {keep_percent}")
+
+    def slow(self, ms):
+        self.tell(f"slow {ms}")
+
+    def fail_syncs(self, count):
+        self.tell(f"fail {count}")
+
+    def fill(self, is_full):
+        self.tell(f"full {int(is_full)}")
+
+    def settle(self):
+        self.tell("settle")
+
+    def close(self):
+        self.control.close()
+        subprocess.run(["umount", "-l", str(self.root)], check=False, stderr=subprocess.DEVNULL)
+        self.process.kill()
+        self.process.wait()

@@ -1,0 +1,40 @@
+//! A file system in memory that forgets what was not synced when its power is cut.
+//!
+//! `forgetfs MOUNTPOINT SOCKET` mounts one, empty, and takes commands at a Unix socket, a line each, answered by a line:
+//! `cut SEED PERCENT` (the power goes; so much of what was not synced stays, drawn from the seed), `settle` (all is
+//! durable), `slow MS` (each sync takes so long), `fail COUNT` (the next syncs fail), `full 0|1` (no room).
+
+mod content;
+mod control;
+mod disk;
+mod mounted;
+mod random;
+#[cfg(test)]
+mod tests;
+
+use mounted::{Mounted, Shared};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [mountpoint, socket] = args.as_slice() else {
+        eprintln!("usage: forgetfs MOUNTPOINT SOCKET");
+        return ExitCode::from(2);
+    };
+    match serve(mountpoint, socket) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("forgetfs: {mountpoint}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(mountpoint: &str, socket: &str) -> std::io::Result<()> {
+    let shared = Shared::default();
+    let options = [fuser::MountOption::FSName("forgetfs".into()), fuser::MountOption::NoAtime];
+    let mounted = fuser::spawn_mount2(Mounted::new(shared.clone()), mountpoint, &options)?;
+    control::listen(socket, &shared)?;
+    mounted.join();
+    Ok(())
+}

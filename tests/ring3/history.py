@@ -1,0 +1,69 @@
+"""What clients did and saw: invocations, answers, and contents by sequence."""
+
+import dataclasses
+import time
+
+
+@dataclasses.dataclass
+class Publish:
+    """A message with an id. `ended` is none where its fate is unknown."""
+
+    key: str
+    invoked: float
+    ended: float | None = None
+    seq: int | None = None
+
+
+@dataclasses.dataclass
+class Write:
+    """A put, a compare-and-set (`expected` is a revision, 0 for "no such key"), or a delete, with a unique value."""
+
+    key: str
+    value: str
+    invoked: float
+    expected: int | None = None
+    ended: float | None = None
+    revision: int | None = None
+    # A compare-and-set that was told that the revision is another one.
+    refused: bool = False
+
+
+@dataclasses.dataclass
+class Read:
+    """What was read of a key; revision 0 is "no such key"."""
+
+    key: str
+    invoked: float
+    ended: float
+    revision: int
+    value: str | None
+
+
+@dataclasses.dataclass
+class Look:
+    """The last sequence of the stream, as it was answered."""
+
+    invoked: float
+    ended: float
+    last: int
+
+
+class History:
+    def __init__(self):
+        self.publishes, self.writes, self.reads, self.looks = [], [], [], []
+        # Contents of the stream by sequence, as anybody saw them, with who saw it first.
+        self.seen = {}
+        # What nothing has to be compared with to be wrong.
+        self.findings = []
+        self.acked_at = []
+
+    def see(self, seq, content, by):
+        known = self.seen.setdefault(seq, (content, by))
+        if known[0] != content:
+            self.findings.append(
+                f"sequence {seq} is {content[:40]!r} for {by}, and was {known[0][:40]!r} for {known[1]}")
+
+    def ack(self, operation, seq):
+        operation.ended = time.monotonic()
+        operation.seq = seq
+        self.acked_at.append(operation.ended)

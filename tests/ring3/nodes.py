@@ -1,0 +1,133 @@
+"""The servers under test: three or five processes of one program that keep a quorum log."""
+
+import os
+import pathlib
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+
+from disks import ForgetfulDisk, PlainDisk
+
+# Only what hangs needs a limit.
+LIMIT_S = 180
+DISK = re.compile(r"(\d+) \(disk ([0-9a-f]{32})\)")
+
+
+class Node:
+    def __init__(self, cluster, at, disk):
+        self.cluster, self.at, self.name, self.disk = cluster, at, f"n{at + 1}", disk
+        self.log = cluster.dir / f"{self.name}.log"
+        self.process, self.is_stopped = None, False
+
+    def command(self):
+        net, (host, port) = self.cluster.net, self.cluster.net.client[self.at]
+        listen = "%s:%d" % net.node[self.at]
+        routes = ",".join("%s:%d" % address for address in net.node)
+        return [
+            *net.inside(self.at), str(self.cluster.binary), "serve", "-a", host, "-p", str(port), "-sd", str(self.disk.store),
+            "--node-name", self.name, "--cluster-listen", listen, "--routes", routes,
+            "--catalog", f"file://{self.cluster.dir}/catalog", "--cluster-key", str(self.cluster.key),
+        ]
+
+    def start(self):
+        env = {**os.environ, **self.cluster.env}
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
+        self.is_stopped = False
+
+    def signal(self, number):
+        self.process.send_signal(number)
+        self.is_stopped = number == signal.SIGSTOP
+
+    def kill(self):
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+
+    def end(self):
+        """A clean end; a node that does not come to it is killed."""
+        self.process.terminate()
+        try:
+            self.process.wait(LIMIT_S)
+            return True
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return False
+
+    def has_ended(self):
+        """True if it should run and does not: it ended by itself."""
+        return self.process is not None and self.process.poll() is not None
+
+    def said(self):
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+
+class Cluster:
+    """The nodes, their disks, their network, and what they say of themselves."""
+
+    def __init__(self, binary, directory, net, count, forgetfs=None, rule_off=None):
+        self.binary, self.dir, self.net = binary, pathlib.Path(directory), net
+        self.env = {"NUTHATCH_RULE_OFF": rule_off} if rule_off else {}
+        self.key = self.dir / "key"
+        self.key.write_text(secrets.token_hex(32))
+        self.key.chmod(0o600)
+        disk = lambda at: (ForgetfulDisk(self.dir, at, forgetfs) if forgetfs else PlainDisk(self.dir, at))
+        self.has_forgetful_disks = forgetfs is not None
+        self.nodes = [Node(self, at, disk(at)) for at in range(count)]
+
+    def urls(self):
+        return ["nats://%s:%d" % address for address in self.net.client]
+
+    def start(self):
+        for node in self.nodes:
+            node.start()
+
+    def stop(self):
+        self.net.heal()
+        for node in self.nodes:
+            node.kill()
+            node.disk.close()
+
+    def keep(self, to):
+        """Copies what the nodes said and have on their disks, after they have ended."""
+        for node in self.nodes:
+            node.kill()
+            if node.disk.store.exists():
+                shutil.copytree(node.disk.store, pathlib.Path(to) / f"{node.name}-disk", dirs_exist_ok=True)
+
+    def set(self):
+        """The disks that the last owner said keep the log, by the number of the node."""
+        lines = [line for node in self.nodes for line in node.said().splitlines() if " is kept by the nodes " in line]
+        epoch = lambda line: int(re.search(r"epoch (\d+) of", line).group(1))
+        # A line begins with the number of the process and the time.
+        lines.sort(key=lambda line: (epoch(line), line.split("]", 1)[1][:28]))
+        return dict(DISK.findall(lines[-1])) if lines else {}
+
+    def wait(self, what, is_so, limit_s=LIMIT_S):
+        deadline = time.monotonic() + limit_s
+        while not is_so():
+            if time.monotonic() > deadline:
+                raise Stuck(f"{limit_s} s after the faults have ended: {what}")
+            time.sleep(0.1)
+
+    def wait_begun(self, node):
+        """Until a node has begun on its disk after an image of that was taken: it has raised its boot counter."""
+        at = pathlib.Path("nuthatch/quorum/identity")
+        image = (node.disk.image / at).read_bytes()
+        self.wait(f"{node.name} does not begin", lambda: (node.disk.store / at).read_bytes() != image)
+        # The counter is in the catalog next.
+        time.sleep(1)
+
+    def wait_replaced(self, before):
+        """Until one disk of this set is another one, and all nodes have one in the set again."""
+        self.wait(
+            f"the new disk is not taken into the set {before}, it is still {self.set()}",
+            lambda: len(self.set()) == len(self.nodes) and len(set(self.set().values()) - set(before.values())) == 1)
+
+
+class Stuck(Exception):
+    """What had to come after the faults did not."""

@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+"""Real processes keep one quorum log under faults, and what clients did and saw is checked.
+
+    ring3.py [--seed 1] [--seconds 60 | --faults 10] [--nodes 3|5] [--kinds kill,pause,...] [--loopback]
+
+The same seed gives the same faults. As root each node has a network namespace of its own; otherwise, or with
+--loopback, nodes listen on 127.0.0.1 and links cannot be cut. With --forgetfs each node's disk is a file system that
+forgets what was not synced when its power is cut. Exits with 1 after a finding, and keeps the logs.
+"""
+
+import argparse
+import asyncio
+import collections
+import json
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+import time
+
+from checks import check
+from history import History
+from nemesis import WEIGHTS, Nemesis, possible, schedule
+from net import Loopback, Namespaces
+from nodes import Cluster, Stuck
+from workload import BUCKET, STREAM, Workload, connect, read_all
+
+REPO = pathlib.Path(__file__).resolve().parent.parent.parent
+INSIDE = "NUTHATCH_RING3_INSIDE"
+# How long writes may wait after the last fault (Q14), with room for a busy machine.
+HEALED_S = 60
+SHOWN = 20
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--nodes", type=int, choices=[3, 5], default=3)
+    parser.add_argument("--seconds", type=float, default=60, help="no fault begins later")
+    parser.add_argument("--faults", type=int, help="so many faults, however long they take")
+    parser.add_argument("--kinds", help="only these faults, by commas")
+    parser.add_argument("--pace", type=float, default=3, help="seconds from one fault to the next, at most")
+    parser.add_argument("--rate", type=int, default=400, help="operations per second of all clients, at most 2,000")
+    parser.add_argument("--loopback", action="store_true", help="no namespaces")
+    parser.add_argument("--binary", default=os.environ.get("NUTHATCH_BINARY"), help="the server")
+    parser.add_argument("--forgetfs", help="the program of tests/ring3/forgetfs: power can be cut")
+    parser.add_argument("--rule-off", help="rules of the protocol to do without, in a build with the feature `mutations`")
+    parser.add_argument("--dir", default=REPO / "target", help="below it the nodes store")
+    parser.add_argument("--plan", action="store_true", help="only print the faults")
+    parser.add_argument("--quiet", action="store_true", help="one line")
+    parser.add_argument("--json", help="file for the summary")
+    options = parser.parse_args()
+    if not options.plan and not (options.binary and os.access(options.binary, os.X_OK)):
+        parser.error("no server: build nuthatch first, and give --binary or NUTHATCH_BINARY")
+    options.rate = min(options.rate, 2000)
+    return options
+
+
+def enter(options):
+    """Goes on in namespaces of its own, which end with it and everything in them."""
+    if os.geteuid() != 0:
+        print("ring3: namespaces need root: links are not cut, power neither (--loopback says the same)", file=sys.stderr)
+        options.loopback, options.forgetfs = True, None
+    if options.loopback and not options.forgetfs or INSIDE in os.environ:
+        return
+    words = ["unshare", "--net"] if not options.loopback else ["unshare"]
+    words += ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, *sys.argv]
+    os.execvpe(words[0], words, {**os.environ, INSIDE: "1"})
+
+
+async def play(cluster, options, history, played):
+    """Faults under load, then none; `played` gets the faults, `history` what clients saw and what is there in the end."""
+    cluster.start()
+    workload = Workload(cluster.urls(), history, options.seed, options.rate)
+    nemesis = Nemesis(cluster, lambda: owner_of(cluster, workload), played)
+    try:
+        await workload.start()
+        ends = time.monotonic() + options.seconds
+        faults = schedule(options.seed, options.nodes, possible(cluster, kinds_of(options)), options.pace)
+        while len(played) < options.faults if options.faults is not None else time.monotonic() < ends:
+            fault = next(faults)
+            await nemesis.play(fault)
+            ended = [node.name for node in cluster.nodes if node.has_ended()]
+            if ended:
+                raise Stuck(f"{', '.join(ended)} ended by itself during {fault}")
+            say(options, f"   {played[-1][3] - played[0][2]:6.1f} s  {fault}: {', '.join(played[-1][1])}")
+        await healed(history)
+        await workload.stop()
+        await history_of_the_end(cluster, workload, history)
+    finally:
+        await workload.close()
+
+
+def say(options, text):
+    if not options.quiet:
+        print(text, flush=True)
+
+
+def kinds_of(options):
+    return options.kinds.split(",") if options.kinds else None
+
+
+def owner_of(cluster, workload):
+    address = workload.owner()
+    return cluster.net.client.index(address) if address in cluster.net.client else None
+
+
+async def healed(history):
+    """When faults have ended, writes are taken again."""
+    began, deadline = time.monotonic(), time.monotonic() + HEALED_S
+    while not history.acked_at or history.acked_at[-1] < began:
+        if time.monotonic() > deadline:
+            raise Stuck(f"nothing was acknowledged for {HEALED_S} s after the last fault")
+        await asyncio.sleep(0.1)
+
+
+async def history_of_the_end(cluster, workload, history):
+    """Reads everything at one owner after another, by handing the log over, and checks what the first one had; the
+    others must have the same."""
+    first, readers = None, set()
+    for _ in range(2 * len(cluster.nodes)):
+        client = await connect(cluster.urls())
+        try:
+            owner = cluster.net.client.index((client.connected_url.hostname, client.connected_url.port))
+            stream = [(seq, headers.get("Nats-Msg-Id"), content) for seq, _, headers, content in await read_all(client, STREAM, "ring.*")]
+            keys = [(seq, subject.removeprefix(f"$KV.{BUCKET}."), content)
+                    for seq, subject, _, content in await read_all(client, f"KV_{BUCKET}", f"$KV.{BUCKET}.>")]
+        finally:
+            await client.close()
+        name = cluster.nodes[owner].name
+        if first is None:
+            first, history.end = name, (stream, keys)
+        elif (stream, keys) != history.end:
+            history.findings.append(f"{name} has another log than {first} had: {difference(history.end, (stream, keys))}")
+        readers.add(name)
+        if len(readers) == len(cluster.nodes):
+            break
+        node = cluster.nodes[owner]
+        await asyncio.to_thread(node.end)
+        node.start()
+    history.read_at = sorted(readers)
+
+
+def difference(one, other):
+    for what, those, these in zip(("stream", "bucket"), one, other):
+        for entry in sorted(set(those) ^ set(these)):
+            return f"{what} {str(entry)[:100]}, {len(those)} and {len(these)} in all"
+    return "another order"
+
+
+def silences(played, acked_at):
+    """For each kind of fault the longest time without an acknowledgement while it was there and until the next one."""
+    found = collections.defaultdict(list)
+    for at, (fault, _, began, _) in enumerate(played):
+        until = played[at + 1][2] if at + 1 < len(played) else (acked_at[-1] if acked_at else began)
+        times = [began, *(when for when in acked_at if began < when < until), until]
+        found[fault.kind].append(max(later - earlier for earlier, later in zip(times, times[1:])))
+    return found
+
+
+def summary(options, history, played, findings):
+    outcomes = collections.Counter("acked" if publish.ended else "unknown" for publish in history.publishes)
+    return {
+        "seed": options.seed, "nodes": options.nodes, "faults": [str(fault) for fault, *_ in played],
+        "acknowledged": outcomes["acked"], "unknown": outcomes["unknown"],
+        "writes": sum(write.revision is not None for write in history.writes),
+        "refused": sum(write.refused for write in history.writes),
+        "writes_unknown": sum(write.ended is None for write in history.writes),
+        "reads": len(history.reads) + len(history.looks), "read_at": getattr(history, "read_at", []),
+        "silent_s": {kind: [round(one, 2) for one in those] for kind, those in silences(played, history.acked_at).items()},
+        "findings": findings,
+    }
+
+
+def tell(options, told):
+    for kind, those in sorted(told["silent_s"].items()):
+        say(options, f"   {kind:12} {len(those):3} times, without an acknowledgement at most {max(those):.2f} s, median {sorted(those)[len(those) // 2]:.2f}")
+    print(f"ring 3: seed {told['seed']}, {told['nodes']} nodes, {len(told['faults'])} faults; {told['acknowledged']} acknowledged, "
+          f"{told['unknown']} unknown; keys: {told['writes']} written, {told['refused']} refused, {told['writes_unknown']} unknown; "
+          f"{told['reads']} reads; read in the end at {', '.join(told['read_at']) or 'no node'}; {len(told['findings'])} findings", flush=True)
+    for finding in told["findings"][:SHOWN]:
+        print(f"   FOUND: {finding}", flush=True)
+
+
+def keep(cluster, directory, history, told):
+    """What it takes to understand a finding: logs, disks, history."""
+    kept = pathlib.Path(tempfile.mkdtemp(prefix="ring3-finding-", dir=directory.parent))
+    cluster.keep(kept)
+    for file in [*cluster.dir.glob("*.log"), cluster.dir / "catalog"]:
+        (shutil.copytree if file.is_dir() else shutil.copy)(file, kept / file.name)
+    those = [vars(one) for one in (*history.publishes, *history.writes, *history.reads, *history.looks)]
+    (kept / "history.jsonl").write_text("".join(json.dumps(one) + "\n" for one in those))
+    (kept / "summary.json").write_text(json.dumps(told, indent=1))
+    print(f"   kept in {kept}", flush=True)
+
+
+def main():
+    options = arguments()
+    if options.plan:
+        return plan(options)
+    enter(options)
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="ring3-", dir=options.dir))
+    net = (Loopback if options.loopback else Namespaces)(options.nodes)
+    cluster = Cluster(options.binary, directory, net, options.nodes, options.forgetfs, options.rule_off)
+    history, played, findings = History(), [], []
+    try:
+        asyncio.run(play(cluster, options, history, played))
+        findings = check(history, *history.end)
+    except Stuck as stuck:
+        findings = [*history.findings, str(stuck)]
+    finally:
+        told = summary(options, history, played, findings)
+        tell(options, told)
+        if findings or sys.exc_info()[0]:
+            keep(cluster, directory, history, told)
+        cluster.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(told, indent=1))
+    return 1 if findings else 0
+
+
+def plan(options):
+    """The faults of this seed, whatever machine it is: with everything that can be had."""
+    everything = [kind for kind in WEIGHTS if not options.kinds or kind in kinds_of(options)]
+    for _, fault in zip(range(options.faults or 20), schedule(options.seed, options.nodes, everything, options.pace)):
+        print(f"after {fault.pause_s:.1f} s {fault}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

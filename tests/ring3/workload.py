@@ -1,0 +1,259 @@
+"""Clients that publish with ids, compare and set keys, and read, all the time, at whichever node answers."""
+
+import asyncio
+import hashlib
+import random
+import time
+
+import nats
+from history import Look, Publish, Read, Write
+from nats.errors import Error
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.errors import APIError, KeyNotFoundError, KeyWrongLastSequenceError
+
+STREAM, SUBJECTS = "RING", "ring.*"
+BUCKET = "RING"
+# For a request of a client, in which a takeover has room; what is not answered then has an unknown fate.
+ANSWER_S = 1.0
+LIMIT_S = 180
+# Writes of one key, which the bucket remembers all.
+KEY_WRITES = 40
+HISTORY = 64
+UNREACHED = (Error, OSError, asyncio.TimeoutError, ConnectionError)
+
+
+def content_of(key):
+    """The content of the message with this id: of 20 to 2,000 bytes, the same for everybody."""
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    length = 20 + int(digest[:4], 16) % 1000 * (2 if digest[4] == "0" else 1) // (1 if digest[5] == "0" else 8)
+    return f"{key} {(digest * 32)[:length]}"
+
+
+async def ignore(_):
+    """That nodes are gone, or do not own the log, is what this is about."""
+
+
+async def connect(urls, limit_s=LIMIT_S):
+    """A connection to whichever node owns the log; the others do not listen."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            return await nats.connect(
+                urls, connect_timeout=1, max_reconnect_attempts=-1, reconnect_time_wait=0.05, error_cb=ignore,
+                ping_interval=0.5, max_outstanding_pings=1,
+            )
+        except UNREACHED:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.1)
+
+
+async def persistently(action, limit_s=LIMIT_S):
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            return await action()
+        except UNREACHED:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.1)
+
+
+class Workload:
+    """The clients of a run. Each pauses a little after each operation, so that the machine is not the fault."""
+
+    def __init__(self, urls, history, seed, rate):
+        self.urls, self.history, self.random = urls, history, random.Random(f"{seed} workload")
+        self.publishers, self.writers, self.readers = 4, 3, 2
+        self.pause_s = (self.publishers + self.writers + self.readers) / rate
+        self.is_over, self.tasks, self.clients = asyncio.Event(), [], []
+        self.generation = {}
+
+    async def start(self):
+        client = await self.client()
+        js = client.jetstream(timeout=10)
+        await persistently(lambda: js.add_stream(name=STREAM, subjects=[SUBJECTS]))
+        await persistently(lambda: js.create_key_value(bucket=BUCKET, history=HISTORY))
+        self.admin = client
+        loops = [(self.publish, self.publishers), (self.write, self.writers), (self.look, 1), (self.spot, 1), (self.follow, 1)]
+        for loop, count in loops:
+            client = await self.client()
+            self.tasks += [asyncio.create_task(loop(client.jetstream(timeout=ANSWER_S), at)) for at in range(count)]
+
+    async def client(self):
+        self.clients.append(await connect(self.urls))
+        return self.clients[-1]
+
+    def owner(self):
+        """The address of the node that the clients found last, or none."""
+        url = self.admin.connected_url if self.admin.is_connected else None
+        return (url.hostname, url.port) if url else None
+
+    async def stop(self):
+        self.is_over.set()
+        done, _ = await asyncio.wait(self.tasks, timeout=LIMIT_S)
+        for task in done:
+            task.result()
+        if len(done) != len(self.tasks):
+            raise AssertionError("a client hangs")
+
+    async def close(self):
+        for task in self.tasks:
+            task.cancel()
+        for client in self.clients:
+            await client.close()
+
+    async def paused(self):
+        await asyncio.sleep(self.pause_s * self.random.uniform(0.5, 1.5))
+
+    async def publish(self, js, at):
+        """Two thirds are repeated under their id until they are acknowledged, the others left as they are."""
+        number = 0
+        while not self.is_over.is_set():
+            key = f"p{at}-{number}"
+            number += 1
+            repeats = self.random.random() < 2 / 3
+            publish = Publish(key, time.monotonic())
+            self.history.publishes.append(publish)
+            while True:
+                try:
+                    body = content_of(key).encode()
+                    ack = await js.publish(f"ring.{at}", body, timeout=ANSWER_S, headers={"Nats-Msg-Id": key})
+                    self.history.ack(publish, ack.seq)
+                    break
+                except UNREACHED:
+                    await asyncio.sleep(0.02)
+                if not repeats or self.is_over.is_set():
+                    break
+            await self.paused()
+
+    def some_key(self):
+        """A key that was not written as often as the bucket remembers."""
+        slot = self.random.randrange(4)
+        count = self.generation.get(slot, 0)
+        return slot, f"k{slot}-{count // KEY_WRITES}"
+
+    async def write(self, js, at):
+        kv = await persistently(lambda: js.key_value(BUCKET))
+        known, number = {}, 0
+        while not self.is_over.is_set():
+            slot, key = self.some_key()
+            what = self.random.choices(["get", "cas", "put", "delete"], [4, 4, 2, 1])[0]
+            try:
+                if what == "get":
+                    known[key] = await self.read_key(kv, key)
+                else:
+                    self.generation[slot] = self.generation.get(slot, 0) + 1
+                    number += 1
+                    write = Write(key, f"w{at}-{number}", time.monotonic())
+                    write.expected = known.get(key, 0) if what == "cas" else None
+                    self.history.writes.append(write)
+                    known[key] = await self.write_key(js, kv, write, what)
+            except UNREACHED:
+                await asyncio.sleep(0.02)
+            await self.paused()
+
+    async def read_key(self, kv, key):
+        invoked = time.monotonic()
+        try:
+            entry = await kv.get(key)
+            revision, value = entry.revision, entry.value.decode()
+        except KeyNotFoundError as missing:
+            # With the entry of its delete, where there is one.
+            entry = missing.entry
+            revision, value = (entry.revision, entry.value.decode()) if entry else (0, None)
+        self.history.reads.append(Read(key, invoked, time.monotonic(), revision, value))
+        return revision
+
+    async def write_key(self, js, kv, write, what):
+        try:
+            if what == "cas":
+                revision = await kv.update(write.key, write.value.encode(), last=write.expected)
+            elif what == "put":
+                revision = await kv.put(write.key, write.value.encode())
+            else:
+                # As a client's delete, with a value to know it by.
+                headers = {"KV-Operation": "DEL"}
+                revision = (await js.publish(f"$KV.{BUCKET}.{write.key}", write.value.encode(), headers=headers)).seq
+        except KeyWrongLastSequenceError:
+            write.refused, write.ended = True, time.monotonic()
+            return (await self.read_key(kv, write.key))
+        write.revision, write.ended = revision, time.monotonic()
+        return revision
+
+    async def look(self, js, _at):
+        """Asks for the log's end: all that was acknowledged before is below it."""
+        while not self.is_over.is_set():
+            invoked = time.monotonic()
+            try:
+                info = await js.stream_info(STREAM)
+                self.history.looks.append(Look(invoked, time.monotonic(), info.state.last_seq))
+            except APIError as error:
+                self.gone(error)
+            except UNREACHED:
+                await asyncio.sleep(0.02)
+            await self.paused()
+
+    def gone(self, error):
+        """The stream, or a message of it, was acknowledged: nobody may say that it is not there."""
+        if error.code == 404:
+            self.history.findings.append(f"an owner said: {error.description} ({error.err_code})")
+
+    async def spot(self, js, _at):
+        """Reads one message that was acknowledged a short time ago."""
+        while not self.is_over.is_set():
+            await self.paused()
+            recent = [publish for publish in self.history.publishes[-300:] if publish.ended is not None]
+            if not recent:
+                continue
+            publish = self.random.choice(recent)
+            try:
+                message = await js.get_msg(STREAM, seq=publish.seq)
+                self.history.see(publish.seq, message.data.decode(), "a get")
+            except APIError as error:
+                self.gone(error)
+            except UNREACHED:
+                await asyncio.sleep(0.02)
+
+    async def follow(self, js, _at):
+        """A consumer that is brought every message, and made anew where it left off when nothing more comes."""
+        following = 1
+        while not self.is_over.is_set():
+            try:
+                sub = await self.consumer(js, following)
+                while not self.is_over.is_set():
+                    message = await sub.next_msg(timeout=2 * ANSWER_S)
+                    seq = message.metadata.sequence.stream
+                    self.history.see(seq, message.data.decode(), "a consumer")
+                    # What was on the way when a connection ended is not brought again without acknowledgements.
+                    if seq > following:
+                        break
+                    following = max(following, seq + 1)
+            except UNREACHED:
+                await asyncio.sleep(0.05)
+
+    async def consumer(self, js, first):
+        config = ConsumerConfig(
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=first, ack_policy=AckPolicy.NONE,
+            inactive_threshold=30)
+        return await js.subscribe(SUBJECTS, stream=STREAM, config=config)
+
+
+async def read_all(client, stream, subjects):
+    """[(seq, subject, headers, content)] of a stream, up to the end that it has now."""
+    js = client.jetstream(timeout=10)
+
+    async def attempt():
+        last = (await js.stream_info(stream)).state.last_seq
+        found = []
+        if not last:
+            return found
+        sub = await js.subscribe(subjects, stream=stream, ordered_consumer=True)
+        while not found or found[-1][0] < last:
+            message = await sub.next_msg(timeout=10)
+            seq = message.metadata.sequence.stream
+            found.append((seq, message.subject, message.headers or {}, message.data.decode()))
+        await sub.unsubscribe()
+        return found
+
+    return await persistently(attempt)
