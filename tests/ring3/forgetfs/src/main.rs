@@ -33,8 +33,7 @@ fn main() -> ExitCode {
 fn serve(mountpoint: &str, socket: &str) -> std::io::Result<()> {
     let shared = Shared::default();
     let options = [fuser::MountOption::FSName("forgetfs".into()), fuser::MountOption::NoAtime];
-    let mounted = fuser::spawn_mount2(Mounted::new(shared.clone()), mountpoint, &options)?;
+    let mut mounted = fuser::Session::new(Mounted::new(shared.clone()), mountpoint, &options)?;
     control::listen(socket, &shared)?;
-    mounted.join();
-    Ok(())
+    mounted.run()
 }
