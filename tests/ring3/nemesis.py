@@ -12,7 +12,7 @@ NEEDS = {
     "power": "power", "full": "power", "slow": "power", "eio": "power",
 }
 WEIGHTS = {
-    "kill": 4, "kill-many": 1, "term": 2, "pause": 4, "pause-many": 1, "wipe": 1, "restore": 1, "isolated": 3, "mute": 2,
+    "kill": 4, "kill-many": 1, "term": 2, "pause": 4, "pause-many": 1, "wipe": 1, "restore": 1, "wipe-behind": 1, "restore-behind": 1, "isolated": 3, "mute": 2,
     "deaf": 2, "parted": 2, "links": 2, "loss": 2, "power": 6, "full": 2, "slow": 2, "eio": 2,
 }
 
@@ -40,7 +40,9 @@ def schedule(seed, count, kinds, pace_s):
         many = draw.randint(2, count)
         first = 0 if draw.random() < 0.6 else draw.randrange(1, count)
         ranks = [(first + step) % count for step in range(count)]
-        how_many = {"kill-many": many, "pause-many": many, "power": draw.choice([1, 1, 2, count, count])}.get(kind, 1)
+        power = draw.choice([1, 1, 2, count, count])
+        of_kind = {"kill-many": many, "pause-many": many, "power": power, "wipe-behind": count, "restore-behind": count}
+        how_many = of_kind.get(kind, 1)
         hold_s = 0.1 * 300 ** draw.random() if kind.startswith("pause") else draw.uniform(0.2, 6)
         yield Fault(kind, tuple(ranks[:how_many]), min(hold_s, 30), draw.uniform(0.3, 1) * pace_s, draw.randrange(1 << 32))
 
@@ -111,6 +113,37 @@ class Nemesis:
         for node in victims:
             await self.wait(self.cluster.wait_begun, node)
         await self.replace(fault, victims, lambda node: node.disk.restore_image())
+
+    async def wipe_behind(self, fault, victims):
+        """A disk is empty while those that can answer are behind: what is acknowledged is on disks that are away."""
+        await self.replace_behind(fault, victims, lambda node: node.disk.wipe())
+
+    async def restore_behind(self, fault, victims):
+        """The same with a disk as it was a start ago."""
+        harmed = victims[-1]
+        harmed.kill()
+        await self.wait(harmed.disk.take_image)
+        harmed.start()
+        await self.wait(self.cluster.wait_begun, harmed)
+        await asyncio.sleep(2)
+        await self.replace_behind(fault, victims, lambda node: node.disk.restore_image())
+
+    async def replace_behind(self, fault, victims, harm):
+        before, minority = self.cluster.set(), len(victims) // 2
+        behind, others, harmed = victims[1:1 + minority], [victims[0], *victims[1 + minority:]], victims[-1]
+        for node in behind:
+            node.signal(signal.SIGSTOP)
+        await asyncio.sleep(2)
+        for node in others:
+            node.kill()
+        await self.wait(harm, harmed)
+        for node in behind:
+            node.signal(signal.SIGCONT)
+        harmed.start()
+        await asyncio.sleep(fault.hold_s)
+        for node in others[:-1]:
+            node.start()
+        await self.wait(self.cluster.wait_replaced, before)
 
     async def replace(self, fault, victims, harm):
         before = self.cluster.set()

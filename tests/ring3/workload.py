@@ -1,12 +1,11 @@
 """Clients that publish with ids, compare and set keys, and read, all the time, at whichever node answers."""
 
 import asyncio
-import hashlib
 import random
 import time
 
 import nats
-from history import Look, Publish, Read, Write
+from history import Look, Publish, Read, Write, content_of
 from nats.errors import Error
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import APIError, KeyNotFoundError, KeyWrongLastSequenceError
@@ -20,13 +19,6 @@ LIMIT_S = 180
 KEY_WRITES = 40
 HISTORY = 64
 UNREACHED = (Error, OSError, asyncio.TimeoutError, ConnectionError)
-
-
-def content_of(key):
-    """The content of the message with this id: of 20 to 2,000 bytes, the same for everybody."""
-    digest = hashlib.sha256(key.encode()).hexdigest()
-    length = 20 + int(digest[:4], 16) % 1000 * (2 if digest[4] == "0" else 1) // (1 if digest[5] == "0" else 8)
-    return f"{key} {(digest * 32)[:length]}"
 
 
 async def ignore(_):

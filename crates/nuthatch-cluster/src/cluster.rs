@@ -134,6 +134,8 @@ impl Cluster {
         lock: Box<dyn Tenure>,
         report: Reporter,
     ) -> Result<Arc<Self>, StartError> {
+        #[cfg(feature = "mutations")]
+        crate::rules_off::for_this_thread();
         config.check()?;
         let listener = TcpListener::bind(config.listen)
             .map_err(|source| StartError::Listen { address: config.listen, source })?;

@@ -230,6 +230,8 @@ impl Host {
     }
 
     fn step(&self, core: &mut Core, event: Event) -> Vec<PendingSync> {
+        #[cfg(feature = "mutations")]
+        crate::rules_off::for_this_thread();
         if std::mem::replace(&mut core.in_step, true) {
             // A thread has ended in the middle of a step: nothing may be answered on what it may not have written.
             core.dir_failed = true;

@@ -51,6 +51,8 @@ pub mod port;
 pub mod records;
 pub mod replica;
 mod ring;
+#[cfg(feature = "mutations")]
+mod rules_off;
 pub mod small_files;
 mod threads;
 pub mod transfer;
