@@ -30,8 +30,10 @@ HANG_S = 1800
 
 
 class Part:
-    def __init__(self, name, suites, tests=(), env=None, features=None):
+    def __init__(self, name, suites, tests=(), env=None, features=None, command=None):
         self.name, self.suites, self.tests, self.features = name, suites, list(tests), features
+        # What is run instead of suites, given the seed of a round and the seconds of its part.
+        self.command = command
         # Variables of a round, given its first seed and the seconds of its part.
         self.env = env or (lambda seed, seconds: {})
 
@@ -45,6 +47,12 @@ def kill(rounds, beside=None):
 
 def differential(seed, _seconds):
     return {"NUTHATCH_DIFF_SEEDS": ",".join(str(seed + n) for n in range(8))}
+
+
+def ring3(seed, seconds):
+    """Ten minutes of faults at most; in every third round five nodes."""
+    nodes = 5 if seed // STRIDE % 3 == 2 else 3
+    return ["tests/ring3/run.sh", "--seed", seed, "--seconds", int(max(30, min(seconds, 600))), "--nodes", nodes]
 
 
 KILL9 = [("nuthatch", "kill9")]
@@ -61,6 +69,7 @@ PARTS = [
          env=lambda *_: {"NUTHATCH_SIM_SCHEDULES": STRIDE}),
     Part("node", [("nuthatch-sim", "nodes")], env=lambda *_: {"NUTHATCH_SIM_NODES": 300}),
     Part("control", [("nuthatch-sim", "control")], env=lambda *_: {"NUTHATCH_SIM_SCHEDULES": STRIDE}),
+    Part("ring3", [], command=ring3),
     Part("doctor", [("nuthatch-streams", "doctor")]),
     Part("proxy", [("nuthatch-object", "proxy")]),
     Part("fuzz", [("nuthatch", "fuzz_corpus")],
@@ -107,6 +116,9 @@ def build(parts):
     if plain:
         # Of the whole workspace, so that dependencies have the features that CI builds them with.
         found.update(build_with(None, ["--workspace", *(word for suite in plain for word in ("--test", suite))]))
+    if any(part.command for part in parts):
+        # The server itself.
+        subprocess.run(["cargo", "build", "--locked", "--profile", PROFILE, "--workspace"], cwd=REPO, check=True)
     for part in parts:
         if part.features:
             package = part.suites[0][0]
@@ -138,6 +150,8 @@ def play(part, programs, seconds):
     while rounds == 0 or (time.monotonic() - began < seconds and not findings):
         for package, suite in part.suites:
             findings += run(part, programs[part.features, package, suite], package, suite, seed, seconds)
+        if part.command:
+            findings += run_command(part, seed, seconds)
         rounds += 1
         seed += STRIDE
     for finding in findings:
@@ -170,6 +184,19 @@ def run(part, program, package, suite, seed, seconds):
     return [(package, suite, test, found) for test, found in failures(text)] or [(package, suite, "ended", None)]
 
 
+def run_command(part, seed, seconds):
+    """Runs what is no suite; a finding has the seed of the round."""
+    command = [str(word) for word in part.command(seed, seconds)]
+    child = subprocess.Popen(command, cwd=REPO, start_new_session=True)
+    try:
+        failed = child.wait(seconds + HANG_S) != 0
+    except subprocess.TimeoutExpired:
+        failed = True
+    finally:
+        end_session(child)
+    return [(part.name, part.name, "faults", seed)] if failed else []
+
+
 def end_session(child):
     """Servers that a failed test has left go too."""
     try:
@@ -192,9 +219,9 @@ def failures(text):
 
 
 def keep(package, suite, test, seed):
-    """A line for the ordinary tests to replay; mutations and suites without seeds have none."""
+    """A line for the ordinary tests to replay; mutations, real processes and suites without seeds have none."""
     print(f"FOUND: {package} {suite} {test} seed {seed}", flush=True)
-    if seed is None or suite == "mutations":
+    if seed is None or suite in ("mutations", "ring3"):
         return
     with open(KEPT / f"{package}-{suite}.txt", "a", encoding="utf-8") as file:
         file.write(f"{test} {seed} # {today()}, {commit()}\n")

@@ -64,8 +64,12 @@ class ForgetfulDisk(PlainDisk):
             raise SystemExit(f"forgetfs: {command}: {answer}")
         return answer
 
-    def cut_power(self, seed, keep_percent):
-        """After the node was killed: what was not synced is gone, but for a part of it."""
+    def die(self):
+        """The power goes: nothing is durable that is not now."""
+        self.tell("die")
+
+    def restore_power(self, seed, keep_percent):
+        """After the node has ended: what was not synced is gone, but for a part of it."""
         return self.tell(f"cut {seed} {keep_percent}")
 
     def slow(self, ms):

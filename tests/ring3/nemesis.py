@@ -9,11 +9,11 @@ import time
 # What a kind needs beside processes: links, loss, or disks that forget.
 NEEDS = {
     "isolated": "links", "mute": "links", "deaf": "links", "parted": "links", "links": "links", "loss": "loss",
-    "power": "power", "full": "power", "slow": "power", "eio": "power",
+    "power": "power", "power-wipe": "power", "full": "power", "slow": "power", "eio": "power",
 }
 WEIGHTS = {
     "kill": 4, "kill-many": 1, "term": 2, "pause": 4, "pause-many": 1, "wipe": 1, "restore": 1, "wipe-behind": 1, "restore-behind": 1, "isolated": 3, "mute": 2,
-    "deaf": 2, "parted": 2, "links": 2, "loss": 2, "power": 6, "full": 2, "slow": 2, "eio": 2,
+    "deaf": 2, "parted": 2, "links": 2, "loss": 2, "power": 6, "power-wipe": 2, "full": 2, "slow": 2, "eio": 2,
 }
 
 
@@ -41,8 +41,8 @@ def schedule(seed, count, kinds, pace_s):
         first = 0 if draw.random() < 0.6 else draw.randrange(1, count)
         ranks = [(first + step) % count for step in range(count)]
         power = draw.choice([1, 1, 2, count, count])
-        of_kind = {"kill-many": many, "pause-many": many, "power": power, "wipe-behind": count, "restore-behind": count}
-        how_many = of_kind.get(kind, 1)
+        of_kind = {"kill-many": many, "pause-many": many, "power": power}
+        how_many = of_kind.get(kind, count if "-" in kind else 1)
         hold_s = 0.1 * 300 ** draw.random() if kind.startswith("pause") else draw.uniform(0.2, 6)
         yield Fault(kind, tuple(ranks[:how_many]), min(hold_s, 30), draw.uniform(0.3, 1) * pace_s, draw.randrange(1 << 32))
 
@@ -196,15 +196,35 @@ class Nemesis:
         await self.wait(self.cluster.net.heal)
 
     async def power(self, fault, victims):
-        """Power goes on some nodes or all: of what was not synced any part is there, or nothing."""
-        keep = random.Random(fault.seed).choice([0, 0, 50, 90])
-        for node in victims:
-            node.kill()
-        for node in victims:
-            node.disk.cut_power(fault.seed, keep)
-        await asyncio.sleep(fault.hold_s / 4)
+        await self.cut_power(fault, victims)
         for node in victims:
             node.start()
+
+    async def power_wipe(self, fault, victims):
+        """Power goes everywhere, and one of the disks is empty afterwards."""
+        before = self.cluster.set()
+        await self.cut_power(fault, victims)
+        await self.wait(victims[0].disk.wipe)
+        for node in victims:
+            node.start()
+        await self.wait(self.cluster.wait_replaced, before)
+
+    async def cut_power(self, fault, victims):
+        """Power goes on some nodes or all: of what was not synced any part is there, or nothing. In half of the cases
+        the syncs of these disks are slow before, so that much is not synced."""
+        draw = random.Random(fault.seed)
+        keep, slow_ms = draw.choice([0, 0, 50, 90]), draw.choice([0, 0, 20, 300])
+        if slow_ms:
+            await self.hold_slow(victims, slow_ms, 1)
+        for node in victims:
+            node.signal(signal.SIGKILL)
+        for node in victims:
+            node.disk.die()
+        for node in victims:
+            node.kill()
+            node.disk.restore_power(fault.seed, keep)
+            node.disk.slow(0)
+        await asyncio.sleep(fault.hold_s / 4)
 
     async def full(self, fault, victims):
         for node in victims:
@@ -215,11 +235,14 @@ class Nemesis:
 
     async def slow(self, fault, victims):
         ms = random.Random(fault.seed).choice([50, 500, 5000])
-        for node in victims:
-            node.disk.slow(ms)
-        await asyncio.sleep(fault.hold_s)
+        await self.hold_slow(victims, ms, fault.hold_s)
         for node in victims:
             node.disk.slow(0)
+
+    async def hold_slow(self, victims, ms, hold_s):
+        for node in victims:
+            node.disk.slow(ms)
+        await asyncio.sleep(hold_s)
 
     async def eio(self, fault, victims):
         for node in victims:

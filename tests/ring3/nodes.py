@@ -78,6 +78,8 @@ class Cluster:
         disk = lambda at: (ForgetfulDisk(self.dir, at, forgetfs) if forgetfs else PlainDisk(self.dir, at))
         self.has_forgetful_disks = forgetfs is not None
         self.nodes = [Node(self, at, disk(at)) for at in range(count)]
+        # Nobody waits for a cluster that was found wrong.
+        self.is_wrong = lambda: False
 
     def urls(self):
         return ["nats://%s:%d" % address for address in self.net.client]
@@ -110,8 +112,10 @@ class Cluster:
     def wait(self, what, is_so, limit_s=LIMIT_S):
         deadline = time.monotonic() + limit_s
         while not is_so():
+            if self.is_wrong():
+                raise Stuck("found while a fault was there")
             if time.monotonic() > deadline:
-                raise Stuck(f"{limit_s} s after the faults have ended: {what}")
+                raise Stuck(f"{limit_s} s later: {what}")
             time.sleep(0.1)
 
     def wait_begun(self, node):

@@ -11,10 +11,12 @@ forgets what was not synced when its power is cut. Exits with 1 after a finding,
 import argparse
 import asyncio
 import collections
+import contextlib
 import json
 import os
 import pathlib
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -76,20 +78,33 @@ async def play(cluster, options, history, played):
     nemesis = Nemesis(cluster, lambda: owner_of(cluster, workload), played)
     try:
         await workload.start()
-        ends = time.monotonic() + options.seconds
-        faults = schedule(options.seed, options.nodes, possible(cluster, kinds_of(options)), options.pace)
-        while len(played) < options.faults if options.faults is not None else time.monotonic() < ends:
-            fault = next(faults)
-            await nemesis.play(fault)
-            ended = [node.name for node in cluster.nodes if node.has_ended()]
-            if ended:
-                raise Stuck(f"{', '.join(ended)} ended by itself during {fault}")
-            say(options, f"   {played[-1][3] - played[0][2]:6.1f} s  {fault}: {', '.join(played[-1][1])}")
+        try:
+            await faults_of(cluster, options, history, nemesis)
+        except Stuck:
+            # What is there in the end says more.
+            if not history.findings:
+                raise
         await healed(history)
         await workload.stop()
         await history_of_the_end(cluster, workload, history)
     finally:
         await workload.close()
+
+
+async def faults_of(cluster, options, history, nemesis):
+    """One after another, until their time is over or something is found."""
+    ends = time.monotonic() + options.seconds
+    faults = schedule(options.seed, options.nodes, possible(cluster, kinds_of(options)), options.pace)
+    played = nemesis.played
+    while len(played) < options.faults if options.faults is not None else time.monotonic() < ends:
+        fault = next(faults)
+        await nemesis.play(fault)
+        ended = [node.name for node in cluster.nodes if node.has_ended()]
+        if ended:
+            raise Stuck(f"{', '.join(ended)} ended by itself during {fault}")
+        if history.findings:
+            return
+        say(options, f"   {played[-1][3] - played[0][2]:6.1f} s  {fault}: {', '.join(played[-1][1])}")
 
 
 def say(options, text):
@@ -127,7 +142,7 @@ async def history_of_the_end(cluster, workload, history):
             keys = [(seq, subject.removeprefix(f"$KV.{BUCKET}."), content)
                     for seq, subject, _, content in await read_all(client, f"KV_{BUCKET}", f"$KV.{BUCKET}.>")]
         finally:
-            await client.close()
+            await gone(client)
         name = cluster.nodes[owner].name
         if first is None:
             first, history.end = name, (stream, keys)
@@ -140,6 +155,12 @@ async def history_of_the_end(cluster, workload, history):
         await asyncio.to_thread(node.end)
         node.start()
     history.read_at = sorted(readers)
+
+
+async def gone(client):
+    """Its node may be gone before it."""
+    with contextlib.suppress(Exception):
+        await client.close()
 
 
 def difference(one, other):
@@ -200,10 +221,14 @@ def main():
     if options.plan:
         return plan(options)
     enter(options)
+    # The first process of its namespace: with it everything ends.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: os._exit(130))
     directory = pathlib.Path(tempfile.mkdtemp(prefix="ring3-", dir=options.dir))
     net = (Loopback if options.loopback else Namespaces)(options.nodes)
     cluster = Cluster(options.binary, directory, net, options.nodes, options.forgetfs, options.rule_off)
     history, played, findings = History(), [], []
+    cluster.is_wrong = lambda: bool(history.findings)
     try:
         asyncio.run(play(cluster, options, history, played))
         findings = check(history, *history.end)

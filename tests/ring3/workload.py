@@ -15,6 +15,9 @@ BUCKET = "RING"
 # For a request of a client, in which a takeover has room; what is not answered then has an unknown fate.
 ANSWER_S = 1.0
 LIMIT_S = 180
+CLOSE_S = 10
+# Longer than anybody repeats a message.
+DUPLICATES_S = 3600
 # Writes of one key, which the bucket remembers all.
 KEY_WRITES = 40
 HISTORY = 64
@@ -64,13 +67,13 @@ class Workload:
     async def start(self):
         client = await self.client()
         js = client.jetstream(timeout=10)
-        await persistently(lambda: js.add_stream(name=STREAM, subjects=[SUBJECTS]))
+        await persistently(lambda: js.add_stream(name=STREAM, subjects=[SUBJECTS], duplicate_window=DUPLICATES_S))
         await persistently(lambda: js.create_key_value(bucket=BUCKET, history=HISTORY))
         self.admin = client
         loops = [(self.publish, self.publishers), (self.write, self.writers), (self.look, 1), (self.spot, 1), (self.follow, 1)]
         for loop, count in loops:
             client = await self.client()
-            self.tasks += [asyncio.create_task(loop(client.jetstream(timeout=ANSWER_S), at)) for at in range(count)]
+            self.tasks += [asyncio.create_task(loop(client, at)) for at in range(count)]
 
     async def client(self):
         self.clients.append(await connect(self.urls))
@@ -90,16 +93,19 @@ class Workload:
             raise AssertionError("a client hangs")
 
     async def close(self):
+        # A client library may take a cancellation for an error of its own: then the loops see that it is over.
+        self.is_over.set()
         for task in self.tasks:
             task.cancel()
-        for client in self.clients:
-            await client.close()
+        closing = [asyncio.create_task(client.close()) for client in self.clients]
+        await asyncio.wait([*self.tasks, *closing], timeout=CLOSE_S)
 
     async def paused(self):
         await asyncio.sleep(self.pause_s * self.random.uniform(0.5, 1.5))
 
-    async def publish(self, js, at):
+    async def publish(self, client, at):
         """Two thirds are repeated under their id until they are acknowledged, the others left as they are."""
+        js = client.jetstream(timeout=ANSWER_S)
         number = 0
         while not self.is_over.is_set():
             key = f"p{at}-{number}"
@@ -125,7 +131,8 @@ class Workload:
         count = self.generation.get(slot, 0)
         return slot, f"k{slot}-{count // KEY_WRITES}"
 
-    async def write(self, js, at):
+    async def write(self, client, at):
+        js = client.jetstream(timeout=ANSWER_S)
         kv = await persistently(lambda: js.key_value(BUCKET))
         known, number = {}, 0
         while not self.is_over.is_set():
@@ -173,9 +180,14 @@ class Workload:
         write.revision, write.ended = revision, time.monotonic()
         return revision
 
-    async def look(self, js, _at):
-        """Asks for the log's end: all that was acknowledged before is below it."""
+    async def look(self, client, _at):
+        """Asks for the log's end: all that was acknowledged before is below it. It comes anew again and again, so that
+        it finds another owner before the others have left a former one."""
+        js = client.jetstream(timeout=ANSWER_S)
         while not self.is_over.is_set():
+            if self.random.random() < 0.05:
+                client = await self.anew(client)
+                js = client.jetstream(timeout=ANSWER_S)
             invoked = time.monotonic()
             try:
                 info = await js.stream_info(STREAM)
@@ -186,13 +198,19 @@ class Workload:
                 await asyncio.sleep(0.02)
             await self.paused()
 
+    async def anew(self, client):
+        self.clients.remove(client)
+        await asyncio.wait([asyncio.create_task(client.close())], timeout=CLOSE_S)
+        return await self.client()
+
     def gone(self, error):
         """The stream, or a message of it, was acknowledged: nobody may say that it is not there."""
         if error.code == 404:
             self.history.findings.append(f"an owner said: {error.description} ({error.err_code})")
 
-    async def spot(self, js, _at):
+    async def spot(self, client, _at):
         """Reads one message that was acknowledged a short time ago."""
+        js = client.jetstream(timeout=ANSWER_S)
         while not self.is_over.is_set():
             await self.paused()
             recent = [publish for publish in self.history.publishes[-300:] if publish.ended is not None]
@@ -207,8 +225,9 @@ class Workload:
             except UNREACHED:
                 await asyncio.sleep(0.02)
 
-    async def follow(self, js, _at):
+    async def follow(self, client, _at):
         """A consumer that is brought every message, and made anew where it left off when nothing more comes."""
+        js = client.jetstream(timeout=ANSWER_S)
         following = 1
         while not self.is_over.is_set():
             try:

@@ -27,6 +27,10 @@ pub fn listen(socket: &str, shared: &Shared) -> io::Result<()> {
 fn obey(line: &str, shared: &Shared) -> Option<String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
+    if words == ["die"] {
+        shared.die();
+        return Some("ok".into());
+    }
     let mut state = shared.lock();
     match *words.first()? {
         "cut" => state.cut(number(1)?, number(2)?),

@@ -1,8 +1,8 @@
 //! A file system in memory that forgets what was not synced when its power is cut.
 //!
 //! `forgetfs MOUNTPOINT SOCKET` mounts one, empty, and takes commands at a Unix socket, a line each, answered by a line:
-//! `cut SEED PERCENT` (the power goes; so much of what was not synced stays, drawn from the seed), `settle` (all is
-//! durable), `slow MS` (each sync takes so long), `fail COUNT` (the next syncs fail), `full 0|1` (no room).
+//! `die` (the power goes), `cut SEED PERCENT` (it comes back, when whoever used the files is gone; so much of what was
+//! not synced is there, drawn from the seed), `settle` (all is durable), `slow MS` (each sync takes so long), `fail COUNT` (the next syncs fail), `full 0|1` (no room).
 
 mod content;
 mod control;

@@ -9,7 +9,7 @@ use fuser::{
 use libc::{EINVAL, EIO, ENOSPC, c_int};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -23,31 +23,59 @@ pub struct State {
     pub disk: Disk,
     pub slow_ms: u64,
     pub failing_syncs: u64,
-    /// How often the power went: a sync that was under way then makes nothing durable.
-    cuts: u64,
+    /// The power is gone: nothing is done any more, and no sync that is under way ends well.
+    is_dead: bool,
 }
 
 impl State {
+    /// The power comes back, to what is left.
     pub fn cut(&mut self, seed: u64, keep_percent: u64) {
-        self.cuts += 1;
+        self.is_dead = false;
         self.disk.cut(seed, keep_percent);
+    }
+
+    fn alive(&mut self) -> Result<&mut Disk, c_int> {
+        if self.is_dead { Err(EIO) } else { Ok(&mut self.disk) }
+    }
+
+    fn sync(&mut self, ino: Ino) -> Result<(), c_int> {
+        if self.is_dead {
+            Err(EIO)
+        } else if self.failing_syncs > 0 {
+            self.failing_syncs -= 1;
+            self.disk.fail_sync(ino).and(Err(EIO))
+        } else {
+            self.disk.sync(ino)
+        }
     }
 }
 
 /// What the kernel's side and the commands share.
 #[derive(Clone)]
-pub struct Shared(Arc<Mutex<State>>);
+pub struct Shared(Arc<(Mutex<State>, Condvar)>);
 
 impl Default for Shared {
     fn default() -> Shared {
-        let state = State { disk: Disk::new(), slow_ms: 0, failing_syncs: 0, cuts: 0 };
-        Shared(Arc::new(Mutex::new(state)))
+        let state = State { disk: Disk::new(), slow_ms: 0, failing_syncs: 0, is_dead: false };
+        Shared(Arc::new((Mutex::new(state), Condvar::new())))
     }
 }
 
 impl Shared {
     pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("nobody panics with the disk")
+        self.0.0.lock().expect("nobody panics with the disk")
+    }
+
+    /// The power goes. Syncs that are under way end at once, and make nothing durable.
+    pub fn die(&self) {
+        self.lock().is_dead = true;
+        self.0.1.notify_all();
+    }
+
+    /// A sync that takes a while.
+    fn sync_slowly(&self, ino: Ino, slow: Duration) -> Result<(), c_int> {
+        let waited = self.0.1.wait_timeout_while(self.lock(), slow, |state| !state.is_dead);
+        waited.expect("nobody panics with the disk").0.sync(ino)
     }
 }
 
@@ -82,35 +110,16 @@ impl Mounted {
         mode: u32,
     ) -> Result<Ino, c_int> {
         let of = (req.uid(), req.gid());
-        self.shared.lock().disk.create(parent, name, kind, mode & 0o7777, of)
+        self.shared.lock().alive()?.create(parent, name, kind, mode & 0o7777, of)
     }
 
     fn sync(&self, ino: Ino, reply: ReplyEmpty) {
-        let state = self.shared.lock();
-        let (slow, cuts) = (Duration::from_millis(state.slow_ms), state.cuts);
-        drop(state);
-        let shared = self.shared.clone();
-        let finish = move || {
-            let mut state = shared.lock();
-            let synced = if state.cuts != cuts {
-                Err(EIO)
-            } else if state.failing_syncs > 0 {
-                state.failing_syncs -= 1;
-                state.disk.fail_sync(ino).and(Err(EIO))
-            } else {
-                state.disk.sync(ino)
-            };
-            drop(state);
-            answer(synced, reply);
-        };
+        let slow = Duration::from_millis(self.shared.lock().slow_ms);
         if slow.is_zero() {
-            finish();
-        } else {
-            thread::spawn(move || {
-                thread::sleep(slow);
-                finish();
-            });
+            return answer(self.shared.lock().sync(ino), reply);
         }
+        let shared = self.shared.clone();
+        thread::spawn(move || answer(shared.sync_slowly(ino, slow), reply));
     }
 }
 
@@ -185,7 +194,7 @@ impl Filesystem for Mounted {
     ) {
         let set = |state: &mut State| {
             if let Some(size) = size {
-                state.disk.file(ino)?.set_len(size);
+                state.alive()?.file(ino)?.set_len(size);
             }
             let inode = state.disk.get_mut(ino)?;
             inode.mode = mode.map_or(inode.mode, |mode| mode & 0o7777);
@@ -258,11 +267,13 @@ impl Filesystem for Mounted {
     }
 
     fn unlink(&mut self, _req: &Request<'_>, parent: u64, name: &OsStr, reply: ReplyEmpty) {
-        answer(self.shared.lock().disk.remove(parent, name), reply);
+        let removed = self.shared.lock().alive().and_then(|disk| disk.remove(parent, name));
+        answer(removed, reply);
     }
 
     fn rmdir(&mut self, _req: &Request<'_>, parent: u64, name: &OsStr, reply: ReplyEmpty) {
-        answer(self.shared.lock().disk.remove(parent, name), reply);
+        let removed = self.shared.lock().alive().and_then(|disk| disk.remove(parent, name));
+        answer(removed, reply);
     }
 
     fn rename(
@@ -279,7 +290,8 @@ impl Filesystem for Mounted {
             return reply.error(EINVAL);
         }
         let mut state = self.shared.lock();
-        answer(state.disk.rename((parent, name), (newparent, newname), flags == 0), reply);
+        let (from, to) = ((parent, name), (newparent, newname));
+        answer(state.alive().and_then(|disk| disk.rename(from, to, flags == 0)), reply);
     }
 
     fn link(
@@ -290,7 +302,12 @@ impl Filesystem for Mounted {
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
-        let made = self.shared.lock().disk.link(ino, newparent, newname).map(|()| ino);
+        let made = self
+            .shared
+            .lock()
+            .alive()
+            .and_then(|disk| disk.link(ino, newparent, newname))
+            .map(|()| ino);
         self.enter(made, reply);
     }
 
@@ -345,7 +362,9 @@ impl Filesystem for Mounted {
         _lock_owner: Option<u64>,
         reply: ReplyWrite,
     ) {
-        match self.shared.lock().disk.write(ino, offset as u64, data) {
+        let written =
+            self.shared.lock().alive().and_then(|disk| disk.write(ino, offset as u64, data));
+        match written {
             Ok(()) => reply.written(data.len() as u32),
             Err(error) => reply.error(error),
         }
@@ -433,13 +452,15 @@ impl Filesystem for Mounted {
         }
         let mut state = self.shared.lock();
         let (is_full, end) = (state.disk.is_full, (offset + length) as u64);
-        let grown = state.disk.file(ino).and_then(|file| match end > file.current().len() {
-            true if is_full => Err(ENOSPC),
-            true => {
-                file.set_len(end);
-                Ok(())
+        let grown = state.alive().and_then(|disk| disk.file(ino)).and_then(|file| {
+            match end > file.current().len() {
+                true if is_full => Err(ENOSPC),
+                true => {
+                    file.set_len(end);
+                    Ok(())
+                }
+                false => Ok(()),
             }
-            false => Ok(()),
         });
         answer(grown, reply);
     }
