@@ -66,10 +66,23 @@ class Node:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
 
+class NatsNode(Node):
+    """A nats-server as it comes, one of a cluster: what it does is reported beside ours."""
+
+    def command(self):
+        net, (host, port) = self.cluster.net, self.cluster.net.client[self.at]
+        routes = ", ".join('"nats://%s:%d"' % address for address in net.node)
+        config = self.cluster.dir / f"{self.name}.conf"
+        config.write_text(
+            f'host: "{host}"\nport: {port}\nserver_name: {self.name}\njetstream {{ store_dir: "{self.disk.store}" }}\n'
+            f'cluster {{ name: RING, host: "{net.node[self.at][0]}", port: {net.node[self.at][1]}, routes: [{routes}] }}\n')
+        return [*net.inside(self.at), str(self.cluster.binary), "-c", str(config)]
+
+
 class Cluster:
     """The nodes, their disks, their network, and what they say of themselves."""
 
-    def __init__(self, binary, directory, net, count, forgetfs=None, rule_off=None):
+    def __init__(self, binary, directory, net, count, forgetfs=None, rule_off=None, is_nats=False):
         self.binary, self.dir, self.net = binary, pathlib.Path(directory), net
         self.env = {"NUTHATCH_RULE_OFF": rule_off} if rule_off else {}
         self.key = self.dir / "key"
@@ -77,7 +90,9 @@ class Cluster:
         self.key.chmod(0o600)
         disk = lambda at: (ForgetfulDisk(self.dir, at, forgetfs) if forgetfs else PlainDisk(self.dir, at))
         self.has_forgetful_disks = forgetfs is not None
-        self.nodes = [Node(self, at, disk(at)) for at in range(count)]
+        # How many replicas a stream is created with: our quorum log replicates by itself.
+        self.replicas = count if is_nats else 1
+        self.nodes = [(NatsNode if is_nats else Node)(self, at, disk(at)) for at in range(count)]
         # Nobody waits for a cluster that was found wrong.
         self.is_wrong = lambda: False
 

@@ -11,7 +11,6 @@ forgets what was not synced when its power is cut. Exits with 1 after a finding,
 import argparse
 import asyncio
 import collections
-import contextlib
 import json
 import os
 import pathlib
@@ -26,7 +25,7 @@ from history import History
 from nemesis import WEIGHTS, Nemesis, possible, schedule
 from net import Loopback, Namespaces
 from nodes import Cluster, Stuck
-from workload import BUCKET, STREAM, Workload, connect, read_all
+from workload import BUCKET, STREAM, Workload, connect, left, read_all
 
 REPO = pathlib.Path(__file__).resolve().parent.parent.parent
 INSIDE = "NUTHATCH_RING3_INSIDE"
@@ -48,12 +47,13 @@ def arguments():
     parser.add_argument("--binary", default=os.environ.get("NUTHATCH_BINARY"), help="the server")
     parser.add_argument("--forgetfs", help="the program of tests/ring3/forgetfs: power can be cut")
     parser.add_argument("--rule-off", help="rules of the protocol to do without, in a build with the feature `mutations`")
+    parser.add_argument("--nats", help="a nats-server instead, as it comes, with R3 streams; kinds of faults: those without `wipe` and `restore`")
     parser.add_argument("--dir", default=REPO / "target", help="below it the nodes store")
     parser.add_argument("--plan", action="store_true", help="only print the faults")
     parser.add_argument("--quiet", action="store_true", help="one line")
     parser.add_argument("--json", help="file for the summary")
     options = parser.parse_args()
-    if not options.plan and not (options.binary and os.access(options.binary, os.X_OK)):
+    if not options.plan and not options.nats and not (options.binary and os.access(options.binary, os.X_OK)):
         parser.error("no server: build nuthatch first, and give --binary or NUTHATCH_BINARY")
     options.rate = min(options.rate, 2000)
     return options
@@ -74,7 +74,7 @@ def enter(options):
 async def play(cluster, options, history, played):
     """Faults under load, then none; `played` gets the faults, `history` what clients saw and what is there in the end."""
     cluster.start()
-    workload = Workload(cluster.urls(), history, options.seed, options.rate)
+    workload = Workload(cluster.urls(), history, options.seed, options.rate, cluster.replicas)
     nemesis = Nemesis(cluster, lambda: owner_of(cluster, workload), played)
     try:
         await workload.start()
@@ -142,7 +142,7 @@ async def history_of_the_end(cluster, workload, history):
             keys = [(seq, subject.removeprefix(f"$KV.{BUCKET}."), content)
                     for seq, subject, _, content in await read_all(client, f"KV_{BUCKET}", f"$KV.{BUCKET}.>")]
         finally:
-            await gone(client)
+            await left(client)
         name = cluster.nodes[owner].name
         if first is None:
             first, history.end = name, (stream, keys)
@@ -155,12 +155,6 @@ async def history_of_the_end(cluster, workload, history):
         await asyncio.to_thread(node.end)
         node.start()
     history.read_at = sorted(readers)
-
-
-async def gone(client):
-    """Its node may be gone before it."""
-    with contextlib.suppress(Exception):
-        await client.close()
 
 
 def difference(one, other):
@@ -190,7 +184,7 @@ def summary(options, history, played, findings):
         "writes_unknown": sum(write.ended is None for write in history.writes),
         "reads": len(history.reads) + len(history.looks), "read_at": getattr(history, "read_at", []),
         "silent_s": {kind: [round(one, 2) for one in those] for kind, those in silences(played, history.acked_at).items()},
-        "findings": findings,
+        "lost": sum(" was acknowledged " in finding and " in the end" in finding for finding in findings), "findings": findings,
     }
 
 
@@ -199,7 +193,8 @@ def tell(options, told):
         say(options, f"   {kind:12} {len(those):3} times, without an acknowledgement at most {max(those):.2f} s, median {sorted(those)[len(those) // 2]:.2f}")
     print(f"ring 3: seed {told['seed']}, {told['nodes']} nodes, {len(told['faults'])} faults; {told['acknowledged']} acknowledged, "
           f"{told['unknown']} unknown; keys: {told['writes']} written, {told['refused']} refused, {told['writes_unknown']} unknown; "
-          f"{told['reads']} reads; read in the end at {', '.join(told['read_at']) or 'no node'}; {len(told['findings'])} findings", flush=True)
+          f"{told['reads']} reads; read in the end at {', '.join(told['read_at']) or 'no node'}; {len(told['findings'])} findings"
+          + (f", {told['lost']} times what was acknowledged is not there or elsewhere" if told["lost"] else ""), flush=True)
     for finding in told["findings"][:SHOWN]:
         print(f"   FOUND: {finding}", flush=True)
 
@@ -208,7 +203,7 @@ def keep(cluster, directory, history, told):
     """What it takes to understand a finding: logs, disks, history."""
     kept = pathlib.Path(tempfile.mkdtemp(prefix="ring3-finding-", dir=directory.parent))
     cluster.keep(kept)
-    for file in [*cluster.dir.glob("*.log"), cluster.dir / "catalog"]:
+    for file in [*cluster.dir.glob("*.log"), *cluster.dir.glob("catalog")]:
         (shutil.copytree if file.is_dir() else shutil.copy)(file, kept / file.name)
     those = [vars(one) for one in (*history.publishes, *history.writes, *history.reads, *history.looks)]
     (kept / "history.jsonl").write_text("".join(json.dumps(one) + "\n" for one in those))
@@ -226,7 +221,7 @@ def main():
         signal.signal(number, lambda *_: os._exit(130))
     directory = pathlib.Path(tempfile.mkdtemp(prefix="ring3-", dir=options.dir))
     net = (Loopback if options.loopback else Namespaces)(options.nodes)
-    cluster = Cluster(options.binary, directory, net, options.nodes, options.forgetfs, options.rule_off)
+    cluster = Cluster(options.nats or options.binary, directory, net, options.nodes, options.forgetfs, options.rule_off, bool(options.nats))
     history, played, findings = History(), [], []
     cluster.is_wrong = lambda: bool(history.findings)
     try:

@@ -29,7 +29,7 @@ quiet "$python" "$here/checks_test.py"
 
 builds=$(target_dir "$repo")/forgetfs
 manifest=$here/forgetfs/Cargo.toml
-quiet persistently cargo fetch --locked --manifest-path "$manifest"
+quiet persistently cargo_fetch "$manifest"
 quiet env CARGO_TARGET_DIR="$builds" cargo test --locked --manifest-path "$manifest"
 quiet env CARGO_TARGET_DIR="$builds" cargo build --locked --manifest-path "$manifest"
 

@@ -1,6 +1,7 @@
 """Clients that publish with ids, compare and set keys, and read, all the time, at whichever node answers."""
 
 import asyncio
+import contextlib
 import random
 import time
 
@@ -54,10 +55,17 @@ async def persistently(action, limit_s=LIMIT_S):
             await asyncio.sleep(0.1)
 
 
+async def left(client):
+    """Closes a connection, whose node may be gone or stopped."""
+    with contextlib.suppress(Exception):
+        await asyncio.wait_for(client.close(), CLOSE_S)
+
+
 class Workload:
     """The clients of a run. Each pauses a little after each operation, so that the machine is not the fault."""
 
-    def __init__(self, urls, history, seed, rate):
+    def __init__(self, urls, history, seed, rate, replicas=1):
+        self.replicas = replicas
         self.urls, self.history, self.random = urls, history, random.Random(f"{seed} workload")
         self.publishers, self.writers, self.readers = 4, 3, 2
         self.pause_s = (self.publishers + self.writers + self.readers) / rate
@@ -67,8 +75,10 @@ class Workload:
     async def start(self):
         client = await self.client()
         js = client.jetstream(timeout=10)
-        await persistently(lambda: js.add_stream(name=STREAM, subjects=[SUBJECTS], duplicate_window=DUPLICATES_S))
-        await persistently(lambda: js.create_key_value(bucket=BUCKET, history=HISTORY))
+        replicas = self.replicas
+        await persistently(lambda: js.add_stream(
+            name=STREAM, subjects=[SUBJECTS], duplicate_window=DUPLICATES_S, num_replicas=replicas))
+        await persistently(lambda: js.create_key_value(bucket=BUCKET, history=HISTORY, replicas=replicas))
         self.admin = client
         loops = [(self.publish, self.publishers), (self.write, self.writers), (self.look, 1), (self.spot, 1), (self.follow, 1)]
         for loop, count in loops:
@@ -97,7 +107,7 @@ class Workload:
         self.is_over.set()
         for task in self.tasks:
             task.cancel()
-        closing = [asyncio.create_task(client.close()) for client in self.clients]
+        closing = [asyncio.create_task(left(client)) for client in self.clients]
         await asyncio.wait([*self.tasks, *closing], timeout=CLOSE_S)
 
     async def paused(self):
@@ -200,7 +210,7 @@ class Workload:
 
     async def anew(self, client):
         self.clients.remove(client)
-        await asyncio.wait([asyncio.create_task(client.close())], timeout=CLOSE_S)
+        await left(client)
         return await self.client()
 
     def gone(self, error):
