@@ -42,6 +42,10 @@ differential:
 proof *ARGS:
     ./tests/proof.py {{ARGS}}
 
+# Real processes keep a quorum log under faults: `just ring3`, or `just ring3 --seed 7 --seconds 600 --nodes 5`.
+ring3 *ARGS:
+    ./tests/ring3/run.sh {{ARGS}}
+
 # Longer: many more rounds of kill -9.
 soak ROUNDS="300":
     NUTHATCH_KILL_ROUNDS={{ROUNDS}} cargo test --release -p nuthatch --test kill9 --locked -- --nocapture

@@ -55,6 +55,9 @@ def arguments():
     options = parser.parse_args()
     if not options.plan and not options.nats and not (options.binary and os.access(options.binary, os.X_OK)):
         parser.error("no server: build nuthatch first, and give --binary or NUTHATCH_BINARY")
+    unknown = set(kinds_of(options) or []) - set(WEIGHTS)
+    if unknown:
+        parser.error(f"no such faults: {', '.join(sorted(unknown))}; there are {', '.join(WEIGHTS)}")
     options.rate = min(options.rate, 2000)
     return options
 
@@ -94,7 +97,10 @@ async def play(cluster, options, history, played):
 async def faults_of(cluster, options, history, nemesis):
     """One after another, until their time is over or something is found."""
     ends = time.monotonic() + options.seconds
-    faults = schedule(options.seed, options.nodes, possible(cluster, kinds_of(options)), options.pace)
+    kinds = possible(cluster, kinds_of(options))
+    if not kinds:
+        raise SystemExit("ring3: nothing of --kinds can be played on this machine")
+    faults = schedule(options.seed, options.nodes, kinds, options.pace)
     played = nemesis.played
     while len(played) < options.faults if options.faults is not None else time.monotonic() < ends:
         fault = next(faults)

@@ -1,7 +1,6 @@
 """Clients that publish with ids, compare and set keys, and read, all the time, at whichever node answers."""
 
 import asyncio
-import contextlib
 import random
 import time
 
@@ -57,8 +56,11 @@ async def persistently(action, limit_s=LIMIT_S):
 
 async def left(client):
     """Closes a connection, whose node may be gone or stopped."""
-    with contextlib.suppress(Exception):
-        await asyncio.wait_for(client.close(), CLOSE_S)
+    closing = asyncio.create_task(client.close())
+    await asyncio.wait([closing], timeout=CLOSE_S)
+    if closing.done() and not closing.cancelled():
+        # Whatever it is, it was looked at.
+        closing.exception()
 
 
 class Workload:
