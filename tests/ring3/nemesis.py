@@ -211,10 +211,14 @@ class Nemesis:
 
     async def cut_power(self, fault, victims):
         """Power goes on some nodes or all: of what was not synced any part is there, or nothing. In half of the cases
-        the syncs of these disks are slow before, so that much is not synced."""
+        the syncs of these disks are slow before, so that much is not synced, and in half of the cases the operating system
+        has written back everything a second before."""
         draw = random.Random(fault.seed)
-        keep, slow_ms = draw.choice([0, 0, 50, 90]), draw.choice([0, 0, 20, 300])
-        if slow_ms:
+        keep, slow_ms, settles = draw.choice([0, 0, 50, 90]), draw.choice([0, 0, 20, 300]), draw.random() < 0.5
+        if settles:
+            for node in victims:
+                node.disk.settle()
+        if slow_ms or settles:
             await self.hold_slow(victims, slow_ms, 1)
         for node in victims:
             node.signal(signal.SIGKILL)
