@@ -231,11 +231,14 @@ class Nemesis:
         await asyncio.sleep(fault.hold_s / 4)
 
     async def full(self, fault, victims):
+        """A node that cannot start without room ends; somebody starts it again when there is some."""
         for node in victims:
             node.disk.fill(True)
         await asyncio.sleep(fault.hold_s)
         for node in victims:
             node.disk.fill(False)
+            if node.has_ended():
+                node.start()
 
     async def slow(self, fault, victims):
         ms = random.Random(fault.seed).choice([50, 500, 5000])
