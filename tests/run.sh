@@ -34,6 +34,9 @@ step "third-party clients"
 step "three servers, one quorum log, one killed"
 ./tests/clients/quorum/run.sh
 
+step "ring 3: processes, links, disks and power fail"
+./tests/ring3/run.sh
+
 step "backups with jsm.go"
 ./tests/clients/backup/run.sh
 
@@ -42,6 +45,9 @@ step "packages and chart"
 
 step "alerts and dashboards"
 ./tests/monitoring/run.sh
+
+step "the console in a browser"
+./tests/console/run.sh
 
 step "metrics, websocket, a browser, TLS, examples, the documentation"
 ./tests/clients/net/run.sh
