@@ -41,6 +41,10 @@ impl ClientAddress {
         let host = self.host.trim_start_matches('[').trim_end_matches(']');
         match host.parse::<IpAddr>() {
             Ok(ip) if ip.is_unspecified() => Ok(SocketAddr::new(node, self.port)),
+            // Its own loopback is not ours.
+            Ok(ip) if ip.is_loopback() && !node.is_loopback() => {
+                Err(io::Error::other("it takes clients on its own loopback interface only"))
+            }
             Ok(ip) => Ok(SocketAddr::new(ip, self.port)),
             Err(_) => {
                 let found = (host, self.port).to_socket_addrs()?.next();
@@ -57,6 +61,7 @@ mod tests {
     #[test]
     fn an_address_comes_back_and_is_found() {
         let node: IpAddr = "10.1.2.3".parse().expect("an address");
+        let loopback: IpAddr = "127.0.0.1".parse().expect("an address");
         for (host, found) in [
             ("127.0.0.1", "127.0.0.1:4222"),
             ("0.0.0.0", "10.1.2.3:4222"),
@@ -66,7 +71,9 @@ mod tests {
             let address = ClientAddress::new(host, 4222).expect("an address");
             let read = ClientAddress::decode(address.encode().as_bytes());
             assert_eq!(read.as_ref(), Some(&address));
-            assert_eq!(address.resolve(node).expect("found").to_string(), found);
+            let from = if found.ends_with("4222") && host.contains('1') { loopback } else { node };
+            assert_eq!(address.resolve(from).expect("found").to_string(), found);
+            assert_eq!(address.resolve(node).is_ok(), !host.contains('1'), "{host}");
         }
     }
 

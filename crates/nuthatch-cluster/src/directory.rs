@@ -201,8 +201,11 @@ pub fn apply(host: &Host, replica: &mut Replica, upto: Lsn) -> io::Result<()> {
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
         for (lsn, payload) in entries {
+            let had_failed = replica.has_failed();
             let applied = replica.apply(lsn, &payload);
-            if let Err(error) = &applied {
+            if let Err(error) = applied.as_ref()
+                && !had_failed
+            {
                 host.fail(&format!(
                     "entry {} cannot be applied to the keeper's files: {error}",
                     lsn.0

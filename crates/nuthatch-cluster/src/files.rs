@@ -74,6 +74,10 @@ pub fn start_installing(
         for message in announced {
             if let Err(error) = install(&files, message, &links, &*local) {
                 files.host.report(&format!("files of another node were not brought: {error}"));
+                if files.host.status().broken {
+                    // What is noted as to be put in place is, by the next start.
+                    return;
+                }
                 // What came would only take room.
                 let disk = Arc::clone(files.replica.lock().disk());
                 if let Err(error) = incoming::clear(&*disk) {
@@ -108,6 +112,11 @@ fn install(
     // Nobody applies or marks anything while the files change.
     let mut replica = files.replica.lock();
     files.host.install(announced);
+    if files.host.settled_status().broken {
+        return Err(io::Error::other(
+            "the keeper's directory has failed while they were put in place",
+        ));
+    }
     if files.host.take_renewed() {
         *replica = reopened(&files.host, disk)?;
         let seconds = began.elapsed().as_secs_f64();

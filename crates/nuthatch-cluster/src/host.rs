@@ -461,7 +461,6 @@ impl Host {
             return;
         }
         let renews = |op: &StoreOp| matches!(op, StoreOp::BeginAnew | StoreOp::Install { .. });
-        core.renewed |= ops.iter().any(renews);
         let Core { dir, ring, held, .. } = core;
         let stored = dir.store(ops, |entry| {
             let Some(hash) = hash_of(entry) else { return Bytes::new() };
@@ -486,6 +485,8 @@ impl Host {
                 drop(hash_of(entry).and_then(|hash| held.remove(&hash)));
             }
         }
+        // One that failed half-way is finished by the next start, and by nobody before.
+        core.renewed |= stored.is_ok() && ops.iter().any(renews);
         if let Err(error) = stored {
             core.dir_failed = true;
             self.report(&format!("the keeper's directory cannot be written: {error}"));

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 /// up.
 const AFTERWARDS: Duration = Duration::from_secs(60);
 
+/// Holds that may go on after their files have gone, beside those of connections that are open.
+const HOLDS_MAX: usize = 64;
+
 /// Which entries are held, and by whom.
 #[derive(Debug, Default)]
 pub struct TrimHolds(Mutex<Held>);
@@ -42,6 +45,7 @@ impl TrimHolds {
     #[must_use]
     pub fn hold(self: &Arc<Self>, behind: Lsn) -> TrimHold {
         let mut held = self.0.lock();
+        held.prune(Instant::now());
         let id = held.next;
         held.next += 1;
         held.holds.push(Hold { id, behind, until: None });
@@ -52,8 +56,21 @@ impl TrimHolds {
     #[must_use]
     pub fn free_to(&self, now: Instant) -> Option<Lsn> {
         let mut held = self.0.lock();
-        held.holds.retain(|hold| hold.until.is_none_or(|until| now < until));
+        held.prune(now);
         held.holds.iter().map(|hold| hold.behind).min()
+    }
+}
+
+impl Held {
+    fn prune(&mut self, now: Instant) {
+        self.holds.retain(|hold| hold.until.is_none_or(|until| now < until));
+        // A peer that asks again and again ends those that it had longest.
+        let mut beyond = self.holds.len().saturating_sub(HOLDS_MAX);
+        self.holds.retain(|hold| {
+            let goes = hold.until.is_some() && beyond > 0;
+            beyond -= usize::from(goes);
+            !goes
+        });
     }
 }
 
@@ -81,5 +98,7 @@ mod tests {
         assert_eq!(holds.free_to(Instant::now() + AFTERWARDS), Some(Lsn(9)));
         drop(late);
         assert_eq!(holds.free_to(Instant::now() + 2 * AFTERWARDS), None);
+        (0..10 * HOLDS_MAX as u64).for_each(|lsn| drop(holds.hold(Lsn(lsn))));
+        assert!(holds.0.lock().holds.len() <= HOLDS_MAX + 1, "a peer that asks again and again");
     }
 }

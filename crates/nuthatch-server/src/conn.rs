@@ -228,6 +228,10 @@ impl Connection {
 
     /// As [`Connection::set_session`], by another than its reader, which hears of it.
     pub(crate) fn change_session(&self, session: Arc<Session>) {
+        if session.rights.as_ref().is_none_or(|rights| rights.responses.is_none()) {
+            // Replies were allowed by the permission that is gone.
+            *self.replies.lock() = None;
+        }
         self.set_session(session);
         self.session_changed.store(true, Ordering::Release);
     }
@@ -392,6 +396,10 @@ impl Connection {
             account.interest.insert(new.clone());
             account.import(&new);
             self.host.clone().interest_lost();
+            // It may have ended meanwhile, when there was nothing of it to take out.
+            if !self.subs.has(&new) {
+                self.detach(&new);
+            }
         }
     }
 

@@ -115,7 +115,8 @@ impl OwnPublishes {
         for (log, CopiedBatch { bytes, items }) in self.batches.drain(..) {
             let (peer, buf) = (host.own_peer().clone(), Bytes::from(bytes));
             let event = Event::Batch(ClientBatch { peer, buf, items });
-            let sent = host.jetstream().send(log, event, true, self.seen);
+            // With the bound of clients: what is kept free beyond it is for acknowledgements.
+            let sent = host.jetstream().send(log, event, false, self.seen);
             has_lost |= matches!(sent, Err(SendError::Busy(_)));
         }
         if has_lost && !self.has_lost {

@@ -92,6 +92,11 @@ impl Subscriptions {
         place.map(|place| *place = new.clone()).is_some()
     }
 
+    /// True if this one is there.
+    pub(super) fn has(&self, sub: &Arc<Subscription>) -> bool {
+        self.table.lock().get(&sub.sid).is_some_and(|known| Arc::ptr_eq(known, sub))
+    }
+
     /// Takes all out. Each is to be [uncharged](Self::uncharge) when it ends.
     pub(super) fn take(&self) -> IntoValues<Box<[u8]>, Arc<Subscription>> {
         std::mem::take(&mut *self.table.lock()).into_values()

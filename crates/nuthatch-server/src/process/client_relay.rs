@@ -37,6 +37,9 @@ const TO_CLIENT_BYTES: usize = 16 << 10;
 /// An owner whose machine is gone is missed after about three of these.
 const KEEPALIVE: Duration = Duration::from_secs(2);
 
+/// How long a client may take nothing of what is there for it.
+const CLIENT_STALLS: Duration = Duration::from_secs(30);
+
 /// What a client is told that waited in vain.
 const NO_OWNER: &[u8] =
     b"-ERR 'no node owns the quorum log now, or this node cannot reach it: try another one'\r\n";
@@ -176,6 +179,8 @@ impl Relay {
     /// Hands bytes on in both directions until either side ends, or another node owns the log.
     async fn copy(&self, mut client: TcpStream, mut stream: TcpStream, address: SocketAddr) {
         let _ = client.set_nodelay(true);
+        // One that reads nothing keeps its place no longer, whatever its owner does.
+        let _ = SockRef::from(&client).set_tcp_user_timeout(Some(CLIENT_STALLS));
         let _ = prepare(&stream);
         let mut owner = self.owner.clone();
         let replaced = owner.wait_for(|known| known.is_some_and(|known| known != address));

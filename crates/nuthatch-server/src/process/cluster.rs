@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
@@ -51,11 +52,12 @@ async fn blocking<T: Send + 'static>(
 /// The server takes clients from now on: other nodes that ask are told where.
 pub(super) fn take_clients(server: &Server) {
     let Some(cluster) = server.cluster.get() else { return };
-    let info = server.info();
-    match ClientAddress::new(&info.host, info.port) {
+    // Not what is advertised: behind that there may be a balancer, which would lead back to the node that relays.
+    let (options, port) = (server.options(), server.client_port.load(Ordering::Relaxed));
+    match ClientAddress::new(&options.host, port) {
         Some(address) => cluster.take_clients(address),
         None => server.log.error(format_args!(
-            "Other nodes do not relay clients here: the advertised host is longer than names are"
+            "Other nodes do not relay clients here: the host is longer than names are"
         )),
     }
 }

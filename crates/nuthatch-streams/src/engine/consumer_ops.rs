@@ -210,11 +210,13 @@ impl<'a, S: Sink, L: LogAccess> ConsumerOps<'a, S, L> {
     }
 
     /// After a start: consumers in memory are gone, as after a deletion that nobody is told of. One that
-    /// could not be logged as gone stays until the next start.
+    /// could not be logged as gone stays until the next start, and so does one of a stream that keeps messages for its
+    /// consumers only: a restart takes no message away that was acknowledged.
     pub(super) fn forget_memory(&mut self, id: StreamId) -> Result<(), JsError> {
-        let Some(slot) = self.streams.get(id).filter(|slot| slot.consumers.any_memory()) else {
-            return Ok(());
+        let may_forget = |slot: &&StreamSlot<S>| {
+            slot.stream.config().retention == RetentionPolicy::Limits && slot.consumers.any_memory()
         };
+        let Some(slot) = self.streams.get(id).filter(may_forget) else { return Ok(()) };
         for index in slot.consumers.indexes() {
             let slot = self.streams.get(id).and_then(|slot| slot.consumers.get(index));
             if slot.is_some_and(|slot| slot.consumer.is_memory()) {
