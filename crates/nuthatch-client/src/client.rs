@@ -303,14 +303,26 @@ impl Client {
     }
 
     /// Sends everything queued and waits until the server has processed it. Messages that arrive
-    /// meanwhile are dropped.
+    /// meanwhile are dropped. An error that the server reports is returned once its answer is there as
+    /// well, so that the next round trip does not take that for its own.
     ///
     /// # Errors
     /// When the connection fails, the server reports an error, or no answer comes in time.
     pub fn round_trip(&mut self, timeout: Duration) -> Result<(), TransportError> {
         self.writer.ping()?;
         self.writer.flush()?;
-        wait_pong(&mut self.reader, &mut self.writer, Instant::now() + timeout)
+        let deadline = Instant::now() + timeout;
+        let mut reported = None;
+        loop {
+            let ended = match wait_pong(&mut self.reader, &mut self.writer, deadline) {
+                Err(error @ TransportError::Server(_)) => {
+                    reported.get_or_insert(error);
+                    continue;
+                }
+                ended => ended,
+            };
+            return reported.map_or(ended, Err);
+        }
     }
 
     /// The next message of any subscription, waiting at most until `deadline`.

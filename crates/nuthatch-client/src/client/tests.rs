@@ -73,3 +73,35 @@ fn own_inboxes() {
     });
     assert!(client.unwrap().inbox().starts_with("my.inbox."));
 }
+
+#[test]
+fn an_error_does_not_leave_its_pong_to_the_next_round_trip() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let options = ConnectOptions::new(&listener.local_addr().unwrap().to_string()).unwrap();
+    let server = thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        socket.write_all(b"INFO {}\r\n").unwrap();
+        for line in BufReader::new(socket.try_clone().unwrap()).lines().map_while(Result::ok) {
+            let answer = match &*line {
+                "PUB denied 0" => "-ERR 'Permissions Violation for Publish to \"denied\"'\r\n",
+                "PING" => "PONG\r\n",
+                "PUB last 0" => return,
+                _ => continue,
+            };
+            socket.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    let mut client = Client::connect(&options).unwrap();
+    let mut publish = |subject: &[u8]| {
+        client.writer.publish(subject, b"", b"", b"").unwrap();
+        client.round_trip(Duration::from_secs(60))
+    };
+    for _ in 0..2 {
+        assert!(matches!(publish(b"denied"), Err(TransportError::Server(_))));
+    }
+    publish(b"allowed").unwrap();
+    assert!(matches!(publish(b"denied"), Err(TransportError::Server(_))));
+    // The connection ends.
+    assert!(!matches!(publish(b"last"), Ok(()) | Err(TransportError::Server(_))));
+    server.join().unwrap();
+}
