@@ -2,9 +2,15 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
-use crate::bounds::ROWS_MAX;
+use crate::bounds::{
+    CONFIG_BODY_BYTES_MAX, MESSAGE_BODY_BYTES_MAX, ROWS_MAX, SMALL_BODY_BYTES_MAX,
+};
 use crate::failure::Failure;
 
 /// Rows of a page unless the request says otherwise.
@@ -16,8 +22,44 @@ pub struct Ask {
     /// The parts of its path below `/api/`.
     pub path: Vec<String>,
     query: Vec<(String, String)>,
-    /// Its body; null without one.
-    pub body: Value,
+    /// Its body as it came; `None` of a request that only reads.
+    pub raw: Option<Bytes>,
+    /// What it holds, once it is opened.
+    pub body: Body,
+}
+
+/// What the bodies of the API hold, configurations of streams aside. Anything else in them is passed
+/// over and takes no memory.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Body {
+    pub user: Option<String>,
+    pub password: Option<String>,
+    pub token: Option<String>,
+    /// The name of what is to be destroyed, as text.
+    pub confirm: Option<String>,
+    pub subject: Option<String>,
+    pub key: Option<String>,
+    /// Bytes in base64.
+    pub data: Option<String>,
+    /// Pairs of names and values.
+    pub headers: Option<Box<RawValue>>,
+    pub stored: Option<bool>,
+    pub wait_ms: Option<u64>,
+    pub revision: Option<u64>,
+    pub purge: Option<bool>,
+    pub until: Option<String>,
+    pub filter: Option<String>,
+    pub seq: Option<u64>,
+    pub keep: Option<u64>,
+}
+
+/// Reads a body.
+///
+/// # Errors
+/// [`Failure::BadRequest`].
+pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
+    serde_json::from_slice(bytes).map_err(|error| Failure::bad(format!("the body: {error}")))
 }
 
 impl Ask {
@@ -32,7 +74,7 @@ impl Ask {
             Ok((decode(name, true)?, decode(value, true)?))
         });
         let query = pairs.collect::<Result<_, Failure>>()?;
-        Ok(Self { path, query, body: Value::Null })
+        Ok(Self { path, query, raw: None, body: Body::default() })
     }
 
     /// A parameter of the query; an empty one is none.
@@ -68,26 +110,43 @@ impl Ask {
         self.query("search").unwrap_or_default().trim().to_lowercase()
     }
 
-    /// A text of the body.
-    pub fn text(&self, name: &str) -> Option<&str> {
-        self.body[name].as_str()
+    /// How large its body may be.
+    pub fn body_bytes_max(&self) -> usize {
+        let path: Vec<&str> = self.path.iter().map(String::as_str).collect();
+        match path[..] {
+            ["publish" | "request"] | ["kv", _, "entry"] => MESSAGE_BODY_BYTES_MAX,
+            ["streams"] => CONFIG_BODY_BYTES_MAX,
+            _ => SMALL_BODY_BYTES_MAX,
+        }
     }
 
-    /// A text that the body must have.
+    /// Reads the body. That takes its time: not on a thread that others wait for.
     ///
     /// # Errors
-    /// When it has none.
-    pub fn needed(&self, name: &str) -> Result<&str, Failure> {
-        self.text(name).ok_or_else(|| Failure::bad(format!("{name} is missing")))
+    /// When it is none that the API knows.
+    pub fn open(&mut self) -> Result<(), Failure> {
+        if let Some(raw) = self.raw.as_ref().filter(|_| self.path != ["streams"]) {
+            self.body = parse(raw)?;
+            self.raw = None;
+        }
+        Ok(())
+    }
+
+    /// The body as a configuration of a stream.
+    ///
+    /// # Errors
+    /// When it is no JSON.
+    pub fn config(&self) -> Result<Value, Failure> {
+        parse(self.raw.as_deref().unwrap_or_default())
     }
 
     /// Bytes of the body, in base64.
     ///
     /// # Errors
     /// When they are not.
-    pub fn bytes(&self, name: &str) -> Result<Vec<u8>, Failure> {
-        let text = self.text(name).unwrap_or_default();
-        STANDARD.decode(text).map_err(|_| Failure::bad(format!("{name} must be base64")))
+    pub fn bytes(&self) -> Result<Vec<u8>, Failure> {
+        let text = self.body.data.as_deref().unwrap_or_default();
+        STANDARD.decode(text).map_err(|_| Failure::bad("data must be base64"))
     }
 
     /// The body repeats a name, as whoever destroys something has to.
@@ -95,11 +154,19 @@ impl Ask {
     /// # Errors
     /// When it does not.
     pub fn confirms(&self, name: &str) -> Result<(), Failure> {
-        match self.text("confirm") == Some(name) {
+        match self.body.confirm.as_deref() == Some(name) {
             true => Ok(()),
             false => Err(Failure::bad(format!("type {name:?} to confirm"))),
         }
     }
+}
+
+/// A text that the body must have.
+///
+/// # Errors
+/// When it has none.
+pub fn needed<'t>(text: &'t Option<String>, name: &str) -> Result<&'t str, Failure> {
+    text.as_deref().ok_or_else(|| Failure::bad(format!("{name} is missing")))
 }
 
 /// Undoes percent-encoding; in a query `+` stands for a space.

@@ -14,8 +14,24 @@ pub const SESSIONS_MAX: usize = 64;
 pub const SESSION_AGE_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 /// A session ends when it was not used for so long.
 pub const SESSION_IDLE_MAX: Duration = Duration::from_secs(60 * 60);
-/// Bytes of a request's body: a message of 8 MB in base64, and what is around it.
-pub const BODY_BYTES_MAX: usize = 12 * 1024 * 1024;
+/// API requests of one session that are answered at a time; further ones are refused.
+pub const SESSION_REQUESTS_MAX: usize = 6;
+/// Bytes of a body with a message: 8 MB in base64, and what is around it.
+pub const MESSAGE_BODY_BYTES_MAX: usize = 12 * 1024 * 1024;
+/// Bytes of a body that is the configuration of a stream.
+pub const CONFIG_BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of every other body, logins included.
+pub const SMALL_BODY_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of the headers of a message that is published, as JSON.
+pub const HEADERS_BYTES_MAX: usize = 256 * 1024;
+/// Bytes of the name of a user.
+pub const USER_BYTES_MAX: usize = 255;
+/// Bytes of a subject or a key.
+pub const SUBJECT_BYTES_MAX: usize = 4 * 1024;
+/// Bytes of a line in the log.
+pub const LINE_BYTES_MAX: usize = 1024;
+/// Time for the body of a login to arrive.
+pub const LOGIN_BODY_TIME_MAX: Duration = Duration::from_secs(5);
 /// Time for a request's body to arrive.
 pub const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 /// Time for the head of a request to arrive.

@@ -12,7 +12,7 @@ use nuthatch_client::{
 use nuthatch_protocol::subject::is_valid_literal;
 use serde_json::Value;
 
-use crate::bounds::{ANSWER_TIME_MAX, BROKER_TIME_MAX, TRUSTED_IDLE};
+use crate::bounds::{ANSWER_TIME_MAX, BROKER_TIME_MAX, SUBJECT_BYTES_MAX, TRUSTED_IDLE};
 use crate::failure::Failure;
 
 pub use nuthatch_client::Credentials;
@@ -142,10 +142,7 @@ impl Broker {
         bytes: usize,
         timeout: Duration,
     ) -> Result<Duration, Failure> {
-        let is_sound = |b: u8| b > b' ' && b != 0x7f;
-        if !is_valid_literal(subject.as_bytes()) || !subject.bytes().all(is_sound) {
-            return Err(Failure::bad(format!("{subject:?} is no subject to send to")));
-        }
+        check_subject(subject)?;
         let max = self.client()?.info().max_payload;
         if max > 0 && bytes > max {
             return Err(Failure::TooLarge(max));
@@ -185,6 +182,21 @@ fn connect(address: &str, credentials: &Credentials) -> Result<Client, Failure> 
         }
         error => unavailable(error.to_string()),
     })
+}
+
+/// Refuses what no message can be sent to.
+///
+/// # Errors
+/// [`Failure::BadRequest`].
+pub fn check_subject(subject: &str) -> Result<(), Failure> {
+    if subject.len() > SUBJECT_BYTES_MAX {
+        return Err(Failure::bad(format!("a subject has at most {SUBJECT_BYTES_MAX} bytes")));
+    }
+    let is_sound = |b: u8| b > b' ' && b != 0x7f;
+    match is_valid_literal(subject.as_bytes()) && subject.bytes().all(is_sound) {
+        true => Ok(()),
+        false => Err(Failure::bad(format!("{subject:?} is no subject to send to"))),
+    }
 }
 
 /// A name that may stand in a subject of the API.

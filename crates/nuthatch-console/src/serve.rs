@@ -18,12 +18,13 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::ask::Ask;
+use crate::ask::{self, Ask};
 use crate::bounds::{
-    BODY_BYTES_MAX, BODY_TIME_MAX, BUFFER_BYTES, CONNECTION_TIME_MAX, CONNECTIONS_MAX,
-    HEAD_TIME_MAX, LOGINS_MAX, REQUESTS_MAX, TURN_TIME_MAX,
+    BODY_TIME_MAX, BUFFER_BYTES, CONNECTION_TIME_MAX, CONNECTIONS_MAX, HEAD_TIME_MAX,
+    LINE_BYTES_MAX, LOGIN_BODY_TIME_MAX, LOGINS_MAX, REQUESTS_MAX, SMALL_BODY_BYTES_MAX,
+    TURN_TIME_MAX, USER_BYTES_MAX,
 };
 use crate::broker::{Broker, Credentials};
 use crate::failure::Failure;
@@ -78,8 +79,8 @@ pub fn start(settings: Settings, host: Arc<dyn Host>) -> Result<SocketAddr, Star
         guard: Guard::new(names),
         sessions: Sessions::new(address.port()),
         read_only: settings.read_only,
-        requests: Semaphore::new(REQUESTS_MAX),
-        logins: Semaphore::new(LOGINS_MAX),
+        requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
+        logins: Arc::new(Semaphore::new(LOGINS_MAX)),
     });
     tokio::spawn(accept(console, listener));
     Ok(address)
@@ -98,8 +99,8 @@ struct Console {
     guard: Guard,
     sessions: Sessions,
     read_only: bool,
-    requests: Semaphore,
-    logins: Semaphore,
+    requests: Arc<Semaphore>,
+    logins: Arc<Semaphore>,
 }
 
 async fn accept(console: Arc<Console>, listener: TcpListener) {
@@ -137,26 +138,39 @@ async fn serve(console: Arc<Console>, stream: TcpStream, remote: SocketAddr) {
 /// An answer of the API: its status, its JSON, and perhaps a cookie.
 struct Answer {
     status: StatusCode,
-    body: Value,
+    body: String,
     cookie: Option<String>,
 }
 
 impl From<Value> for Answer {
     fn from(body: Value) -> Self {
+        body.to_string().into()
+    }
+}
+
+impl From<String> for Answer {
+    fn from(body: String) -> Self {
         Self { status: StatusCode::OK, body, cookie: None }
     }
 }
 
 impl Console {
-    /// Writes one line to the log, whatever names hold.
-    fn log(&self, line: String) {
-        let line: String =
-            line.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-        self.host.log(&line);
+    /// Writes one line to the log, whatever names hold, and however long they are.
+    fn log(&self, line: &str) {
+        let mut end = line.len().min(LINE_BYTES_MAX);
+        while !line.is_char_boundary(end) {
+            end -= 1;
+        }
+        let shown = line[..end].chars().map(|c| if c.is_control() { '\u{fffd}' } else { c });
+        let mut shown: String = shown.collect();
+        if end < line.len() {
+            shown.push('…');
+        }
+        self.host.log(&shown);
     }
 
     async fn answer(
-        &self,
+        self: &Arc<Self>,
         request: Request<Incoming>,
         remote: SocketAddr,
     ) -> Response<Full<Bytes>> {
@@ -173,10 +187,10 @@ impl Console {
         };
         let answer = self.call(below, request, remote).await.unwrap_or_else(|failure| Answer {
             status: failure.status(),
-            body: failure.body(),
+            body: failure.body().to_string(),
             cookie: None,
         });
-        let mut response = respond(answer.status, JSON, answer.body.to_string());
+        let mut response = respond(answer.status, JSON, answer.body);
         if let Some(cookie) = answer.cookie.and_then(|text| HeaderValue::from_str(&text).ok()) {
             response.headers_mut().insert(SET_COOKIE, cookie);
         }
@@ -184,39 +198,44 @@ impl Console {
     }
 
     async fn call(
-        &self,
+        self: &Arc<Self>,
         path: &str,
         request: Request<Incoming>,
         remote: SocketAddr,
     ) -> Result<Answer, Failure> {
         let (head, body) = request.into_parts();
-        self.guard.check_origin(&head.headers)?;
-        let _place = self.requests.try_acquire().map_err(|_| Failure::Busy)?;
-        let mut ask = Ask::new(path, head.uri.query().unwrap_or_default())?;
-        let changes = head.method != Method::GET;
+        let headers = &head.headers;
+        self.guard.check_origin(headers)?;
         match (head.method.as_str(), path) {
-            ("GET", "session") => return Ok(self.session(&head.headers).into()),
+            ("GET", "session") => return Ok(self.session(headers).into()),
             ("POST", "login") => {
-                ask.body = read(&head.headers, body).await?;
-                return self.log_in(&ask, remote).await;
+                let place = take(&self.logins)?;
+                let read = read(headers, body, SMALL_BODY_BYTES_MAX, LOGIN_BODY_TIME_MAX);
+                return finish(self.clone().log_in(read.await?, remote, place)).await;
             }
             _ => {}
         }
-        let session = self.sessions.find(&head.headers)?;
+        let session = self.sessions.find(headers)?;
+        let changes = head.method != Method::GET;
         if changes {
-            check_token(&head.headers, &session)?;
+            check_token(headers, &session)?;
             if path == "logout" {
-                let cookie = Some(self.sessions.close(&head.headers));
+                let cookie = Some(self.sessions.close(headers));
                 return Ok(Answer { cookie, ..json!({}).into() });
             }
             if self.read_only {
                 return Err(Failure::ReadOnly);
             }
-            ask.body = read(&head.headers, body).await?;
         }
-        let done = self.ask_broker(&session, head.method, ask, remote).await;
+        let places = [take(&session.places)?, take(&self.requests)?];
+        let mut ask = Ask::new(path, head.uri.query().unwrap_or_default())?;
+        if changes {
+            ask.raw = Some(read(headers, body, ask.body_bytes_max(), BODY_TIME_MAX).await?);
+        }
+        let asked = self.clone().ask_broker(session, head.method, ask, remote, places);
+        let done = finish(asked).await;
         if let Err(Failure::NotLoggedIn(_)) = done {
-            self.sessions.close(&head.headers);
+            self.sessions.close(headers);
         }
         done.map(Answer::from)
     }
@@ -238,14 +257,25 @@ impl Console {
         told
     }
 
-    async fn log_in(&self, ask: &Ask, remote: SocketAddr) -> Result<Answer, Failure> {
-        let _place = self.logins.try_acquire().map_err(|_| Failure::Busy)?;
-        let given = |name: &str| ask.text(name).filter(|text| !text.is_empty()).map(str::to_owned);
-        let credentials =
-            Credentials { user: given("user"), password: given("password"), token: given("token") };
+    async fn log_in(
+        self: Arc<Self>,
+        body: Bytes,
+        remote: SocketAddr,
+        _place: OwnedSemaphorePermit,
+    ) -> Result<Answer, Failure> {
+        let body: ask::Body = ask::parse(&body)?;
+        let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let credentials = Credentials {
+            user: given(body.user),
+            password: given(body.password),
+            token: given(body.token),
+        };
         let name = credentials.user.clone().unwrap_or_default();
         let url = self.host.client_url();
         let opened = tokio::task::spawn_blocking(move || {
+            if credentials.user.as_ref().is_some_and(|user| user.len() > USER_BYTES_MAX) {
+                return Err(Failure::bad(format!("a user has at most {USER_BYTES_MAX} bytes")));
+            }
             let mut broker = Broker::log_in(url, credentials)?;
             let (user, account) = api::identity(&mut broker);
             Ok((broker, user, account))
@@ -253,33 +283,37 @@ impl Console {
         let (broker, user, account) = match joined(opened.await) {
             Ok(opened) => opened,
             Err(failure) => {
-                self.log(format!("Console: login of {name:?} from {remote} failed: {failure}"));
+                self.log(&format!("Console: login of {name:?} from {remote} failed: {failure}"));
                 return Err(failure);
             }
         };
         let shown = user.unwrap_or(name);
         let (cookie, session) = self.sessions.open(broker, shown, account)?;
         let (user, account) = (&session.user, &session.account);
-        self.log(format!("Console: {user:?} of account {account:?} logged in from {remote}"));
+        self.log(&format!("Console: {user:?} of account {account:?} logged in from {remote}"));
         let body = json!({ "user": user, "account": account, "token": session.token });
         Ok(Answer { cookie: Some(cookie), ..body.into() })
     }
 
     async fn ask_broker(
-        &self,
-        session: &Session,
+        self: Arc<Self>,
+        session: Arc<Session>,
         method: Method,
-        ask: Ask,
+        mut ask: Ask,
         remote: SocketAddr,
-    ) -> Result<Value, Failure> {
+        _places: [OwnedSemaphorePermit; 2],
+    ) -> Result<String, Failure> {
         let turn = tokio::time::timeout(TURN_TIME_MAX, session.broker.clone().lock_owned());
         let mut broker = turn.await.map_err(|_| Failure::Busy)?;
         let facts = self.host.facts();
         let asked = tokio::task::spawn_blocking(move || {
             broker.begin();
+            if let Err(failure) = ask.open() {
+                return (None, Err(failure));
+            }
             let mut call =
                 api::Call { broker: &mut broker, ask: &ask, facts: &facts, change: None };
-            let done = call.run(method.as_str());
+            let done = call.run(method.as_str()).map(|told| told.to_string());
             (call.change, done)
         });
         let (change, done) = asked.await.map_err(|_| Failure::Unavailable(PANICKED.to_owned()))?;
@@ -289,12 +323,25 @@ impl Console {
                 Ok(_) => "done".to_owned(),
                 Err(failure) => format!("failed: {failure}"),
             };
-            self.log(format!(
+            self.log(&format!(
                 "Console: {user:?} of account {account:?} from {remote}: {change}: {outcome}"
             ));
         }
         done
     }
+}
+
+/// A place among those that are served at a time.
+fn take(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Failure> {
+    places.clone().try_acquire_owned().map_err(|_| Failure::Busy)
+}
+
+/// Does it to its end, also when the browser hangs up meanwhile: what has begun keeps its place, and
+/// is told in the log.
+async fn finish<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Failure>> + Send + 'static,
+) -> Result<T, Failure> {
+    joined(tokio::spawn(work).await)
 }
 
 const PANICKED: &str = "the console has failed";
@@ -311,16 +358,20 @@ fn check_token(headers: &HeaderMap, session: &Session) -> Result<(), Failure> {
     }
 }
 
-/// The JSON of a body. Its media type is one that no form of another page can send.
-async fn read(headers: &HeaderMap, body: Incoming) -> Result<Value, Failure> {
+/// A body of JSON. Its media type is one that no form of another page can send.
+async fn read(
+    headers: &HeaderMap,
+    body: Incoming,
+    bytes_max: usize,
+    time_max: Duration,
+) -> Result<Bytes, Failure> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if kind.split(';').next().map(str::trim) != Some(JSON) {
         return Err(Failure::bad("the body must be application/json"));
     }
-    let whole = Limited::new(body, BODY_BYTES_MAX).collect();
-    let whole = tokio::time::timeout(BODY_TIME_MAX, whole).await.map_err(|_| Failure::TimedOut)?;
-    let bytes = whole.map_err(|_| Failure::TooLarge(BODY_BYTES_MAX))?.to_bytes();
-    serde_json::from_slice(&bytes).map_err(|error| Failure::bad(format!("the body: {error}")))
+    let whole = Limited::new(body, bytes_max).collect();
+    let whole = tokio::time::timeout(time_max, whole).await.map_err(|_| Failure::TimedOut)?;
+    Ok(whole.map_err(|_| Failure::TooLarge(bytes_max))?.to_bytes())
 }
 
 fn respond(

@@ -10,8 +10,9 @@ use hyper::HeaderMap;
 use hyper::header::COOKIE;
 use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
+use tokio::sync::Semaphore;
 
-use crate::bounds::{SESSION_AGE_MAX, SESSION_IDLE_MAX, SESSIONS_MAX};
+use crate::bounds::{SESSION_AGE_MAX, SESSION_IDLE_MAX, SESSION_REQUESTS_MAX, SESSIONS_MAX};
 use crate::broker::Broker;
 use crate::failure::Failure;
 
@@ -29,6 +30,8 @@ pub struct Session {
     pub account: String,
     /// What his page sends along with every change.
     pub token: String,
+    /// Places for his requests.
+    pub places: Arc<Semaphore>,
 }
 
 struct Entry {
@@ -61,7 +64,8 @@ impl Sessions {
     ) -> Result<(String, Arc<Session>), Failure> {
         let (id, token) = (secret()?, secret()?);
         let broker = Arc::new(tokio::sync::Mutex::new(broker));
-        let session = Arc::new(Session { broker, user, account, token });
+        let places = Arc::new(Semaphore::new(SESSION_REQUESTS_MAX));
+        let session = Arc::new(Session { broker, user, account, token, places });
         let cookie = format!("{}={id}; Path=/; HttpOnly; SameSite=Strict", self.cookie);
         let now = Instant::now();
         let mut entries = self.entries.lock();

@@ -9,6 +9,9 @@ use crate::bounds::{CONSUMER_STREAMS_MAX, CONSUMERS_MAX};
 use crate::broker::{Broker, name};
 use crate::failure::Failure;
 
+/// Bytes of a time.
+const TIME_BYTES_MAX: usize = 64;
+
 /// `GET consumers`, `GET streams/NAME/consumers`: `?search=&sort=&order=&offset=&limit=`.
 pub fn list(call: &mut Call<'_>, stream: Option<&str>) -> Result<Value, Failure> {
     let (offset, limit) = call.ask.rows()?;
@@ -19,6 +22,10 @@ pub fn list(call: &mut Call<'_>, stream: Option<&str>) -> Result<Value, Failure>
     more |= names.len() > CONSUMER_STREAMS_MAX;
     let mut rows = Vec::new();
     for stream in names.iter().take(CONSUMER_STREAMS_MAX) {
+        if rows.len() >= CONSUMERS_MAX {
+            more = true;
+            break;
+        }
         more |= !of_stream(call.broker, stream, &mut rows)?;
     }
     let search = call.ask.search();
@@ -100,7 +107,11 @@ pub fn info(call: &mut Call<'_>, stream: &str, consumer: &str) -> Result<Value, 
 /// `POST streams/NAME/consumers/CONSUMER/pause`: until a time; none ends the pause.
 pub fn pause(call: &mut Call<'_>, stream: &str, consumer: &str) -> Result<Value, Failure> {
     let what = format!("CONSUMER.PAUSE.{}.{}", name(stream)?, name(consumer)?);
-    let (words, body) = match call.ask.text("until").filter(|until| !until.is_empty()) {
+    let until = call.ask.body.until.as_deref().filter(|until| !until.is_empty());
+    let (words, body) = match until {
+        Some(until) if until.len() > TIME_BYTES_MAX => {
+            return Err(Failure::bad("until must be a time"));
+        }
         Some(until) => (format!("pause until {until:?}"), json!({ "pause_until": until })),
         None => ("resume".to_owned(), json!({})),
     };

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::Call;
 use super::messages::{Stored, get};
-use crate::bounds::{HISTORY_MAX, KEYS_MAX, PREVIEW_BYTES};
+use crate::ask::needed;
+use crate::bounds::{HISTORY_MAX, KEYS_MAX, PREVIEW_BYTES, SUBJECT_BYTES_MAX};
 use crate::broker::{Broker, name};
 use crate::failure::Failure;
 
@@ -89,38 +90,39 @@ pub fn entry(call: &mut Call<'_>, bucket: &str) -> Result<Value, Failure> {
 
 /// `PUT kv/BUCKET/entry`: `key`, `data` in base64; with `revision` only if that is the newest.
 pub fn put(call: &mut Call<'_>, bucket: &str) -> Result<Value, Failure> {
-    let (key, data) = (call.ask.needed("key")?, call.ask.bytes("data")?);
+    let (key, data) = (needed(&call.ask.body.key, "key")?, call.ask.bytes()?);
+    let subject = subject(bucket, key)?;
     call.change = Some(format!("put key {key:?} of bucket {bucket:?}"));
-    write(call, bucket, key, &[], &data)
+    write(call, &subject, &[], &data)
 }
 
 /// `DELETE kv/BUCKET/entry`: `key`; with `purge` its history goes too.
 pub fn delete(call: &mut Call<'_>, bucket: &str) -> Result<Value, Failure> {
-    let key = call.ask.needed("key")?;
+    let key = needed(&call.ask.body.key, "key")?;
+    let subject = subject(bucket, key)?;
     call.ask.confirms(key)?;
-    let purge = call.ask.body["purge"].as_bool().unwrap_or_default();
+    let purge = call.ask.body.purge.unwrap_or_default();
     let word = if purge { "purge" } else { "delete" };
     call.change = Some(format!("{word} key {key:?} of bucket {bucket:?}"));
     match purge {
-        true => write(call, bucket, key, &[(OPERATION, "PURGE"), ("Nats-Rollup", "sub")], b""),
-        false => write(call, bucket, key, &[(OPERATION, "DEL")], b""),
+        true => write(call, &subject, &[(OPERATION, "PURGE"), ("Nats-Rollup", "sub")], b""),
+        false => write(call, &subject, &[(OPERATION, "DEL")], b""),
     }
 }
 
 fn write(
     call: &mut Call<'_>,
-    bucket: &str,
-    key: &str,
+    subject: &str,
     headers: &[(&str, &str)],
     data: &[u8],
 ) -> Result<Value, Failure> {
-    let subject = subject(bucket, key)?;
-    let mut pairs: Vec<Value> = headers.iter().map(|pair| json!([pair.0, pair.1])).collect();
-    if let Some(revision) = call.ask.body["revision"].as_u64() {
-        pairs.push(json!(["Nats-Expected-Last-Subject-Sequence", revision.to_string()]));
+    let own = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
+    let mut pairs: Vec<(String, String)> = headers.iter().map(own).collect();
+    if let Some(revision) = call.ask.body.revision {
+        pairs.push(("Nats-Expected-Last-Subject-Sequence".to_owned(), revision.to_string()));
     }
-    let block = super::publish::headers(&Value::Array(pairs))?;
-    let ack = call.broker.ask_at(&subject, &block, data)?;
+    let block = super::publish::headers(&pairs)?;
+    let ack = call.broker.ask_at(subject, &block, data)?;
     Ok(json!({ "revision": ack["seq"] }))
 }
 
@@ -130,7 +132,8 @@ fn subject(bucket: &str, key: &str) -> Result<String, Failure> {
         && key.chars().all(is_sound)
         && !key.starts_with('.')
         && !key.ends_with('.')
-        && !key.contains("..");
+        && !key.contains("..")
+        && key.len() <= SUBJECT_BYTES_MAX;
     match is_key {
         true => Ok(format!("$KV.{}.{key}", name(bucket)?)),
         false => {

@@ -79,10 +79,10 @@ pub fn one(call: &mut Call<'_>, stream: &str, sequence: &str) -> Result<Value, F
 
 /// `DELETE streams/NAME/messages/SEQ`.
 pub fn delete(call: &mut Call<'_>, stream: &str, sequence: &str) -> Result<Value, Failure> {
-    let number = number(sequence)?;
+    let (number, stream) = (number(sequence)?, name(stream)?);
     call.ask.confirms(sequence)?;
     call.change = Some(format!("delete message {number} of stream {stream:?}"));
-    let what = format!("STREAM.MSG.DELETE.{}", name(stream)?);
+    let what = format!("STREAM.MSG.DELETE.{stream}");
     call.broker.ask(&what, &json!({ "seq": number }))
 }
 

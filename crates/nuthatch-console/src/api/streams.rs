@@ -112,29 +112,36 @@ pub fn info(call: &mut Call<'_>, stream: &str) -> Result<Value, Failure> {
 
 /// `POST streams`, `PUT streams`: the body is a configuration.
 pub fn save(call: &mut Call<'_>, what: &str) -> Result<Value, Failure> {
-    let stream = name(call.ask.needed("name")?)?;
+    let config = call.ask.config()?;
+    let stream = config["name"].as_str().ok_or_else(|| Failure::bad("name is missing"))?;
+    let stream = name(stream)?;
     let word = if what == "CREATE" { "create" } else { "edit" };
     call.change = Some(format!("{word} stream {stream:?}"));
-    call.broker.ask(&format!("STREAM.{what}.{stream}"), &call.ask.body)
+    call.broker.ask(&format!("STREAM.{what}.{stream}"), &config)
 }
 
 /// `DELETE streams/NAME`.
 pub fn delete(call: &mut Call<'_>, stream: &str) -> Result<Value, Failure> {
+    let stream = name(stream)?;
     call.ask.confirms(stream)?;
     call.change = Some(format!("delete stream {stream:?}"));
-    call.broker.ask(&format!("STREAM.DELETE.{}", name(stream)?), &Value::Null)
+    call.broker.ask(&format!("STREAM.DELETE.{stream}"), &Value::Null)
 }
 
 /// `POST streams/NAME/purge`: everything, or a subject's, up to a sequence, or all but the newest.
 pub fn purge(call: &mut Call<'_>, stream: &str) -> Result<Value, Failure> {
+    let stream = name(stream)?;
     call.ask.confirms(stream)?;
+    let given = &call.ask.body;
     let mut body = json!({});
-    for field in ["filter", "seq", "keep"] {
-        let value = &call.ask.body[field];
-        if !value.is_null() && *value != "" {
-            body[field] = value.clone();
+    if let Some(filter) = given.filter.as_ref().filter(|filter| !filter.is_empty()) {
+        body["filter"] = filter.as_str().into();
+    }
+    for (field, value) in [("seq", given.seq), ("keep", given.keep)] {
+        if let Some(value) = value {
+            body[field] = value.into();
         }
     }
     call.change = Some(format!("purge stream {stream:?} {body}"));
-    call.broker.ask(&format!("STREAM.PURGE.{}", name(stream)?), &body)
+    call.broker.ask(&format!("STREAM.PURGE.{stream}"), &body)
 }
