@@ -358,6 +358,20 @@ const STEPS = {
     assert.equal(await page.page.$$eval("main img, main script, main b:empty", (all) => all.length), 0);
   },
 
+  async "what a browser cannot tell apart is not deleted on the page"({ page }) {
+    const config = { name: "FAR", subjects: ["far"], storage: "memory", first_seq: 2 ** 53 + 8 };
+    const made = await page.api("POST", "streams", config);
+    assert.equal(made.status, 200, JSON.stringify(made.body));
+    assert.equal((await page.api("POST", "publish", { subject: "far", data: "YQ==", stored: true })).status, 200);
+    for (const [stream, expected] of [["FAR", 0], ["ORDERS", 1]]) {
+      await page.open(`#/messages/${stream}`, stream === "FAR" ? "far" : "orders.");
+      await page.page.$$eval("details.message", (all) => { all[0].open = true; });
+      await page.see("Download");
+      const offered = await page.page.$$eval("details.message button", (all) => all.filter((x) => x.textContent === "Delete…").length);
+      assert.equal(offered, expected, stream);
+    }
+  },
+
   async "every page fits a narrow window"({ page }) {
     await page.page.setViewport({ width: 320, height: 700 });
     for (const hash of ["#/overview", "#/streams", "#/streams/ORDERS", "#/streams/ORDERS/edit", "#/messages/ORDERS", "#/consumers", "#/publish", "#/kv/settings", "#/kv/settings/shop.currency", `#/messages/${encodeURIComponent(HOSTILE_STREAM)}`]) {

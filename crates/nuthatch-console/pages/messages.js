@@ -20,6 +20,7 @@ export function body(message, whole) {
   if (views.length) pick(views[0]);
   return h("div.payload",
     message.headers.length > 0 && h("dl.facts.headers", message.headers.map(([k, v]) => [h("dt", k), h("dd", v)])),
+    message.headers_truncated && h("p.dim", "It has more headers."),
     seen.kind === "empty" ? h("p.dim", "No payload.") : [h("div.tabs", buttons, message.truncated && h("span.dim", `the first ${bytes(raw.length)} of ${bytes(message.size)}`), whole), box]);
 }
 
@@ -39,10 +40,11 @@ function item(stream, message, open, changed) {
     filled = true;
     const whole = async () => api("GET", path);
     const tools = h("div.tools",
-      message.truncated && h("button", { type: "button", onclick: async () => { try { const m = await whole(); clear(inner, body(m, null), tools); } catch (e) { note(e.message, "bad"); } } }, "Show all"),
+      (message.truncated || message.headers_truncated) && h("button", { type: "button", onclick: async () => { try { const m = await whole(); clear(inner, body(m, null), tools); } catch (e) { note(e.message, "bad"); } } }, "Show all"),
       h("button", { type: "button", onclick: async () => { try { save(payload((await whole()).data), `${stream}-${message.seq}.bin`); } catch (e) { note(e.message, "bad"); } } }, "Download"),
       h("a.button", { href: link(["publish"], { from: stream, seq: message.seq }) }, "Publish again…"),
-      !session.read_only && h("button.danger", {
+      // A browser's numbers do not tell larger sequences apart.
+      !session.read_only && Number.isSafeInteger(message.seq) && h("button.danger", {
         type: "button",
         onclick: async () => {
           const done = await ask({

@@ -57,7 +57,12 @@ const purge = (name) => ask({
   ],
   line: (d) => command("stream", "purge", name, ...(d.get("filter") ? ["--subject", d.get("filter")] : []), ...(d.get("seq") ? ["--seq", d.get("seq")] : []), ...(d.get("keep") ? ["--keep", d.get("keep")] : []), "--force"),
   send: async (d) => {
-    const number = (key) => (d.get(key) ? Number(d.get(key)) : null);
+    const number = (key) => {
+      if (!d.get(key)) return null;
+      const n = Number(d.get(key));
+      if (!Number.isSafeInteger(n)) throw new Error(`${d.get(key)} is not a whole number that a browser can hold`);
+      return n;
+    };
     const found = await api("POST", `streams/${part(name)}/purge`, { confirm: d.get("confirm"), filter: d.get("filter"), seq: number("seq"), keep: number("keep") });
     note(`${count(found.purged)} messages are gone.`);
   },

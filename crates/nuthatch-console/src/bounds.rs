@@ -10,6 +10,8 @@ pub const REQUESTS_MAX: usize = 32;
 pub const LOGINS_MAX: usize = 4;
 /// Sessions at a time: a login beyond that ends the one that was used longest ago.
 pub const SESSIONS_MAX: usize = 64;
+/// Sessions of one user at a time: his next login ends the one of them that was used longest ago.
+pub const USER_SESSIONS_MAX: usize = 8;
 /// A session ends after that much time, used or not.
 pub const SESSION_AGE_MAX: Duration = Duration::from_secs(12 * 60 * 60);
 /// A session ends when it was not used for so long.
@@ -64,7 +66,11 @@ pub const CONSUMERS_MAX: usize = 10_000;
 pub const MESSAGE_GETS_MAX: usize = 1_000;
 /// Bytes of a message that a list of messages shows.
 pub const PREVIEW_BYTES: usize = 2 * 1024;
-/// Bytes of messages that one page of messages reads.
+/// Bytes of headers that a list of messages shows of each, and how many headers.
+pub const PREVIEW_HEADER_BYTES: usize = 2 * 1024;
+/// See [`PREVIEW_HEADER_BYTES`].
+pub const PREVIEW_HEADERS: usize = 64;
+/// Bytes of messages, headers included, that one page of messages reads.
 pub const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Keys of a bucket that are looked through.
 pub const KEYS_MAX: usize = 100_000;

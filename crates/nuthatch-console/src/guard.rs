@@ -17,12 +17,15 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 #[derive(Debug, Clone)]
 pub struct Guard {
     hosts: Vec<String>,
+    listens_on: String,
 }
 
 impl Guard {
-    /// `hosts`: names beside addresses and `localhost`.
-    pub fn new(hosts: impl IntoIterator<Item = String>) -> Self {
-        Self { hosts: hosts.into_iter().map(|host| host.to_ascii_lowercase()).collect() }
+    /// `hosts`: names beside addresses, `localhost` and what it listens on. A proxy may stand before
+    /// it under these, so that pages of theirs are the console's own.
+    pub fn new(hosts: impl IntoIterator<Item = String>, listens_on: &str) -> Self {
+        let hosts = hosts.into_iter().map(|host| host.to_ascii_lowercase()).collect();
+        Self { hosts, listens_on: listens_on.to_ascii_lowercase() }
     }
 
     /// Refuses a request under a name that is not ours.
@@ -50,7 +53,9 @@ impl Guard {
         let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
         let foreign = Failure::Foreign("the request comes from another page (Origin)");
         let origin = origin.to_str().unwrap_or_default().to_ascii_lowercase();
-        let Some((_, authority)) = origin.split_once("://") else { return Err(foreign) };
+        let Some(("http" | "https", authority)) = origin.split_once("://") else {
+            return Err(foreign);
+        };
         let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         let is_same = authority.eq_ignore_ascii_case(host);
         (is_same || self.hosts.contains(&name_of(authority))).then_some(()).ok_or(foreign)
@@ -58,6 +63,7 @@ impl Guard {
 
     fn is_ours(&self, name: &str) -> bool {
         name == "localhost"
+            || name == self.listens_on
             || name.parse::<IpAddr>().is_ok()
             || self.hosts.iter().any(|h| h == name)
     }
@@ -87,8 +93,15 @@ mod tests {
 
     #[test]
     fn only_own_names_are_taken() {
-        let guard = Guard::new(["Console.example".to_owned()]);
-        for host in ["127.0.0.1:8280", "localhost", "[::1]:8280", "10.0.0.7", "console.EXAMPLE:1"] {
+        let guard = Guard::new(["Console.example".to_owned()], "Workshop");
+        for host in [
+            "127.0.0.1:8280",
+            "localhost",
+            "[::1]:8280",
+            "10.0.0.7",
+            "console.EXAMPLE:1",
+            "workshop",
+        ] {
             assert!(guard.check_host(&headers(&[("host", host)])).is_ok(), "{host}");
         }
         for host in ["evil.example", "127.0.0.1.evil.example:8280", "localhost.evil", ""] {
@@ -101,7 +114,7 @@ mod tests {
 
     #[test]
     fn only_the_own_page_is_taken() {
-        let guard = Guard::new(["console.example".to_owned()]);
+        let guard = Guard::new(["console.example".to_owned()], "127.0.0.1");
         let check = |origin: &str, site: Option<&str>| {
             let mut pairs = vec![("host", "127.0.0.1:8280"), ("origin", origin)];
             pairs.extend(site.map(|site| ("sec-fetch-site", site)));
@@ -112,6 +125,8 @@ mod tests {
         assert!(!check("http://127.0.0.1:9", None));
         assert!(!check("http://evil.example", None));
         assert!(!check("null", None));
+        assert!(!check("ftp://127.0.0.1:8280", None));
+        assert!(!check("http://127.0.0.1", None));
         assert!(!check("http://127.0.0.1:8280", Some("cross-site")));
         assert!(guard.check_origin(&headers(&[("host", "127.0.0.1:8280")])).is_ok());
     }

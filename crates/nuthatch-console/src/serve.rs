@@ -73,10 +73,9 @@ pub fn start(settings: Settings, host: Arc<dyn Host>) -> Result<SocketAddr, Star
         port: settings.port,
         source,
     })?;
-    let names = settings.hosts.into_iter().chain([settings.host]);
     let console = Arc::new(Console {
         host,
-        guard: Guard::new(names),
+        guard: Guard::new(settings.hosts, &settings.host),
         sessions: Sessions::new(address.port()),
         read_only: settings.read_only,
         requests: Arc::new(Semaphore::new(REQUESTS_MAX)),

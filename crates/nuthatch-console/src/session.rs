@@ -12,7 +12,9 @@ use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::sync::Semaphore;
 
-use crate::bounds::{SESSION_AGE_MAX, SESSION_IDLE_MAX, SESSION_REQUESTS_MAX, SESSIONS_MAX};
+use crate::bounds::{
+    SESSION_AGE_MAX, SESSION_IDLE_MAX, SESSION_REQUESTS_MAX, SESSIONS_MAX, USER_SESSIONS_MAX,
+};
 use crate::broker::Broker;
 use crate::failure::Failure;
 
@@ -70,11 +72,11 @@ impl Sessions {
         let now = Instant::now();
         let mut entries = self.entries.lock();
         entries.retain(|_, entry| is_alive(entry, now));
-        while entries.len() >= SESSIONS_MAX {
-            let oldest = entries.iter().min_by_key(|(_, entry)| entry.last_used);
-            let Some(oldest) = oldest.map(|(id, _)| id.clone()) else { break };
-            entries.remove(&oldest);
-        }
+        let is_same = |entry: &Entry| {
+            entry.session.user == session.user && entry.session.account == session.account
+        };
+        make_place(&mut entries, USER_SESSIONS_MAX, is_same);
+        make_place(&mut entries, SESSIONS_MAX, |_| true);
         entries.insert(id, Entry { session: session.clone(), since: now, last_used: now });
         Ok((cookie, session))
     }
@@ -109,6 +111,19 @@ impl Sessions {
         let all = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
         let pairs = all.flat_map(|text| text.split(';')).filter_map(|pair| pair.split_once('='));
         pairs.filter(|(name, _)| name.trim() == self.cookie).map(|(_, id)| id.trim())
+    }
+}
+
+/// Ends the sessions that were used longest ago, until fewer than `max` such ones are left.
+fn make_place(entries: &mut HashMap<String, Entry>, max: usize, counts: impl Fn(&Entry) -> bool) {
+    loop {
+        let such = || entries.iter().filter(|(_, entry)| counts(entry));
+        if such().count() < max {
+            return;
+        }
+        let oldest = such().min_by_key(|(_, entry)| entry.last_used);
+        let Some(oldest) = oldest.map(|(id, _)| id.clone()) else { return };
+        entries.remove(&oldest);
     }
 }
 

@@ -12,7 +12,7 @@ use nuthatch_server::server::Server;
 /// Starts the console of a server that listens for clients, if its options say so.
 ///
 /// # Errors
-/// Its address was asked for and cannot be listened on.
+/// Its address was asked for and cannot be listened on, or is open to everybody.
 pub fn start(server: &Arc<Server>) -> Result<(), String> {
     let options = server.options();
     let console = &options.console;
@@ -25,6 +25,9 @@ pub fn start(server: &Arc<Server>) -> Result<(), String> {
             return Ok(());
         }
         return Err(why.to_owned());
+    }
+    if let Some(why) = options.console_opens_up() {
+        return Err(why);
     }
     let settings = Settings {
         host: console.host.clone(),

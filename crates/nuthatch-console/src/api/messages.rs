@@ -6,7 +6,9 @@ use nuthatch_client::Message;
 use serde_json::{Value, json};
 
 use super::Call;
-use crate::bounds::{MESSAGE_GETS_MAX, PAGE_BYTES_MAX, PREVIEW_BYTES};
+use crate::bounds::{
+    MESSAGE_GETS_MAX, PAGE_BYTES_MAX, PREVIEW_BYTES, PREVIEW_HEADER_BYTES, PREVIEW_HEADERS,
+};
 use crate::broker::{Broker, name};
 use crate::failure::Failure;
 
@@ -46,14 +48,41 @@ impl Stored {
         found.map(|(_, value)| &**value)
     }
 
-    /// For the browser, with at most so many bytes of the payload.
+    /// Bytes of its headers and its payload.
+    fn bytes(&self) -> usize {
+        let headers = self.headers.iter().map(|(name, value)| name.len() + value.len());
+        headers.sum::<usize>() + self.payload.len()
+    }
+
+    /// How many of its headers a list shows.
+    fn headers_in_list(&self) -> usize {
+        let mut left = PREVIEW_HEADER_BYTES;
+        let fits = |(name, value): &&(String, String)| {
+            let rest = left.checked_sub(name.len() + value.len());
+            left = rest.unwrap_or_default();
+            rest.is_some()
+        };
+        self.headers.iter().take(PREVIEW_HEADERS).take_while(fits).count()
+    }
+
+    /// For the browser, all of it.
+    pub fn whole(&self) -> Value {
+        self.shown(usize::MAX, self.headers.len())
+    }
+
+    /// For a list, with at most so many bytes of the payload.
     pub fn show(&self, bytes_max: usize) -> Value {
+        self.shown(bytes_max, self.headers_in_list())
+    }
+
+    fn shown(&self, bytes_max: usize, headers_max: usize) -> Value {
         let shown = &self.payload[..self.payload.len().min(bytes_max)];
         json!({
             "seq": self.sequence,
             "subject": self.subject,
             "time": self.time,
-            "headers": self.headers,
+            "headers": self.headers[..headers_max],
+            "headers_truncated": headers_max < self.headers.len(),
             "size": self.payload.len(),
             "data": STANDARD.encode(shown),
             "truncated": shown.len() < self.payload.len(),
@@ -74,7 +103,7 @@ pub fn get(broker: &mut Broker, stream: &str, body: &Value) -> Result<Option<Sto
 pub fn one(call: &mut Call<'_>, stream: &str, sequence: &str) -> Result<Value, Failure> {
     let found = get(call.broker, name(stream)?, &json!({ "seq": number(sequence)? }))?;
     let found = found.ok_or_else(|| Failure::NotFound(format!("message {sequence}")))?;
-    Ok(found.show(usize::MAX))
+    Ok(found.whole())
 }
 
 /// `DELETE streams/NAME/messages/SEQ`.
@@ -153,7 +182,7 @@ impl Reader<'_> {
         self.gets_left -= 1;
         let body = json!({ "seq": sequence, "next_by_subj": self.filter });
         let found = get(self.broker, self.stream, &body)?;
-        self.bytes += found.as_ref().map_or(0, |found| found.payload.len());
+        self.bytes += found.as_ref().map_or(0, Stored::bytes);
         Ok(found)
     }
 

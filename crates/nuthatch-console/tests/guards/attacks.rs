@@ -123,3 +123,83 @@ fn lines_of_the_log_are_short() {
     assert_eq!(console.ask("DELETE", "/api/streams/A.B", &headers, wrong).status, 400);
     assert_eq!(console.process.lines.lock().expect("no panic").len(), lines.len());
 }
+
+#[test]
+fn a_page_on_another_port_of_this_host_is_another_page() {
+    let console = Console::start(false);
+    let (cookie, token) = console.session();
+    let delete = |origin: &str| {
+        let headers =
+            [("Cookie", &*cookie), ("X-Console-Token", &*token), JSON, ("Origin", origin)];
+        console.ask("DELETE", "/api/streams/A", &headers, CONFIRM).status
+    };
+    let own = console.address;
+    for origin in ["http://127.0.0.1", "http://127.0.0.1:9", "null", &format!("ws://{own}")] {
+        assert_eq!(delete(origin), 403, "{origin}");
+    }
+    assert!(!console.process.was_asked("$JS.API.STREAM.DELETE.A"));
+    assert_eq!(delete(&format!("http://{own}")), 200);
+    assert_eq!(delete("https://console.example"), 200, "a proxy before it");
+}
+
+#[test]
+fn after_a_refusal_answers_are_those_of_their_requests() {
+    let console = Console::start(false);
+    let (cookie, token) = console.session();
+    let headers = [("Cookie", &*cookie), ("X-Console-Token", &*token), JSON];
+    let publish = |subject: &str| {
+        let body = json!({ "subject": subject, "data": "" }).to_string();
+        console.ask("POST", "/api/publish", &headers, &body).status
+    };
+    let subjects = ["SECRET", "SECRET", "open", "SECRET", "open"];
+    assert_eq!(subjects.map(publish), [403, 403, 200, 403, 200]);
+}
+
+#[test]
+fn a_user_only_ends_sessions_of_his_own() {
+    let console = Console::start(false);
+    let bob = console.cookie_of(r#"{"user":"bob","password":"birds"}"#);
+    let ada: Vec<String> = (0..9).map(|_| console.cookie()).collect();
+    let status =
+        |cookie: &str| console.ask("GET", "/api/streams/A", &[("Cookie", cookie)], "").status;
+    assert_eq!(status(&ada[0]), 401, "the oldest of nine");
+    assert!(ada[1..].iter().all(|cookie| status(cookie) == 200));
+    for _ in 0..70 {
+        console.cookie();
+    }
+    assert_eq!(status(&bob), 200);
+}
+
+#[test]
+fn what_a_list_shows_of_a_message_is_bounded() {
+    let console = Console::start(false);
+    let cookie = console.cookie();
+    let get = |path: &str| console.ask("GET", path, &[("Cookie", &cookie)], "").body;
+    for (stream, count) in [("MANY", 64), ("WIDE", 2)] {
+        let listed = get(&format!("/api/streams/{stream}/messages"));
+        let message = &listed["messages"][0];
+        assert_eq!(message["headers"].as_array().map(Vec::len), Some(count), "{stream}");
+        assert_eq!(message["headers_truncated"], true, "{stream}");
+        let bytes = message["headers"].to_string().len();
+        assert!(bytes < 4096, "{bytes} bytes of headers");
+        let whole = get(&format!("/api/streams/{stream}/messages/1"));
+        assert_eq!(whole["headers_truncated"], false, "{stream}");
+        assert!(whole["headers"].as_array().is_some_and(|all| all.len() > count), "{stream}");
+    }
+    // Headers use the page's bytes up as payloads do: a hundred messages with a megabyte of them.
+    let long = get("/api/streams/LONG/messages?dir=forward&limit=100");
+    assert_eq!(long["is_whole"], false);
+    let shown = long["messages"].as_array().map(Vec::len).unwrap_or_default();
+    assert!((1..40).contains(&shown), "{shown} messages");
+}
+
+#[test]
+fn consumers_are_looked_at_up_to_a_bound() {
+    let console = Console::start(false);
+    let cookie = console.cookie();
+    let found = console.ask("GET", "/api/consumers?search=none", &[("Cookie", &cookie)], "").body;
+    assert_eq!(found["more_than_looked_at"], true, "{found}");
+    // The first stream alone has as many as are looked at.
+    assert!(console.process.was_asked("$JS.API.CONSUMER.LIST.A"));
+    assert!(!console.process.was_asked("$JS.API.CONSUMER.LIST.B"));
+}

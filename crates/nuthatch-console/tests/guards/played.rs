@@ -5,6 +5,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use nuthatch_console::{Facts, Host, Settings};
 use serde_json::{Value, json};
 
@@ -132,7 +134,7 @@ fn play_broker(stream: TcpStream, asked: &Mutex<Vec<String>>, held: &Held) -> Op
                     held.wait();
                 }
                 let Some(reply) = reply else { continue };
-                let text = answer(&subject, user).to_string();
+                let text = answer(&subject, user, &body).to_string();
                 write!(out, "MSG {reply} {sid} {}\r\n{text}\r\n", text.len()).ok()?;
             }
             _ => {}
@@ -140,12 +142,32 @@ fn play_broker(stream: TcpStream, asked: &Mutex<Vec<String>>, held: &Held) -> Op
     }
 }
 
-fn answer(subject: &str, user: &str) -> Value {
-    match subject {
-        "$SYS.REQ.USER.INFO" => json!({ "data": { "user": user, "account": "SHOP" } }),
-        "$JS.API.STREAM.NAMES" => json!({ "total": 2, "streams": ["B", "A"] }),
-        "$JS.API.STREAM.INFO.A" | "$JS.API.STREAM.INFO.B" => {
-            json!({ "config": { "name": subject.rsplit('.').next() }, "state": { "messages": 1 } })
+fn answer(subject: &str, user: &str, body: &[u8]) -> Value {
+    let asked: Value = serde_json::from_slice(body).unwrap_or_default();
+    let last = subject.rsplit('.').next().unwrap_or_default();
+    match subject.strip_suffix(last).unwrap_or_default() {
+        "$SYS.REQ.USER." => json!({ "data": { "user": user, "account": "SHOP" } }),
+        "$JS.API.STREAM." if last == "NAMES" => json!({ "total": 2, "streams": ["B", "A"] }),
+        "$JS.API.STREAM.INFO." => {
+            let last_seq = if last == "LONG" { 100 } else { 1 };
+            json!({
+                "config": { "name": last },
+                "state": { "messages": last_seq, "first_seq": 1, "last_seq": last_seq },
+            })
+        }
+        "$JS.API.STREAM.MSG.GET." => {
+            let headers = match last {
+                "MANY" => "a: b\r\n".repeat(1000),
+                "WIDE" => format!("a: {}\r\n", "b".repeat(800)).repeat(1000),
+                _ => format!("a: {}\r\n", "b".repeat(700_000)),
+            };
+            let block = STANDARD.encode(format!("NATS/1.0\r\n{headers}\r\n"));
+            let message = json!({ "seq": asked["seq"], "subject": "x", "hdrs": block });
+            json!({ "message": message })
+        }
+        "$JS.API.CONSUMER.LIST." => {
+            let row = json!({ "stream_name": last, "name": "c" });
+            json!({ "total": 10_000, "consumers": vec![row; 5_000] })
         }
         _ => json!({ "success": true }),
     }

@@ -110,6 +110,21 @@ impl ConsoleDraft {
 }
 
 impl Options {
+    /// Why the console may not be served: whoever reaches it from elsewhere could change everything;
+    /// `None`: it may.
+    #[must_use]
+    pub fn console_opens_up(&self) -> Option<String> {
+        let ConsoleOptions { enabled, host, port, read_only, .. } = &self.console;
+        let lets_everybody_in = !self.has_users() || self.auth.no_auth_user.is_some();
+        (*enabled && !read_only && lets_everybody_in && !listen::is_loopback(host)).then(|| {
+            format!(
+                "on {host}:{port} the console would let everybody who reaches it change everything, for \
+                 the server asks nobody who he is: configure users (without no_auth_user), let the \
+                 console change nothing (--console-read-only), or listen on {LOOPBACK_HOST}"
+            )
+        })
+    }
+
     /// Warning about a console that others than this machine reach; `None`: none is needed.
     #[must_use]
     pub fn console_exposure(&self) -> Option<String> {

@@ -41,7 +41,7 @@ fn what_is_wrong_with_a_console() {
     assert!(wrong.contains("host:port or off"), "{wrong}");
     fails(
         "console { listn: 9 }",
-        "t.conf:1:11: unknown key 'listn' in 'console': did you mean 'listen'?",
+        "t.conf:1:11: unknown field \"listn\" in 'console': did you mean 'listen'?",
     );
 }
 
@@ -50,4 +50,23 @@ fn names_of_a_console() {
     let conf = "console { hosts: [console.example, other.example] }";
     let options = super::options(conf, "");
     assert_eq!(options.console.hosts, ["console.example", "other.example"]);
+}
+
+#[test]
+fn no_console_opens_a_server_without_users_to_the_network() {
+    let opens = |conf: &str, line: &str| super::options(conf, line).console_opens_up().is_some();
+    let users = "authorization { user: ada, password: birds }";
+    let guest = "accounts { A { users: [{ user: ada, password: birds }] } }\nno_auth_user: ada";
+    for address in ["0.0.0.0:8280", "[::]:8280", "10.0.0.7:8280", "workshop:8280"] {
+        let line = format!("--console {address}");
+        assert!(opens("", &line), "{address}");
+        assert!(opens(guest, &line), "{address} with no_auth_user");
+        assert!(!opens(users, &line), "{address} with users");
+        assert!(!opens("", &format!("{line} --console-read-only")), "{address} read-only");
+    }
+    for address in ["127.0.0.1:8280", "[::1]:8280", "localhost:8280", ":9000", "off"] {
+        assert!(!opens("", &format!("--console {address}")), "{address}");
+    }
+    let why = super::options("", "--console 0.0.0.0:8280").console_opens_up().unwrap();
+    assert!(why.contains("configure users") && why.contains("--console-read-only"), "{why}");
 }
