@@ -418,6 +418,7 @@ const STEPS = {
 
   async "a user sees his account and may do what he may, no more"({ page }) {
     await page.press("Log out");
+    await page.see("Log in as you would");
     await page.logIn("viewer", "birds");
     await page.open("#/streams/ORDERS", "billing");
     await page.press("Delete…");
