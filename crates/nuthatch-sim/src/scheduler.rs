@@ -58,7 +58,8 @@ impl Trace {
 pub struct Scheduler<E> {
     now: u64,
     order: BinaryHeap<Reverse<(u64, u64)>>,
-    happenings: BTreeMap<u64, E>,
+    // Boxed: happenings are hundreds of bytes, which the tree would move with every insertion.
+    happenings: BTreeMap<u64, Box<E>>,
     numbered: u64,
     steps: u64,
     /// The source of all chance.
@@ -99,7 +100,7 @@ impl<E> Scheduler<E> {
     pub fn after(&mut self, delay: u64, happening: E) {
         self.numbered += 1;
         self.order.push(Reverse((self.now + delay, self.numbered)));
-        self.happenings.insert(self.numbered, happening);
+        self.happenings.insert(self.numbered, Box::new(happening));
     }
 
     /// Lets time pass in which nothing happens: what was due meanwhile is due at once afterwards, in its
@@ -116,7 +117,7 @@ impl<E> Scheduler<E> {
                 self.order.pop();
                 self.now = self.now.max(at);
                 self.steps += 1;
-                Some(self.happenings.remove(&number).expect("queued with its place"))
+                Some(*self.happenings.remove(&number).expect("queued with its place"))
             }
             _ => {
                 self.now = until.max(self.now);
