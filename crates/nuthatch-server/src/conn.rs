@@ -27,12 +27,14 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::net::TcpStream;
 
+use self::address::PeerAddress;
 use self::replies::ReplyTracker;
 pub use self::session::Session;
 use self::subscription_bytes::SUBSCRIPTION_BYTES_OF_CLIENT_MAX;
 pub(crate) use self::subscriptions::Added;
 use self::subscriptions::{Bounds, Subscriptions};
 
+mod address;
 mod replies;
 mod session;
 pub(crate) mod subscription_bytes;
@@ -83,8 +85,8 @@ pub trait ConnectionHost: Send + Sync {
 pub struct Connection {
     /// Its number, unique in the life of the server, from 1.
     pub id: u64,
-    /// Address of the peer.
-    pub remote: SocketAddr,
+    /// Where it comes from.
+    pub remote: PeerAddress,
     /// How it speaks.
     pub transport: Transport,
     /// When it was accepted.
@@ -164,7 +166,7 @@ impl Connection {
         });
         Arc::new_cyclic(|own: &Weak<Self>| Self {
             id,
-            remote,
+            remote: PeerAddress::new(remote),
             transport,
             since: SystemTime::now(),
             peer: EnginePeer::new(Outlet::new(id, limit, own.clone())),
@@ -339,7 +341,7 @@ impl Connection {
             CertificateLogin::Unused
         };
         let is_websocket = matches!(self.transport, Transport::Websocket(_));
-        let address = Some(self.remote.ip());
+        let address = Some(self.remote.get().ip());
         Origin { is_websocket, is_leaf: self.is_leaf(), address, no_auth_user, certificate }
     }
 
@@ -535,7 +537,7 @@ impl Client for Connection {
         ClientFacts {
             id: self.id,
             since: self.since,
-            remote: self.remote,
+            remote: self.remote.get(),
             client_type: self.client_type(),
             account: session.account.name.clone(),
             user: session.user.clone(),
@@ -553,7 +555,6 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-/// As log lines name it: `127.0.0.1:50000 - cid:7`, and over websocket `wid`.
 /// Subscriptions that are being ended. Those that are left when it is dropped end then, so that a
 /// task that is stopped leaves none behind.
 struct Ending<'a> {
@@ -578,9 +579,10 @@ impl Drop for Ending<'_> {
     }
 }
 
+/// As log lines name it: `127.0.0.1:50000 - cid:7`, and over websocket `wid`.
 impl std::fmt::Display for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (remote, id) = (self.remote, self.id);
+        let (remote, id) = (self.remote.get(), self.id);
         match &self.transport {
             Transport::Tcp => write!(f, "{remote} - cid:{id}"),
             Transport::Leaf => write!(f, "{remote} - lid:{id}"),

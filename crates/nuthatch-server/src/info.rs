@@ -69,7 +69,7 @@ impl ServerInfo {
     #[must_use]
     pub fn for_connection(mut self, conn: &Connection, nonce: &str) -> Self {
         self.client_id = Some(conn.id);
-        self.client_ip = conn.remote.ip().to_string();
+        self.client_ip = conn.remote.get().ip().to_string();
         nonce.clone_into(&mut self.nonce);
         self
     }

@@ -1,7 +1,9 @@
 //! Accepting clients, over TCP and over websocket.
 
+mod proxy_protocol;
 pub mod websocket;
 
+use self::proxy_protocol::read_header;
 use crate::close_reason::CloseReason;
 use crate::conn::{Connection, Transport};
 use crate::info::ServerInfo;
@@ -63,14 +65,59 @@ async fn open(server: Arc<Server>, stream: TcpStream, remote: SocketAddr) {
     let tls = server.tls.clients.load_full();
     let newcomer = Newcomer { server, conn, stream, options, nonce, admitted };
     match tls {
+        None if newcomer.options.proxy_protocol => newcomer.run_proxied().await,
         None => newcomer.run_plain(true).await,
         Some(config) => newcomer.run_tls(config).await,
     }
 }
 
 impl Newcomer {
+    /// A client behind a proxy is not told the proxy's address as its own.
     fn greeting(&self) -> ServerInfo {
-        self.server.info_for(self.server.info(), &self.conn, &self.nonce)
+        let mut info = self.server.info_for(self.server.info(), &self.conn, &self.nonce);
+        if self.options.proxy_protocol && !self.conn.remote.is_proxied() {
+            info.client_ip.clear();
+        }
+        info
+    }
+
+    /// Greets at once, before the writer runs.
+    async fn greet(&self) -> bool {
+        let mut socket = Socket(self.stream.clone());
+        let greeted = socket.write_all(&self.greeting().encode()).await.is_ok();
+        if !greeted {
+            forget(&self.server, &self.conn, CloseReason::WriteError);
+        }
+        greeted
+    }
+
+    /// Takes the PROXY header that may come first; `false`: the connection has ended.
+    async fn take_proxy_header(&self) -> bool {
+        match read_header(&self.stream).await {
+            Ok(client) => {
+                if let Some(client) = client {
+                    self.conn.remote.set_proxied(client);
+                }
+                true
+            }
+            Err(why) => {
+                let from = self.conn.remote.get();
+                let line = format_args!("Error reading PROXY protocol header from {from}: {why}");
+                self.server.log.warn(line);
+                forget(&self.server, &self.conn, CloseReason::ProtocolViolation);
+                false
+            }
+        }
+    }
+
+    async fn run_proxied(self) {
+        // What comes when there are too many is refused without a look at it.
+        if !self.admitted {
+            return self.run_plain(true).await;
+        }
+        if self.greet().await && self.take_proxy_header().await {
+            self.run_plain(false).await;
+        }
     }
 
     fn auth_timeout(&self) -> Option<Duration> {
@@ -106,14 +153,16 @@ impl Newcomer {
             HandshakeFirst::Yes => true,
             HandshakeFirst::Within(time) => self.first_byte(time).await.is_some(),
         };
-        if !first {
-            let mut socket = Socket(self.stream.clone());
-            if socket.write_all(&self.greeting().encode()).await.is_err() {
-                return forget(&self.server, &self.conn, CloseReason::WriteError);
-            }
-            if options.allow_non_tls && self.first_byte(tls.timeout).await != Some(TLS_HANDSHAKE) {
-                return self.run_plain(false).await;
-            }
+        if !first && !self.greet().await {
+            return;
+        }
+        // The header is plain text in front of the handshake.
+        if options.proxy_protocol && !self.take_proxy_header().await {
+            return;
+        }
+        let may_be_plain = !first && options.allow_non_tls;
+        if may_be_plain && self.first_byte(tls.timeout).await != Some(TLS_HANDSHAKE) {
+            return self.run_plain(false).await;
         }
         let server = &self.server;
         if let Some(limit) = tls.rate_limit

@@ -143,6 +143,8 @@ pub struct Options {
     pub system_account: String,
     /// `no_header_support`: clients and leaf nodes neither send nor get headers.
     pub no_header_support: bool,
+    /// `proxy_protocol`: a PROXY header in front of what a client sends names its address.
+    pub proxy_protocol: bool,
     /// TLS towards clients; `None` is plain text.
     pub tls: Option<TlsOptions>,
     /// Plain connections are admitted beside TLS.
@@ -400,6 +402,7 @@ impl Default for Options {
             operator: None,
             system_account: SYSTEM_ACCOUNT.to_owned(),
             no_header_support: false,
+            proxy_protocol: false,
             tls: None,
             allow_non_tls: false,
             websocket: None,

@@ -297,6 +297,9 @@ async fn start(server: &Arc<Server>, services: Services) -> Result<Running, RunE
     banner::websocket(server);
     banner::leafs(server);
     server.log.info(format_args!("Listening for client connections on {}:{port}", options.host));
+    if options.proxy_protocol {
+        server.log.info(format_args!("PROXY protocol enabled for client connections"));
+    }
     if options.tls.is_some() && !options.allow_non_tls {
         server.log.info(format_args!("TLS required for client connections"));
     }

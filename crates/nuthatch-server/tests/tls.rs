@@ -111,11 +111,13 @@ struct Dial {
     config: Arc<rustls::ClientConfig>,
     name: &'static str,
     first: bool,
+    /// What a proxy sends in front.
+    before: &'static [u8],
 }
 
 impl Dial {
     fn new(config: Arc<rustls::ClientConfig>) -> Self {
-        Self { config, name: "localhost", first: false }
+        Self { config, name: "localhost", first: false, before: b"" }
     }
 
     fn first(self) -> Self {
@@ -130,6 +132,7 @@ impl Dial {
         if !self.first {
             info = read_line(&mut stream)?;
         }
+        stream.write_all(self.before)?;
         let name = ServerName::try_from(self.name).unwrap();
         let connection =
             rustls::ClientConnection::new(self.config, name).map_err(std::io::Error::other)?;
@@ -465,4 +468,32 @@ fn handshakes_that_stop_half_way_keep_nobody_out_and_end() {
         assert!(!rest.windows(4).any(|bytes| bytes == b"PONG"), "{rest:?}");
     }
     support::eventually("they are gone", || server.server.connections.is_empty());
+}
+
+/// A PROXY header is plain text in front of the handshake, whoever is to speak first.
+#[test]
+fn a_proxy_header_comes_before_the_handshake() {
+    let pki = Pki::new("proxied");
+    for handshake_first in
+        [HandshakeFirst::No, HandshakeFirst::Yes, HandshakeFirst::Within(Duration::from_millis(50))]
+    {
+        for allow_non_tls in [false, true] {
+            let first = handshake_first == HandshakeFirst::Yes;
+            let tls = Some(TlsOptions { handshake_first, ..pki.tls() });
+            let options =
+                Options { tls, allow_non_tls, proxy_protocol: true, ..Options::default() };
+            let server = TestServer::start(options);
+            let before = b"PROXY TCP4 192.0.2.1 10.0.0.1 54321 4222\r\n";
+            for (before, address) in [(&before[..], "192.0.2.1:54321"), (b"", "127.0.0.1")] {
+                let dial = Dial { first, before, ..Dial::new(pki.client(false)) };
+                let (_, mut tls) = dial.open(&server).unwrap();
+                assert_eq!(converse(&mut tls).unwrap(), "MSG a 1 2\r\nhi\r\nPONG\r\n");
+                let open = server.server.connections.open();
+                let seen = open.iter().map(|conn| conn.remote.get().to_string()).next().unwrap();
+                assert!(seen.starts_with(address), "{seen}");
+                drop(tls);
+                support::eventually("it is gone", || server.server.connections.is_empty());
+            }
+        }
+    }
 }

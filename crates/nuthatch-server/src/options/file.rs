@@ -62,6 +62,7 @@ fn network(r: &mut ConfigReader, key: &'static str, value: &Value, draft: &mut D
                 options.client_advertise = address::advertised(r, key, &value.pos, text);
             }
         }
+        "proxy_protocol" => put(&mut options.proxy_protocol, r.boolean(key, value)),
         "no_header_support" => put(&mut options.no_header_support, r.boolean(key, value)),
         "http" => {
             if let Some(listen) = address::listen(r, key, value) {

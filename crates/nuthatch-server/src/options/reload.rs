@@ -52,6 +52,7 @@ impl Options {
         plan.now("pid_file", self.pid_file != new.pid_file);
         plan.now("ports_file_dir", self.ports_file_dir != new.ports_file_dir);
         plan.restart("no_header_support", self.no_header_support != new.no_header_support);
+        plan.restart("proxy_protocol", self.proxy_protocol != new.proxy_protocol);
         plan.restart("http", self.monitor != new.monitor);
         plan.restart("console", self.console != new.console);
         plan.now("lame_duck_duration", self.lame_duck_duration != new.lame_duck_duration);

@@ -145,7 +145,11 @@ const TOP_KEYS: &[Key] = &[
     said(&["ocsp"], "OCSP stapling", "no OCSP response is stapled to our certificate"),
     said(&["ocsp_cache"], "cache of OCSP responses", "no OCSP response is asked for"),
     no(&["proxies"], "trusted proxies", "not there yet"),
-    no(&["proxy_protocol"], "the PROXY protocol before NATS", "not there yet"),
+    yes(
+        &["proxy_protocol"],
+        "false",
+        "a PROXY header (v1, v2) in front of what a client sends names its address; whoever can connect is believed, so only the proxy may reach the port",
+    ),
     yes(&["no_header_support"], "false", "clients and leaf nodes neither send nor get headers"),
     said(
         &["default_js_domain"],

@@ -102,7 +102,7 @@ impl ConnReader {
         let nonce = self.nonce.clone();
         let check = move || auth.examine(&credentials, &nonce);
         let timeout = self.server.options().auth.timeout;
-        let from = self.conn.remote.ip();
+        let from = self.conn.remote.get().ip();
         self.server.slow_checks.run(from, timeout, check).await.unwrap_or(Err(None))
     }
 

@@ -190,7 +190,11 @@ fn leaf_credentials(connect: &LeafConnect, conn: &Connection) -> Credentials {
         nkey: connect.nkey.clone(),
         signature: connect.sig.clone(),
         jwt: connect.jwt.clone(),
-        origin: Origin { is_leaf: true, address: Some(conn.remote.ip()), ..Origin::default() },
+        origin: Origin {
+            is_leaf: true,
+            address: Some(conn.remote.get().ip()),
+            ..Origin::default()
+        },
     }
 }
 

@@ -41,7 +41,7 @@ fn client(conn: &Connection, stop: Option<SystemTime>) -> Value {
     let session = conn.session();
     let mut client = json!({
         "start": time_json(conn.since),
-        "host": conn.remote.ip().to_string(),
+        "host": conn.remote.get().ip().to_string(),
         "id": conn.id,
         "acc": session.account.name,
         "kind": if conn.is_leaf() { "Leafnode" } else { "Client" },
