@@ -54,6 +54,12 @@ for unpacked in tar deb; do
 done
 echo "ok   tarball, deb, rpm"
 
+if [ "$(id -u)" = 0 ]; then
+    tests/packaging/newcomer.sh "$work"/first/*.tar.gz
+else
+    echo "skip the newcomer: not root"
+fi
+
 # Its unit, as far as a machine without it can say; what it starts is not installed here.
 if command -v systemd-analyze >/dev/null; then
     said=$(systemd-analyze verify --man=no --recursive-errors=no "$work/deb/usr/lib/systemd/system/nuthatch.service" 2>&1 |
