@@ -2,12 +2,13 @@
 
 import bisect
 
+from consumer_checks import check_consumers
 from history import content_of
 
 
 def check(history, stream, keys):
     """Findings. `stream`: [(seq, id, content)] in the end, in the order read; `keys`: [(revision, key, value)]."""
-    found = check_stream(history, stream) + check_order(history)
+    found = check_stream(history, stream) + check_order(history) + check_stamps(history) + check_consumers(history)
     for key in {operation.key for operation in (*history.writes, *history.reads)} | {key for _, key, _ in keys}:
         writes = [write for write in history.writes if write.key == key]
         reads = [read for read in history.reads if read.key == key]
@@ -37,10 +38,16 @@ def check_stream(history, stream):
         if publish.ended is not None and there.get(publish.key) != publish.seq:
             where = f"is at {there[publish.key]}" if publish.key in there else "is not there"
             found.append(f"{publish.key} was acknowledged at {publish.seq} and {where} in the end")
-    beyond = [seq for seq in history.seen if seq > last]
+    beyond = [seq for of, seq in history.seen if of == "RING" and seq > last]
     if beyond:
         found.append(f"sequences {min(beyond)} to {max(beyond)} were seen, and the log ends with {last}")
     return found
+
+
+def check_stamps(history):
+    """Times do not go back, whose clock they may be of."""
+    return [f"the time of sequence {number + 1} is before that of {number}"
+            for number, (one, other) in enumerate(zip(history.stamps, history.stamps[1:]), 1) if other < one]
 
 
 def check_order(history):

@@ -4,7 +4,7 @@
 import unittest
 
 from checks import check
-from history import History, Look, Publish, Read, Write, content_of
+from history import Delivery, Floor, History, Look, Publish, Read, Settled, Write, content_of
 
 
 class Checks(unittest.TestCase):
@@ -55,7 +55,7 @@ class Checks(unittest.TestCase):
 
     def test_two_contents_of_a_sequence(self):
         self.history.see(3, content_of("x"), "a get")
-        self.found("sequence 3 is")
+        self.found("sequence 3 of RING is")
 
     def test_a_sequence_that_was_seen_is_gone(self):
         self.history.see(4, content_of("x"), "a consumer")
@@ -112,6 +112,70 @@ class Checks(unittest.TestCase):
     def test_a_write_is_there_twice(self):
         self.keys.append((4, "k", "v4"))
         self.found("v4 is there twice")
+
+    def work(self):
+        """Three jobs, one whose fate is unknown; the first one is acknowledged, the second one at its second attempt."""
+        self.history.jobs = [Publish("j1", 1, 2, 1), Publish("j2", 1, 2, 2), Publish("j3", 1)]
+        for seq, key in enumerate(("j1", "j2"), 1):
+            self.history.see(seq, content_of(key), "a worker", "JOBS")
+        self.history.deliveries = [
+            Delivery("workers", 1, 1, 3, 3.1), Delivery("workers", 2, 1, 3, 3.1), Delivery("workers", 2, 2, 6, 6.1)]
+        self.history.deliveries += [Delivery("audit", seq, 1, 5.5, 5.6) for seq in (1, 2, 3)]
+        self.history.settled = [Settled("workers", 1, 3.2, 3.3), Settled("workers", 2, 3.2), Settled("workers", 2, 6.2, 6.3)]
+        self.history.floors = [Floor("workers", 3.4, 3.5, 1), Floor("workers", 6.4, 6.5, 2)]
+        self.history.drained, self.history.left = {"workers", "audit"}, {"messages of the work queue": 0}
+        self.history.stamps = [1.0, 1.0, 2.0]
+
+    def test_right_work(self):
+        self.work()
+        # A fetch that was waiting when the acknowledgement was confirmed, and one whose confirmation was lost.
+        self.history.deliveries += [Delivery("workers", 1, 2, 3.25, 3.4), Delivery("workers", 3, 1, 3.25, 3.4)]
+        self.history.see(3, content_of("j3"), "a worker", "JOBS")
+        self.assertEqual(check(self.history, self.stream, self.keys), [])
+
+    def test_a_message_comes_again_after_its_double_ack(self):
+        self.work()
+        self.history.deliveries.append(Delivery("workers", 1, 2, 3.35, 3.4))
+        self.found("workers: 1 was brought, attempt 2, to a fetch that was begun 0.05 s after")
+
+    def test_a_floor_that_falls(self):
+        self.work()
+        self.history.floors.append(Floor("workers", 6.6, 6.7, 1))
+        self.found("workers: all was acknowledged up to 2, and later up to 1")
+
+    def test_a_job_that_nobody_was_brought(self):
+        self.work()
+        self.history.deliveries = [one for one in self.history.deliveries if one.seq != 2]
+        self.found("workers: j2 was acknowledged at 2 and never brought")
+
+    def test_a_message_that_a_consumer_of_the_stream_skips(self):
+        self.work()
+        self.history.deliveries = [one for one in self.history.deliveries if one.consumer != "audit" or one.seq != 1]
+        self.found("audit: a was acknowledged at 1 and never brought")
+
+    def test_a_job_that_goes_unacknowledged(self):
+        self.work()
+        self.history.settled = self.history.settled[:1]
+        self.found("the job j2 is gone, and nobody has acknowledged it")
+
+    def test_a_job_that_is_left(self):
+        self.work()
+        self.history.left["messages of the work queue"] = 1
+        self.found("messages of the work queue in the end: 1")
+
+    def test_a_job_that_is_there_twice(self):
+        self.work()
+        self.history.see(3, content_of("j1"), "a worker", "JOBS")
+        self.found("the job j1 is there twice, at 1 and 3")
+
+    def test_a_job_that_is_another_one(self):
+        self.work()
+        self.history.jobs[0].seq = 2
+        self.found("the job j1 was acknowledged at 2, where")
+
+    def test_times_that_go_back(self):
+        self.history.stamps = [1.0, 0.9, 2.0]
+        self.found("the time of sequence 2 is before that of 1")
 
 
 if __name__ == "__main__":

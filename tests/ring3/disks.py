@@ -1,12 +1,36 @@
 """The disks of the nodes: directories, or file systems that forget what was not synced (forgetfs)."""
 
+import os
 import pathlib
+import random
 import shutil
 import socket
 import subprocess
 import time
 
 MOUNT_S = 20
+FLIPS_MAX = 3
+# Around a place that is not padding.
+NEAR = 16
+
+
+def flip(files, seed):
+    """Bits of what is written in files flip, one at each of up to three places. Gives the places."""
+    draw, places = random.Random(seed), []
+    contents = {file: file.read_bytes() for file in files}
+    ends = {file: len(content.rstrip(b"\0")) for file, content in contents.items()}
+    files = sorted(file for file in contents if ends[file] > NEAR)
+    while files and len(places) < 1 + seed % FLIPS_MAX:
+        file = draw.choices(files, [ends[one] for one in files])[0]
+        at = draw.randrange(ends[file])
+        if not contents[file][max(0, at - NEAR):at + NEAR].strip(b"\0"):
+            continue
+        # Without truncating or creating anything: the server may have it open.
+        with open(file, "r+b", buffering=0) as opened:
+            byte = os.pread(opened.fileno(), 1, at)[0]
+            os.pwrite(opened.fileno(), bytes([byte ^ 1 << draw.randrange(8)]), at)
+        places.append(f"{file.name}:{at}")
+    return places
 
 
 class PlainDisk:
@@ -29,6 +53,12 @@ class PlainDisk:
         shutil.rmtree(self.store)
         shutil.copytree(self.image, self.store)
         self.settle()
+
+    def rot(self, seed):
+        """Bits of the node's journal flip, on the medium too. Gives the places."""
+        places = flip(list((self.store / "nuthatch/quorum/ops").iterdir()), seed)
+        self.settle()
+        return places
 
     def settle(self):
         """What somebody else than the node has done is durable."""
@@ -69,8 +99,12 @@ class ForgetfulDisk(PlainDisk):
         self.tell("die")
 
     def restore_power(self, seed, keep_percent):
-        """After the node has ended: what was not synced is gone, but for a part of it."""
-        return self.tell(f"cut {seed} {keep_percent}")
+        """After the node has ended: what was not synced is gone, but for a part of it. Gives how many sectors and names are."""
+        return int(self.tell(f"cut {seed} {keep_percent}").split()[1])
+
+    def disturbed(self):
+        """How many syncs were slow or failed, and calls were refused, since this was asked last."""
+        return int(self.tell("count").split()[1])
 
     def slow(self, ms):
         self.tell(f"slow {ms}")

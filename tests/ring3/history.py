@@ -48,6 +48,38 @@ class Read:
 
 
 @dataclasses.dataclass
+class Delivery:
+    """A message that a consumer brought to a fetch."""
+
+    consumer: str
+    seq: int
+    attempt: int
+    # When the fetch was sent, and when the message came.
+    invoked: float
+    ended: float
+
+
+@dataclasses.dataclass
+class Settled:
+    """An acknowledgement of a delivery. `ended` is when the server said that it has it, or none: its fate is unknown."""
+
+    consumer: str
+    seq: int
+    invoked: float
+    ended: float | None = None
+
+
+@dataclasses.dataclass
+class Floor:
+    """How far all was acknowledged at a consumer, as it was answered."""
+
+    consumer: str
+    invoked: float
+    ended: float
+    seq: int
+
+
+@dataclasses.dataclass
 class Look:
     """The last sequence of the stream, as it was answered."""
 
@@ -59,17 +91,27 @@ class Look:
 class History:
     def __init__(self):
         self.publishes, self.writes, self.reads, self.looks = [], [], [], []
-        # Contents of the stream by sequence, as anybody saw them, with who saw it first.
+        # Publishes into the work queue; what its workers and those of the stream's consumer did.
+        self.jobs, self.deliveries, self.settled, self.floors = [], [], [], []
+        # What is left in the work queue, and what its consumers still have, when nobody brings anything more.
+        self.left = {}
+        # Consumers that have brought everything.
+        self.drained = set()
+        # What faults have done, by what it is.
+        self.effects = {}
+        # Times of the stream's messages in the end, in its order.
+        self.stamps = []
+        # Contents of a stream by its name and sequence, as anybody saw them, with who saw it first.
         self.seen = {}
         # What nothing has to be compared with to be wrong.
         self.findings = []
         self.acked_at = []
 
-    def see(self, seq, content, by):
-        known = self.seen.setdefault(seq, (content, by))
+    def see(self, seq, content, by, stream="RING"):
+        known = self.seen.setdefault((stream, seq), (content, by))
         if known[0] != content:
             self.findings.append(
-                f"sequence {seq} is {content[:40]!r} for {by}, and was {known[0][:40]!r} for {known[1]}")
+                f"sequence {seq} of {stream} is {content[:40]!r} for {by}, and was {known[0][:40]!r} for {known[1]}")
 
     def ack(self, operation, seq):
         operation.ended = time.monotonic()

@@ -1,20 +1,28 @@
 """Faults, drawn from a seed, one after another; each is over before the next one comes."""
 
 import asyncio
+import collections
 import dataclasses
 import random
 import signal
 import time
 
-# What a kind needs beside processes: links, loss, or disks that forget.
+# What a kind needs beside processes: links, loss, a proxy, clocks, or disks that forget.
 NEEDS = {
     "isolated": "links", "mute": "links", "deaf": "links", "parted": "links", "links": "links", "loss": "loss",
+    "delay": "proxy", "trickle": "proxy", "cuts": "proxy", "clock": "clocks",
     "power": "power", "power-wipe": "power", "full": "power", "slow": "power", "eio": "power",
 }
 WEIGHTS = {
     "kill": 4, "kill-many": 1, "term": 2, "pause": 4, "pause-many": 1, "wipe": 1, "restore": 1, "wipe-behind": 1, "restore-behind": 1, "isolated": 3, "mute": 2,
     "deaf": 2, "parted": 2, "links": 2, "loss": 2, "power": 6, "power-wipe": 2, "full": 2, "slow": 2, "eio": 2,
+    "delay": 3, "trickle": 1, "cuts": 2, "clock": 3, "rot": 3,
 }
+# How far a wall clock is ahead. Two hours are more than messages may become old.
+AHEAD_S = [-7200, -300, -3, 3, 300, 7200]
+# A node whose clock is wrong by more than two seconds says so, where two others show it for so long.
+CLOCK_SHOWS_S = 3
+STOPPED_S = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +57,9 @@ def schedule(seed, count, kinds, pace_s):
 
 def possible(cluster, only=None):
     """The kinds of faults that this machine can play, in a fixed order."""
-    has = {"links": cluster.net.has_links, "loss": cluster.net.has_loss, "power": cluster.has_forgetful_disks}
+    net = cluster.net
+    has = {"links": net.has_links, "loss": net.has_loss, "proxy": net.has_proxy, "clocks": cluster.clocks.has_clocks,
+           "power": cluster.has_forgetful_disks}
     kinds = [kind for kind in WEIGHTS if has.get(NEEDS.get(kind), True)]
     return [kind for kind in kinds if not only or kind in only]
 
@@ -59,6 +69,8 @@ class Nemesis:
 
     def __init__(self, cluster, owner, played):
         self.cluster, self.owner, self.played = cluster, owner, played
+        # What faults have done, by kind: a fault that does nothing tests nothing.
+        self.effects = collections.Counter()
 
     async def play(self, fault):
         await asyncio.sleep(fault.pause_s)
@@ -93,11 +105,20 @@ class Nemesis:
     async def pause(self, fault, victims):
         for node in victims:
             node.signal(signal.SIGSTOP)
+        await self.stopped(victims)
         await asyncio.sleep(fault.hold_s)
         for node in victims:
             node.signal(signal.SIGCONT)
 
     pause_many = pause
+
+    async def stopped(self, nodes):
+        """Until these processes stand still."""
+        deadline = time.monotonic() + STOPPED_S
+        while not all(node.is_stopped() for node in nodes):
+            if time.monotonic() > deadline:
+                raise AssertionError("a process runs on after SIGSTOP")
+            await asyncio.sleep(0.001)
 
     async def wipe(self, fault, victims):
         """One disk is empty. No other disk is harmed before the set is whole again."""
@@ -133,6 +154,7 @@ class Nemesis:
         behind, others, harmed = victims[1:1 + minority], [victims[0], *victims[1 + minority:]], victims[-1]
         for node in behind:
             node.signal(signal.SIGSTOP)
+        await self.stopped(behind)
         await asyncio.sleep(2)
         for node in others:
             node.kill()
@@ -164,7 +186,14 @@ class Nemesis:
     async def hold_cut(self, fault, links):
         await self.wait(self.cluster.net.cut, links)
         await asyncio.sleep(fault.hold_s)
-        await self.wait(self.cluster.net.heal)
+        await self.heal()
+
+    async def heal(self):
+        did = await self.wait(self.cluster.net.heal)
+        self.effects.update({
+            "packets lost": did.get("lost", 0), "connections through the proxy": did.get("connections", 0),
+            "bytes through the proxy": did.get("bytes", 0), "connections cut": did.get("cut", 0)})
+        return did
 
     def others(self, node):
         return [other.at for other in self.cluster.nodes if other is not node]
@@ -193,7 +222,73 @@ class Nemesis:
         for node in lossy:
             await self.wait(self.cluster.net.lose, node.at, percent)
         await asyncio.sleep(fault.hold_s)
-        await self.wait(self.cluster.net.heal)
+        await self.heal()
+
+    async def delay(self, fault, victims):
+        """What a node sends, or all nodes, comes late: of each connection by another time, and of each part."""
+        draw = random.Random(fault.seed)
+        delay_ms = draw.choice([5, 50, 150, 400, 1500])
+        options = {"delay_ms": delay_ms, "apart_ms": draw.choice([0, delay_ms, 300]), "jitter_ms": draw.choice([0, delay_ms])}
+        await self.hold_detour(fault, victims, options, draw)
+
+    async def trickle(self, fault, victims):
+        """What a node sends goes in small pieces at a low rate."""
+        draw = random.Random(fault.seed)
+        await self.hold_detour(fault, victims, {"bytes_per_s": draw.choice([500, 5000, 50_000])}, draw)
+
+    async def cuts(self, fault, victims):
+        """Connections end again and again somewhere in what they carry."""
+        draw = random.Random(fault.seed)
+        await self.hold_detour(fault, victims, {"cut_after_s": draw.choice([0.1, 0.5, 2]), "jitter_ms": draw.choice([0, 20])}, draw)
+
+    async def hold_detour(self, fault, victims, options, draw):
+        """One way only, which is where messages go: in half of the cases the answers of TCP's other direction too."""
+        none = {"delay_ms": 0, "apart_ms": 0, "jitter_ms": 0, "bytes_per_s": 0, "cut_after_s": 0}
+        nodes = self.cluster.nodes if draw.random() < 0.4 else victims
+        for node in nodes:
+            setting = {**none, **options, "both": draw.random() < 0.5, "seed": draw.randrange(1 << 32)}
+            await self.wait(self.cluster.net.detour, node.at, setting)
+        # Connections that were there are reset when they are used next, and made anew.
+        await asyncio.sleep(0.5 + fault.hold_s)
+        if not (await self.heal()).get("connections"):
+            raise AssertionError(f"nothing has gone through the proxy during {fault}")
+
+    async def clock(self, fault, victims):
+        """A node's wall clock jumps, or is wrong from its start on; in half of the cases another node dies meanwhile."""
+        draw, node, clocks = random.Random(fault.seed), victims[0], self.cluster.clocks
+        ahead_s, from_start, dies = draw.choice(AHEAD_S), draw.random() < 0.5, draw.random() < 0.5
+        said = node.said().count("WrongClock")
+        if from_start:
+            node.kill()
+        clocks.set_wall(node.at, ahead_s)
+        if from_start:
+            node.start()
+        await asyncio.sleep(fault.hold_s)
+        if not clocks.is_wrong_in(node.process):
+            raise AssertionError(f"{node.name} goes by the machine's clocks")
+        if dies:
+            other = self.cluster.nodes[draw.choice(self.others(node))]
+            other.kill()
+            await asyncio.sleep(draw.uniform(0.5, 3))
+            other.start()
+        clocks.set_wall(node.at, 0)
+        self.effects["wrong clocks that were told"] += node.said().count("WrongClock") - said
+
+    async def rot(self, fault, victims):
+        """Bits of one node's journal flip, while it runs or while it is away; it is healed by the others before a disk
+        of another one is harmed."""
+        node, runs = victims[0], fault.seed % 2
+        if not runs:
+            node.kill()
+        places = await self.wait(node.disk.rot, fault.seed)
+        if runs:
+            await asyncio.sleep(fault.hold_s)
+            # A start reads all of it; the scrub would come to it later.
+            node.kill()
+        damaged = "damaged or missing:" in await self.wait(self.cluster.doctor, node)
+        self.effects.update({"bits flipped": len(places), "journals damaged by them": damaged})
+        node.start()
+        await self.wait(self.cluster.wait_healed, node)
 
     async def power(self, fault, victims):
         await self.cut_power(fault, victims)
@@ -226,17 +321,19 @@ class Nemesis:
             node.disk.die()
         for node in victims:
             node.kill()
-            node.disk.restore_power(fault.seed, keep)
+            self.effects["sectors and names lost with the power"] += node.disk.restore_power(fault.seed, keep)
             node.disk.slow(0)
         await asyncio.sleep(fault.hold_s / 4)
 
     async def full(self, fault, victims):
         """A node that cannot start without room ends; somebody starts it again when there is some."""
         for node in victims:
+            node.disk.disturbed()
             node.disk.fill(True)
         await asyncio.sleep(fault.hold_s)
         for node in victims:
             node.disk.fill(False)
+            self.effects["refused for want of room"] += node.disk.disturbed()
             if node.has_ended():
                 node.start()
 
@@ -245,15 +342,19 @@ class Nemesis:
         await self.hold_slow(victims, ms, fault.hold_s)
         for node in victims:
             node.disk.slow(0)
+            self.effects["slow syncs"] += node.disk.disturbed()
 
     async def hold_slow(self, victims, ms, hold_s):
         for node in victims:
+            node.disk.disturbed()
             node.disk.slow(ms)
         await asyncio.sleep(hold_s)
 
     async def eio(self, fault, victims):
         for node in victims:
+            node.disk.disturbed()
             node.disk.fail_syncs(1)
         await asyncio.sleep(fault.hold_s)
         for node in victims:
             node.disk.fail_syncs(0)
+            self.effects["failed syncs"] += node.disk.disturbed()

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 
+from clocks import RightClocks
 from disks import ForgetfulDisk, PlainDisk
 
 # Only what hangs needs a limit.
@@ -20,28 +21,31 @@ class Node:
     def __init__(self, cluster, at, disk):
         self.cluster, self.at, self.name, self.disk = cluster, at, f"n{at + 1}", disk
         self.log = cluster.dir / f"{self.name}.log"
-        self.process, self.is_stopped = None, False
+        self.process = None
 
     def command(self):
         net, (host, port) = self.cluster.net, self.cluster.net.client[self.at]
         listen = "%s:%d" % net.node[self.at]
         routes = ",".join("%s:%d" % address for address in net.node)
         return [
-            *net.inside(self.at), str(self.cluster.binary), "serve", "-a", host, "-p", str(port), "-sd", str(self.disk.store),
+            str(self.cluster.binary), "serve", "-a", host, "-p", str(port), "-sd", str(self.disk.store),
             "--node-name", self.name, "--cluster-listen", listen, "--routes", routes,
             "--catalog", f"file://{self.cluster.dir}/catalog", "--cluster-key", str(self.cluster.key),
         ]
 
     def start(self):
-        env = {**os.environ, **self.cluster.env}
+        clocks = self.cluster.clocks
+        env = {**os.environ, **self.cluster.env, **clocks.env(self.at)}
+        words = [*self.cluster.net.inside(self.at), *clocks.begin(self.at), *self.command()]
         with open(self.log, "ab") as log:
-            self.process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
-        self.is_stopped = False
+            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
 
     def signal(self, number):
         self.process.send_signal(number)
-        self.is_stopped = number == signal.SIGSTOP
+
+    def is_stopped(self):
+        """True if a SIGSTOP has arrived."""
+        return pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
     def kill(self):
         if self.process:
@@ -76,7 +80,7 @@ class NatsNode(Node):
         config.write_text(
             f'host: "{host}"\nport: {port}\nserver_name: {self.name}\njetstream {{ store_dir: "{self.disk.store}" }}\n'
             f'cluster {{ name: RING, host: "{net.node[self.at][0]}", port: {net.node[self.at][1]}, routes: [{routes}] }}\n')
-        return [*net.inside(self.at), str(self.cluster.binary), "-c", str(config)]
+        return [str(self.cluster.binary), "-c", str(config)]
 
 
 class Cluster:
@@ -93,6 +97,7 @@ class Cluster:
         # How many replicas a stream is created with: our quorum log replicates by itself.
         self.replicas = count if is_nats else 1
         self.nodes = [(NatsNode if is_nats else Node)(self, at, disk(at)) for at in range(count)]
+        self.clocks = RightClocks()
         # Nobody waits for a cluster that was found wrong.
         self.is_wrong = lambda: False
 
@@ -115,6 +120,26 @@ class Cluster:
             node.kill()
             if node.disk.store.exists():
                 shutil.copytree(node.disk.store, pathlib.Path(to) / f"{node.name}-disk", dirs_exist_ok=True)
+
+    def doctor(self, node):
+        """What the doctor says of a copy of a node's directory, but for the files that the journal made."""
+        copy = self.dir / f"{node.name}-looked-at"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(node.disk.store, copy, ignore=shutil.ignore_patterns("files", "torn", "incoming"), ignore_dangling_symlinks=True)
+        done = subprocess.run([str(self.binary), "doctor", str(copy)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        shutil.rmtree(copy, ignore_errors=True)
+        return done.stdout
+
+    def is_whole(self, node):
+        try:
+            return "\n  healthy" in self.doctor(node)
+        except (OSError, shutil.Error):
+            # It was written while it was copied.
+            return False
+
+    def wait_healed(self, node):
+        """Until nothing is damaged or lacking in what a node has in its journal."""
+        self.wait(f"{node.name} is not healed", lambda: self.is_whole(node))
 
     def set(self):
         """The disks that the last owner said keep the log, by the number of the node."""

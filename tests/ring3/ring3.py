@@ -11,6 +11,7 @@ forgets what was not synced when its power is cut. Exits with 1 after a finding,
 import argparse
 import asyncio
 import collections
+import faulthandler
 import json
 import logging
 import os
@@ -22,6 +23,7 @@ import tempfile
 import time
 
 from checks import check
+from clocks import Clocks
 from history import History
 from nemesis import WEIGHTS, Nemesis, possible, schedule
 from net import Loopback, Namespaces
@@ -47,6 +49,7 @@ def arguments():
     parser.add_argument("--loopback", action="store_true", help="no namespaces")
     parser.add_argument("--binary", default=os.environ.get("NUTHATCH_BINARY"), help="the server")
     parser.add_argument("--forgetfs", help="the program of tests/ring3/forgetfs: power can be cut")
+    parser.add_argument("--clocks", help="the library of tests/ring3/clocks: clocks can be wrong")
     parser.add_argument("--rule-off", help="rules of the protocol to do without, in a build with the feature `mutations`")
     parser.add_argument("--nats", help="a nats-server instead, as it comes, with R3 streams; kinds of faults: those without `wipe` and `restore`")
     parser.add_argument("--dir", default=REPO / "target", help="below it the nodes store")
@@ -77,11 +80,14 @@ def enter(options):
 
 async def play(cluster, options, history, played):
     """Faults under load, then none; `played` gets the faults, `history` what clients saw and what is there in the end."""
+    if cluster.net.has_links:
+        await asyncio.to_thread(cluster.net.prove)
     cluster.start()
     workload = Workload(cluster.urls(), history, options.seed, options.rate, cluster.replicas)
     nemesis = Nemesis(cluster, lambda: owner_of(cluster, workload), played)
+    history.effects = nemesis.effects
     try:
-        await workload.start()
+        await begun(cluster, workload)
         try:
             await faults_of(cluster, options, history, nemesis)
         except Stuck:
@@ -91,8 +97,37 @@ async def play(cluster, options, history, played):
         await healed(history, played[-1][0] if played else "the start")
         await workload.stop()
         await history_of_the_end(cluster, workload, history)
+        await disks_of_the_end(cluster, options, history)
     finally:
         await workload.close()
+
+
+async def begun(cluster, workload):
+    """Clients find the nodes, which all live."""
+    starts = asyncio.create_task(workload.start())
+    while not (await asyncio.wait([starts], timeout=1))[0]:
+        if ended := [node.name for node in cluster.nodes if node.has_ended()]:
+            starts.cancel()
+            raise Stuck(f"{', '.join(ended)} ended at the start")
+    await starts
+
+
+async def disks_of_the_end(cluster, options, history):
+    """Nodes end, and what they leave is whole: nothing rotten that nobody noticed, nothing lacking for good."""
+    if options.nats:
+        return
+    for node in cluster.nodes:
+        await asyncio.to_thread(cluster.wait_healed, node)
+        if not await asyncio.to_thread(node.end):
+            history.findings.append(f"{node.name} did not end within its limit after SIGTERM")
+        if not await asyncio.to_thread(cluster.is_whole, node):
+            history.findings.append(f"{node.name} has left a damaged disk: {await asyncio.to_thread(cluster.doctor, node)}")
+        if len(cluster.nodes) // 2 >= sum(one.has_ended() for one in cluster.nodes):
+            continue
+        # The others need a majority to heal what they lack.
+        for one in cluster.nodes:
+            if one.has_ended():
+                one.start()
 
 
 async def faults_of(cluster, options, history, nemesis):
@@ -144,20 +179,24 @@ async def history_of_the_end(cluster, workload, history):
     """Reads everything at one owner after another, by handing the log over, and checks what the first one had; the
     others must have the same."""
     first, readers = None, set()
-    for _ in range(2 * len(cluster.nodes)):
+    for _ in range(4 * len(cluster.nodes)):
         client = await connect(cluster.urls())
         try:
             owner = cluster.net.client.index((client.connected_url.hostname, client.connected_url.port))
-            stream = [(seq, headers.get("Nats-Msg-Id"), content) for seq, _, headers, content in await read_all(client, STREAM, "ring.*")]
+            messages = await read_all(client, STREAM, "ring.*")
+            stream = [(seq, headers.get("Nats-Msg-Id"), content) for seq, _, headers, content, _ in messages]
+            stamps = [stamp for *_, stamp in messages]
             keys = [(seq, subject.removeprefix(f"$KV.{BUCKET}."), content)
-                    for seq, subject, _, content in await read_all(client, f"KV_{BUCKET}", f"$KV.{BUCKET}.>")]
+                    for seq, subject, _, content, _ in await read_all(client, f"KV_{BUCKET}", f"$KV.{BUCKET}.>")]
         finally:
             await left(client)
         name = cluster.nodes[owner].name
         if first is None:
-            first, history.end = name, (stream, keys)
+            first, history.end, history.stamps = name, (stream, keys), stamps
         elif (stream, keys) != history.end:
             history.findings.append(f"{name} has another log than {first} had: {difference(history.end, (stream, keys))}")
+        elif stamps != history.stamps:
+            history.findings.append(f"{name} has other times of messages than {first} had")
         readers.add(name)
         if len(readers) == len(cluster.nodes):
             break
@@ -165,6 +204,8 @@ async def history_of_the_end(cluster, workload, history):
         await asyncio.to_thread(node.end)
         node.start()
     history.read_at = sorted(readers)
+    if len(readers) == 1:
+        history.findings.append(f"{first} owned the log each time: nothing was compared")
 
 
 def difference(one, other):
@@ -192,6 +233,9 @@ def summary(options, history, played, findings):
         "writes": sum(write.revision is not None for write in history.writes),
         "refused": sum(write.refused for write in history.writes),
         "writes_unknown": sum(write.ended is None for write in history.writes),
+        "jobs": len(history.jobs), "deliveries": len(history.deliveries),
+        "redelivered": sum(one.attempt > 1 for one in history.deliveries),
+        "confirmed": sum(one.ended is not None for one in history.settled), "effects": dict(history.effects),
         "reads": len(history.reads) + len(history.looks), "read_at": getattr(history, "read_at", []),
         "silent_s": {kind: [round(one, 2) for one in those] for kind, those in silences(played, history.acked_at).items()},
         "lost": sum(" was acknowledged " in finding and " in the end" in finding for finding in findings), "findings": findings,
@@ -201,8 +245,11 @@ def summary(options, history, played, findings):
 def tell(options, told):
     for kind, those in sorted(told["silent_s"].items()):
         say(options, f"   {kind:12} {len(those):3} times, without an acknowledgement at most {max(those):.2f} s, median {sorted(those)[len(those) // 2]:.2f}")
+    if told["effects"]:
+        say(options, "   " + ", ".join(f"{count:,} {what}" for what, count in told["effects"].items()))
     print(f"ring 3: seed {told['seed']}, {told['nodes']} nodes, {len(told['faults'])} faults; {told['acknowledged']} acknowledged, "
           f"{told['unknown']} unknown; keys: {told['writes']} written, {told['refused']} refused, {told['writes_unknown']} unknown; "
+          f"{told['jobs']} jobs; {told['deliveries']} deliveries, {told['redelivered']} of them again, {told['confirmed']} acknowledgements confirmed; "
           f"{told['reads']} reads; read in the end at {', '.join(told['read_at']) or 'no node'}; {len(told['findings'])} findings"
           + (f", {told['lost']} times what was acknowledged is not there or elsewhere" if told["lost"] else ""), flush=True)
     for finding in told["findings"][:SHOWN]:
@@ -215,7 +262,8 @@ def keep(cluster, directory, history, told):
     cluster.keep(kept)
     for file in [*cluster.dir.glob("*.log"), *cluster.dir.glob("catalog")]:
         (shutil.copytree if file.is_dir() else shutil.copy)(file, kept / file.name)
-    those = [vars(one) for one in (*history.publishes, *history.writes, *history.reads, *history.looks)]
+    those = [vars(one) for one in (*history.publishes, *history.jobs, *history.writes, *history.reads, *history.looks,
+                                   *history.deliveries, *history.settled, *history.floors)]
     (kept / "history.jsonl").write_text("".join(json.dumps(one) + "\n" for one in those))
     (kept / "summary.json").write_text(json.dumps(told, indent=1))
     print(f"   kept in {kept}", flush=True)
@@ -226,14 +274,15 @@ def main():
     if options.plan:
         return plan(options)
     enter(options)
+    faulthandler.register(signal.SIGUSR1)
     # A client that is left while it reconnects leaves tasks behind.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    # The first process of its namespace: with it everything ends.
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: os._exit(130))
-    directory = pathlib.Path(tempfile.mkdtemp(prefix="ring3-", dir=options.dir))
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="ring3-", dir=pathlib.Path(options.dir).resolve()))
     net = (Loopback if options.loopback else Namespaces)(options.nodes)
     cluster = Cluster(options.nats or options.binary, directory, net, options.nodes, options.forgetfs, options.rule_off, bool(options.nats))
+    if options.clocks:
+        cluster.clocks = Clocks(directory, options.nodes, options.clocks, options.seed, not options.loopback)
+    end_on_signals(cluster, directory)
     history, played, findings = History(), [], []
     cluster.is_wrong = lambda: bool(history.findings)
     try:
@@ -251,6 +300,16 @@ def main():
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(told, indent=1))
     return 1 if findings else 0
+
+
+def end_on_signals(cluster, directory):
+    """The first process of its namespace: with it everything ends, and its directory goes."""
+    def end(*_):
+        cluster.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+        os._exit(130)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, end)
 
 
 def plan(options):

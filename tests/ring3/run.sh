@@ -32,8 +32,12 @@ manifest=$here/forgetfs/Cargo.toml
 quiet persistently cargo_fetch "$manifest"
 quiet env CARGO_TARGET_DIR="$builds" cargo test --locked --manifest-path "$manifest"
 quiet env CARGO_TARGET_DIR="$builds" cargo build --locked --manifest-path "$manifest"
+clocks=$builds/ring3-clocks.so
+if [ ! "$clocks" -nt "$here/clocks/clocks.rs" ]; then
+  quiet rustc --edition 2024 -O -C panic=abort --crate-type cdylib -o "$clocks" "$here/clocks/clocks.rs"
+fi
 
-options=(--dir "$(target_dir "$repo")")
+options=(--dir "$(target_dir "$repo")" --clocks "$clocks")
 if ! unshare --net --mount --pid --fork true 2>/dev/null; then
   echo "run.sh: no namespaces here (root is needed): links and power are not cut"
   options+=(--loopback)

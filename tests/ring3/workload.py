@@ -1,10 +1,11 @@
-"""Clients that publish with ids, compare and set keys, and read, all the time, at whichever node answers."""
+"""Clients that publish with ids, compare and set keys, work off a queue, and read, all the time, at whichever node answers."""
 
 import asyncio
 import random
 import time
 
 import nats
+import workers
 from history import Look, Publish, Read, Write, content_of
 from nats.errors import Error
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
@@ -15,9 +16,11 @@ BUCKET = "RING"
 # For a request of a client, in which a takeover has room; what is not answered then has an unknown fate.
 ANSWER_S = 1.0
 LIMIT_S = 180
+# Until consumers have brought everything when nothing is published any more.
+DRAIN_S = 120
 CLOSE_S = 10
-# Longer than anybody repeats a message.
-DUPLICATES_S = 3600
+# Longer than anybody repeats a message, and than a run: nothing may expire, whatever a clock shows.
+DUPLICATES_S = AGE_S = 3600
 # Writes of one key, which the bucket remembers all.
 KEY_WRITES = 40
 HISTORY = 64
@@ -67,11 +70,11 @@ class Workload:
     """The clients of a run. Each pauses a little after each operation, so that the machine is not the fault."""
 
     def __init__(self, urls, history, seed, rate, replicas=1):
-        self.replicas = replicas
+        self.replicas, self.rate = replicas, rate
         self.urls, self.history, self.random = urls, history, random.Random(f"{seed} workload")
-        self.publishers, self.writers, self.readers = 4, 3, 2
-        self.pause_s = (self.publishers + self.writers + self.readers) / rate
         self.is_over, self.tasks, self.clients = asyncio.Event(), [], []
+        # Those that go on until all is brought that was published.
+        self.is_drained, self.worker_tasks = asyncio.Event(), []
         self.generation = {}
 
     async def start(self):
@@ -79,13 +82,17 @@ class Workload:
         js = client.jetstream(timeout=10)
         replicas = self.replicas
         await persistently(lambda: js.add_stream(
-            name=STREAM, subjects=[SUBJECTS], duplicate_window=DUPLICATES_S, num_replicas=replicas))
+            name=STREAM, subjects=[SUBJECTS], duplicate_window=DUPLICATES_S, max_age=AGE_S, num_replicas=replicas))
         await persistently(lambda: js.create_key_value(bucket=BUCKET, history=HISTORY, replicas=replicas))
+        await workers.create(js, persistently, replicas, DUPLICATES_S)
         self.admin = client
-        loops = [(self.publish, self.publishers), (self.write, self.writers), (self.look, 1), (self.spot, 1), (self.follow, 1)]
+        loops = [(self.publish, 4), (self.employ, 2), (self.write, 3), (self.look, 1), (self.spot, 1), (self.follow, 1), (self.watch, 1)]
+        self.pause_s = sum(count for _, count in loops) / self.rate
         for loop, count in loops:
             client = await self.client()
             self.tasks += [asyncio.create_task(loop(client, at)) for at in range(count)]
+        for consumer in workers.CONSUMERS:
+            self.worker_tasks += [asyncio.create_task(self.work(await self.client(), consumer)) for _ in range(2)]
 
     async def client(self):
         self.clients.append(await connect(self.urls))
@@ -103,32 +110,64 @@ class Workload:
             task.result()
         if len(done) != len(self.tasks):
             raise AssertionError("a client hangs")
+        await self.drain()
+        self.is_drained.set()
+        done, _ = await asyncio.wait(self.worker_tasks, timeout=LIMIT_S)
+        for task in done:
+            task.result()
+        if len(done) != len(self.worker_tasks):
+            raise AssertionError("a worker hangs")
+
+    async def drain(self):
+        """Until consumers have brought everything and have the acknowledgements, and the queue is empty."""
+        js, deadline = self.admin.jetstream(timeout=10), time.monotonic() + DRAIN_S
+        left = {f"messages of the consumer {consumer}": None for consumer in workers.CONSUMERS}
+        while any(count != 0 for count in left.values()) and time.monotonic() < deadline:
+            try:
+                for consumer in workers.CONSUMERS:
+                    count = await workers.look_at_floor(js, consumer, self.history)
+                    left[f"messages of the consumer {consumer}"] = count
+                    if not count:
+                        self.history.drained.add(consumer)
+                left["messages of the work queue"] = (await js.stream_info(workers.JOBS)).state.messages
+            except UNREACHED:
+                pass
+            await asyncio.sleep(0.2)
+        self.history.left = {what: "unknown" if count is None else count for what, count in left.items()}
 
     async def close(self):
         # A client library may take a cancellation for an error of its own: then the loops see that it is over.
         self.is_over.set()
-        for task in self.tasks:
+        self.is_drained.set()
+        tasks = [*self.tasks, *self.worker_tasks]
+        for task in tasks:
             task.cancel()
         closing = [asyncio.create_task(left(client)) for client in self.clients]
-        await asyncio.wait([*self.tasks, *closing], timeout=CLOSE_S)
+        await asyncio.wait([*tasks, *closing], timeout=CLOSE_S)
 
     async def paused(self):
         await asyncio.sleep(self.pause_s * self.random.uniform(0.5, 1.5))
 
     async def publish(self, client, at):
+        await self.publish_to(client, f"ring.{at}", f"p{at}", self.history.publishes)
+
+    async def employ(self, client, at):
+        await self.publish_to(client, f"job.{at}", f"j{at}", self.history.jobs)
+
+    async def publish_to(self, client, subject, name, publishes):
         """Two thirds are repeated under their id until they are acknowledged, the others left as they are."""
         js = client.jetstream(timeout=ANSWER_S)
         number = 0
         while not self.is_over.is_set():
-            key = f"p{at}-{number}"
+            key = f"{name}-{number}"
             number += 1
             repeats = self.random.random() < 2 / 3
             publish = Publish(key, time.monotonic())
-            self.history.publishes.append(publish)
+            publishes.append(publish)
             while True:
                 try:
                     body = content_of(key).encode()
-                    ack = await js.publish(f"ring.{at}", body, timeout=ANSWER_S, headers={"Nats-Msg-Id": key})
+                    ack = await js.publish(subject, body, timeout=ANSWER_S, headers={"Nats-Msg-Id": key})
                     self.history.ack(publish, ack.seq)
                     break
                 except UNREACHED:
@@ -220,6 +259,26 @@ class Workload:
         if error.code == 404:
             self.history.findings.append(f"an owner said: {error.description} ({error.err_code})")
 
+    async def watch(self, client, at):
+        """Asks consumers how far all was acknowledged, which never falls."""
+        js = client.jetstream(timeout=ANSWER_S)
+        while not self.is_over.is_set():
+            try:
+                await workers.look_at_floor(js, self.random.choice(list(workers.CONSUMERS)), self.history)
+            except APIError as error:
+                self.gone(error)
+            except UNREACHED:
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
+
+    async def work(self, client, consumer):
+        worker = workers.Worker(client, consumer, self.history, self.random, ANSWER_S, UNREACHED)
+        while not self.is_drained.is_set():
+            try:
+                await worker.step()
+            except UNREACHED:
+                await asyncio.sleep(0.05)
+
     async def spot(self, client, _at):
         """Reads one message that was acknowledged a short time ago."""
         js = client.jetstream(timeout=ANSWER_S)
@@ -243,6 +302,7 @@ class Workload:
         following = 1
         while not self.is_over.is_set():
             try:
+                before = client.stats["reconnects"]
                 sub = await self.consumer(js, following)
                 while not self.is_over.is_set():
                     message = await sub.next_msg(timeout=2 * ANSWER_S)
@@ -250,6 +310,8 @@ class Workload:
                     self.history.see(seq, message.data.decode(), "a consumer")
                     # What was on the way when a connection ended is not brought again without acknowledgements.
                     if seq > following:
+                        if client.is_connected and client.stats["reconnects"] == before:
+                            self.history.findings.append(f"a consumer brought {seq} after {following - 1} over one connection")
                         break
                     following = max(following, seq + 1)
             except UNREACHED:
@@ -263,7 +325,7 @@ class Workload:
 
 
 async def read_all(client, stream, subjects):
-    """[(seq, subject, headers, content)] of a stream, up to the end that it has now."""
+    """[(seq, subject, headers, content, time)] of a stream, up to the end that it has now."""
     js = client.jetstream(timeout=10)
 
     async def attempt():
@@ -275,7 +337,7 @@ async def read_all(client, stream, subjects):
         while not found or found[-1][0] < last:
             message = await sub.next_msg(timeout=10)
             seq = message.metadata.sequence.stream
-            found.append((seq, message.subject, message.headers or {}, message.data.decode()))
+            found.append((seq, message.subject, message.headers or {}, message.data.decode(), message.metadata.timestamp.timestamp()))
         await sub.unsubscribe()
         return found
 

@@ -22,7 +22,8 @@ def tell(*commands):
     for command in commands:
         control.sendall(command.encode() + b"\n")
         answer = answers.readline()
-        assert answer == "ok\n", (command, answer)
+        assert answer.startswith("ok"), (command, answer)
+    return answer
 
 
 def sync(path):
@@ -51,7 +52,7 @@ with open(f"{root}/synced", "a") as file:
 os.mkdir(f"{root}/directory")
 os.rename(f"{root}/renamed", f"{root}/new name")
 assert content("synced") == "old and more" and content("new name") == "old"
-tell("die", "cut 1 0")
+assert tell("die", "cut 1 0") != "ok 0\n"
 assert sorted(os.listdir(root)) == ["named", "renamed", "synced"], os.listdir(root)
 assert (content("synced"), content("renamed"), content("named")) == ("old", "old", "")
 tell("fail 1")
@@ -67,6 +68,7 @@ try:
 except OSError:
     pass
 tell("full 0")
+assert tell("count") == "ok 2\n"
 # While the power is away nothing becomes durable.
 with open(f"{root}/synced", "a") as file:
     file.write(" and more")

@@ -121,7 +121,8 @@ impl FileData {
     }
 
     /// The power goes: what was not synced is gone, but for so many of a hundred of its sectors.
-    pub fn cut(&mut self, random: &mut Random, keep_percent: u64) {
+    pub fn cut(&mut self, random: &mut Random, keep_percent: u64) -> u64 {
+        let mut lost = 0;
         if let Some(len) = self.cut_to.take()
             && random.percent(keep_percent)
         {
@@ -132,8 +133,11 @@ impl FileData {
             if random.percent(keep_percent) {
                 let bytes = self.current.read(sector * SECTOR, SECTOR);
                 self.durable.write(sector * SECTOR, &bytes);
+            } else {
+                lost += 1;
             }
         }
         self.current = self.durable.clone();
+        lost
     }
 }

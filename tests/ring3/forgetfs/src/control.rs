@@ -33,11 +33,15 @@ fn obey(line: &str, shared: &Shared) -> Option<String> {
     }
     let mut state = shared.lock();
     match *words.first()? {
-        "cut" => state.cut(number(1)?, number(2)?),
+        "cut" => {
+            let lost = state.cut(number(1)?, number(2)?);
+            return Some(format!("ok {lost}"));
+        }
         "settle" => state.disk.settle(),
         "slow" => state.slow_ms = number(1)?,
         "fail" => state.failing_syncs = number(1)?,
         "full" => state.disk.is_full = number(1)? != 0,
+        "count" => return Some(format!("ok {}", state.disturbed())),
         _ => return None,
     }
     Some("ok".into())

@@ -39,12 +39,15 @@ impl Directory {
     }
 
     /// The first changes stay, some of them or none.
-    fn cut(&mut self, random: &mut Random, keep_percent: u64) {
+    fn cut(&mut self, random: &mut Random, keep_percent: u64) -> u64 {
         let changes = std::mem::take(&mut self.unsynced);
+        let mut lost = changes.len() as u64;
         for change in changes.iter().take_while(|_| random.percent(keep_percent)) {
             apply(&mut self.durable, change);
+            lost -= 1;
         }
         self.current = self.durable.clone();
+        lost
     }
 }
 
@@ -82,12 +85,14 @@ pub struct Disk {
     next: Ino,
     /// Nothing new can be stored.
     pub is_full: bool,
+    /// How often that was so.
+    pub refused: u64,
 }
 
 impl Disk {
     pub fn new() -> Disk {
         let root = Inode::new(Kind::Directory(Directory::default()), 0o755, (0, 0));
-        Disk { inodes: HashMap::from([(ROOT, root)]), next: ROOT + 1, is_full: false }
+        Disk { inodes: HashMap::from([(ROOT, root)]), next: ROOT + 1, is_full: false, refused: 0 }
     }
 
     pub fn get(&self, ino: Ino) -> Result<&Inode, c_int> {
@@ -132,6 +137,7 @@ impl Disk {
         of: (u32, u32),
     ) -> Result<Ino, c_int> {
         if self.is_full {
+            self.refused += 1;
             return Err(ENOSPC);
         }
         if self.lookup(parent, name).is_ok() {
@@ -194,6 +200,7 @@ impl Disk {
         let is_full = self.is_full;
         let file = self.file(ino)?;
         if is_full && at + data.len() as u64 > file.current().len() {
+            self.refused += 1;
             return Err(ENOSPC);
         }
         file.write(at, data);
@@ -243,19 +250,21 @@ impl Disk {
         self.collect();
     }
 
-    /// The power goes; of what was not synced so many of a hundred parts stay.
-    pub fn cut(&mut self, seed: u64, keep_percent: u64) {
+    /// The power goes; of what was not synced so many of a hundred parts stay. Gives how many are gone.
+    pub fn cut(&mut self, seed: u64, keep_percent: u64) -> u64 {
+        let mut lost = 0;
         let mut random = Random::new(seed);
         let mut inodes: Vec<_> = self.inodes.iter_mut().collect();
         inodes.sort_by_key(|(ino, _)| **ino);
         for (_, inode) in inodes {
             inode.opened = 0;
-            match &mut inode.kind {
+            lost += match &mut inode.kind {
                 Kind::File(data) => data.cut(&mut random, keep_percent),
                 Kind::Directory(directory) => directory.cut(&mut random, keep_percent),
-            }
+            };
         }
         self.collect();
+        lost
     }
 
     /// Forgets what nobody can reach, now or after a power cut.

@@ -2,7 +2,8 @@
 //!
 //! `forgetfs MOUNTPOINT SOCKET` mounts one, empty, and takes commands at a Unix socket, a line each, answered by a line:
 //! `die` (the power goes), `cut SEED PERCENT` (it comes back, when whoever used the files is gone; so much of what was
-//! not synced is there, drawn from the seed), `settle` (all is durable), `slow MS` (each sync takes so long), `fail COUNT` (the next syncs fail), `full 0|1` (no room).
+//! not synced is there, drawn from the seed), answered with how many sectors and names are gone), `settle` (all is durable), `slow MS` (each sync takes so long),
+//! `fail COUNT` (the next syncs fail), `full 0|1` (no room), `count` (how often the last three did something since this was asked last).
 
 mod content;
 mod control;

@@ -23,15 +23,23 @@ pub struct State {
     pub disk: Disk,
     pub slow_ms: u64,
     pub failing_syncs: u64,
+    /// Syncs that failed or were slow since somebody asked.
+    disturbed_syncs: u64,
     /// The power is gone: nothing is done any more, and no sync that is under way ends well.
     is_dead: bool,
 }
 
 impl State {
     /// The power comes back, to what is left.
-    pub fn cut(&mut self, seed: u64, keep_percent: u64) {
+    /// Gives how many sectors and changes of names are gone.
+    pub fn cut(&mut self, seed: u64, keep_percent: u64) -> u64 {
         self.is_dead = false;
-        self.disk.cut(seed, keep_percent);
+        self.disk.cut(seed, keep_percent)
+    }
+
+    /// How many calls were refused for want of room, and syncs failed or were slow, since this was asked last.
+    pub fn disturbed(&mut self) -> u64 {
+        std::mem::take(&mut self.disturbed_syncs) + std::mem::take(&mut self.disk.refused)
     }
 
     fn alive(&mut self) -> Result<&mut Disk, c_int> {
@@ -43,6 +51,7 @@ impl State {
             Err(EIO)
         } else if self.failing_syncs > 0 {
             self.failing_syncs -= 1;
+            self.disturbed_syncs += 1;
             self.disk.fail_sync(ino).and(Err(EIO))
         } else {
             self.disk.sync(ino)
@@ -56,7 +65,13 @@ pub struct Shared(Arc<(Mutex<State>, Condvar)>);
 
 impl Default for Shared {
     fn default() -> Shared {
-        let state = State { disk: Disk::new(), slow_ms: 0, failing_syncs: 0, is_dead: false };
+        let state = State {
+            disk: Disk::new(),
+            slow_ms: 0,
+            failing_syncs: 0,
+            disturbed_syncs: 0,
+            is_dead: false,
+        };
         Shared(Arc::new((Mutex::new(state), Condvar::new())))
     }
 }
@@ -119,6 +134,7 @@ impl Mounted {
             return answer(self.shared.lock().sync(ino), reply);
         }
         let shared = self.shared.clone();
+        shared.lock().disturbed_syncs += 1;
         thread::spawn(move || answer(shared.sync_slowly(ino, slow), reply));
     }
 }

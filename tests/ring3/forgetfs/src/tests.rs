@@ -24,7 +24,7 @@ fn what_was_synced_stays() {
     disk.write(ino, 3, b", two").unwrap();
     disk.write(ino, 0, b"ONE").unwrap();
     assert_eq!(read(&mut disk, ROOT, "a").unwrap(), b"ONE, two");
-    disk.cut(1, 0);
+    assert_eq!(disk.cut(1, 0), 1, "a sector");
     assert_eq!(read(&mut disk, ROOT, "a").unwrap(), b"one");
 }
 
@@ -180,7 +180,7 @@ fn a_full_disk_takes_nothing_new() {
     assert_eq!(disk.write(ino, 3, b"two"), Err(libc::ENOSPC));
     assert_eq!(disk.write(ino, 0, b"two"), Ok(()));
     let made = disk.create(ROOT, OsStr::new("b"), Kind::File(FileData::default()), 0o644, (0, 0));
-    assert_eq!(made, Err(libc::ENOSPC));
+    assert_eq!((made, disk.refused), (Err(libc::ENOSPC), 2));
 }
 
 #[test]
