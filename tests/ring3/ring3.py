@@ -25,7 +25,7 @@ import time
 from checks import check
 from clocks import Clocks
 from history import History
-from nemesis import WEIGHTS, Nemesis, possible, schedule
+from nemesis import NAMED_ONLY, WEIGHTS, Nemesis, possible, schedule
 from net import Loopback, Namespaces
 from nodes import Cluster, Stuck
 from workload import BUCKET, STREAM, Workload, connect, left, read_all
@@ -314,7 +314,7 @@ def end_on_signals(cluster, directory):
 
 def plan(options):
     """The faults of this seed, whatever machine it is: with everything that can be had."""
-    everything = [kind for kind in WEIGHTS if not options.kinds or kind in kinds_of(options)]
+    everything = [kind for kind in WEIGHTS if (kind in kinds_of(options) if options.kinds else kind not in NAMED_ONLY)]
     for _, fault in zip(range(options.faults or 20), schedule(options.seed, options.nodes, everything, options.pace)):
         print(f"after {fault.pause_s:.1f} s {fault}")
     return 0
