@@ -3,12 +3,16 @@
 
     bench/replicated.py load  [--rounds 3] [--only nuthatch-r3,nats-r3] [--json FILE]
     bench/replicated.py tier  [--gib 8] [--local-max 1GB]
-    bench/replicated.py kills [--count 200] [--how kill|term|stop] [--only nuthatch-r3] [--json FILE]
+    bench/replicated.py kills [--count 200] [--how kill|term|stop] [--only nuthatch-r3] [--patience 0.3] [--json FILE]
+    bench/replicated.py keeper | resync [--rounds 3] [--json FILE]
 
 `load` publishes to a stream of each system in turn, round after round, with the load generator of the product, on
 the port of the node that leads the stream; CPU is that of all nodes. `kills` ends the leader again and again while
 one client publishes synchronously and tries all nodes: from its last acknowledgement to the first of another node, then
-all acknowledged messages are looked for. `kill` is SIGKILL, `term` a clean end, `stop` a SIGSTOP of three seconds. `tier` writes to a quorum log with a bucket (a directory) behind it
+all acknowledged messages are looked for. `kill` is SIGKILL, `term` a clean end, `stop` a SIGSTOP of three seconds; a request
+that is not answered within --patience is given up. Where a server says what the parts of a takeover took, their medians are told.
+`keeper` publishes with a keeper stopped, and with one that is ten times slower, beside all of them; `resync` lets one come
+back while a fifth of what the log can take is written. `tier` writes to a quorum log with a bucket (a directory) behind it
 while a node is killed during uploads, one while segments leave the nodes, and the bucket is away for a minute; it tells
 the most that a node's directory held. Everything listens on loopback and stores below a new directory of
 --dir. Programs: target/release/nuthatch and target/peers/nats-server (tests/peers.sh), or --nuthatch and --nats.
@@ -19,6 +23,7 @@ import base64
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -29,10 +34,14 @@ import tempfile
 import threading
 import time
 
+import keepers
+
 REPO = pathlib.Path(__file__).resolve().parent.parent
 NODES = 3
 START_S = 60
 STOPPED_S = 3
+# "takeover: epoch=3 by=loss detection_ms=1.2 …" of a server that tells it.
+TAKEOVER = re.compile(r"takeover: epoch=\d+ by=\w+ (.*)")
 TICKS = os.sysconf("SC_CLK_TCK")
 STREAM = "benchstream"
 SUBJECT = "bench.js"
@@ -184,11 +193,12 @@ class System:
             return (int(fields[11]) + int(fields[12])) / TICKS
         return sum(of(child) for child in self.children if child)
 
-    def peak_mib(self):
+    def mib(self, what):
+        """Memory of each node: VmRSS now, VmHWM at most."""
         def of(child):
             status = pathlib.Path(f"/proc/{child.pid}/status").read_text()
-            return int(status.split("VmHWM:")[1].split()[0]) / 1024
-        return max(of(child) for child in self.children if child)
+            return round(int(status.split(f"{what}:")[1].split()[0]) / 1024)
+        return [of(child) for child in self.children if child]
 
     def end(self, at, how):
         """Ends a node, or stops it for a while; gives the time of the signal."""
@@ -220,11 +230,13 @@ def load(options):
             system = System(name, options.dir, options)
             try:
                 system.create_stream()
+                idle = system.mib("VmRSS")
                 for title, arguments, count, slow in LOADS:
                     is_slow = name.endswith("-sync")
                     result = run_load(system, arguments, slow if is_slow else count, options)
                     results.setdefault(title, {}).setdefault(name, []).append(result)
                     print(f"round {number + 1} {name:14} {title:26} {result}", flush=True)
+                print(f"round {number + 1} {name:14} MiB of the nodes: idle {idle}, at most {system.mib('VmHWM')}", flush=True)
             finally:
                 system.stop()
     print(table(results, options.only))
@@ -247,7 +259,7 @@ def run_load(system, arguments, count, options):
         "p50_us": latency.get("p50"),
         "p99_us": latency.get("p99"),
         "cpu_us_per_msg": round((system.cpu_s() - before) * 1e6 / count, 2),
-        "peak_mib": round(system.peak_mib()),
+        "peak_mib": max(system.mib("VmHWM")),
     }
 
 
@@ -269,8 +281,9 @@ def table(results, names):
 class Publisher(threading.Thread):
     """Publishes one message after the other, each until it is acknowledged, at whichever node takes it."""
 
-    def __init__(self, system, bodies=lambda number: f"{number} ".encode()):
+    def __init__(self, system, bodies=lambda number: f"{number} ".encode(), patience_s=2.0):
         super().__init__(daemon=True)
+        self.patience_s = patience_s
         self.bodies = bodies
         self.system, self.acks, self.ended = system, [], threading.Event()
 
@@ -278,7 +291,7 @@ class Publisher(threading.Thread):
         number, at, client = 0, 0, None
         while not self.ended.is_set():
             try:
-                client = client or Nats(self.system.ports[at], timeout=2.0)
+                client = client or Nats(self.system.ports[at], timeout=self.patience_s)
                 headers = f"NATS/1.0\r\nNats-Msg-Id: {number}\r\n\r\n".encode()
                 answer = client.request(SUBJECT, self.bodies(number), headers)
                 if "seq" not in answer:
@@ -297,7 +310,7 @@ def kills(options):
     system = System(name, options.dir, options)
     try:
         system.create_stream()
-        publisher = Publisher(system)
+        publisher = Publisher(system, patience_s=options.patience)
         publisher.start()
         gaps = []
         while len(gaps) < options.count:
@@ -312,13 +325,28 @@ def kills(options):
         publisher.ended.set()
         publisher.join()
         check(system, len(publisher.acks))
+        shares = shares_of(system)
     finally:
         system.stop()
     ordered = sorted(gaps)
     place = lambda part: 1000 * ordered[min(len(ordered) - 1, int(part * len(ordered)))]
     print(f"{name}, {options.how}: {len(gaps)} times, p50 {place(0.5):.0f} ms, p90 {place(0.9):.0f}, p99 {place(0.99):.0f}, "
           f"longest {1000 * ordered[-1]:.0f}; {len(publisher.acks)} acknowledged, all there once")
-    return {"system": name, "how": options.how, "gaps_ms": [round(1000 * one, 1) for one in gaps], "acknowledged": len(publisher.acks)}
+    parts = {part: round(statistics.median(those), 1) for part, those in shares.items()}
+    if parts:
+        print(f"medians of the parts as the servers tell them, ms: {parts}")
+    return {"system": name, "how": options.how, "gaps_ms": [round(1000 * one, 1) for one in gaps], "acknowledged": len(publisher.acks),
+            "shares_ms": shares}
+
+
+def shares_of(system):
+    """By part of a takeover how long it took each time, in ms, as far as the servers tell."""
+    found = {}
+    for file in system.dir.glob("n*.log"):
+        for told in TAKEOVER.findall(file.read_text(errors="replace")):
+            for part, ms in re.findall(r"(\w+)_ms=([\d.]+)", told):
+                found.setdefault(part, []).append(float(ms))
+    return found
 
 
 def gap(publisher, old, signalled):
@@ -441,10 +469,13 @@ def size_of(directory):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["load", "kills", "tier"])
+    parser.add_argument("what", choices=["load", "kills", "tier", "keeper", "resync"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--count", type=int, default=200, help="kills")
     parser.add_argument("--how", choices=["kill", "term", "stop"], default="kill")
+    parser.add_argument("--patience", type=float, default=0.3, help="seconds until the client gives up a request")
+    parser.add_argument("--messages", type=int, default=200_000, help="of each run of `keeper`")
+    parser.add_argument("--away", type=float, default=8, help="seconds that a keeper is away for `resync`")
     parser.add_argument("--gib", type=int, default=8)
     parser.add_argument("--local-max", default="1GB")
     parser.add_argument("--pause", type=float, default=1.0, help="seconds of load before each kill")
@@ -456,7 +487,11 @@ def main():
     options = parser.parse_args()
     default = "nuthatch-r3,nats-r3,nats-r3-sync,nuthatch" if options.what == "load" else "nuthatch-r3"
     options.only = (options.only or default).split(",")
-    results = {"load": load, "kills": kills, "tier": tier}[options.what](options)
+    parts = {
+        "load": load, "kills": kills, "tier": tier, "keeper": lambda given: keepers.slow(given, System, run_load),
+        "resync": lambda given: keepers.resync(given, System, run_load, Nats, SUBJECT),
+    }
+    results = parts[options.what](options)
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps(results, indent=1))
 

@@ -54,9 +54,9 @@ class PlainDisk:
         shutil.copytree(self.image, self.store)
         self.settle()
 
-    def rot(self, seed):
-        """Bits of the node's journal flip, on the medium too. Gives the places."""
-        places = flip(list((self.store / "nuthatch/quorum/ops").iterdir()), seed)
+    def rot(self, seed, what="ops/*"):
+        """Bits of the node's journal flip, or of other files, on the medium too. Gives the places."""
+        places = flip([file for file in (self.store / "nuthatch/quorum").glob(what) if file.is_file()], seed)
         self.settle()
         return places
 

@@ -16,10 +16,10 @@ NEEDS = {
 WEIGHTS = {
     "kill": 4, "kill-many": 1, "term": 2, "pause": 4, "pause-many": 1, "wipe": 1, "restore": 1, "wipe-behind": 1, "restore-behind": 1, "isolated": 3, "mute": 2,
     "deaf": 2, "parted": 2, "links": 2, "loss": 2, "power": 6, "power-wipe": 2, "full": 2, "slow": 2, "eio": 2,
-    "delay": 3, "trickle": 1, "cuts": 2, "clock": 3, "clock-alone": 1, "rot": 3,
+    "delay": 3, "trickle": 1, "cuts": 2, "clock": 3, "clock-alone": 1, "rot": 3, "rot-files": 1, "rot-small": 2,
 }
 # Played only when they are named: what the product does not survive yet (docs/ring3.md).
-NAMED_ONLY = {"clock-alone"}
+NAMED_ONLY = {"clock-alone", "rot-files"}
 # How far a wall clock is ahead. Two hours are more than messages may become old.
 AHEAD_S = [-7200, -300, -3, 3, 300, 7200]
 # What nodes know of clocks that they heard is of no use to them any more.
@@ -52,7 +52,7 @@ def schedule(seed, count, kinds, pace_s):
         ranks = [(first + step) % count for step in range(count)]
         power = draw.choice([1, 1, 2, count, count])
         of_kind = {"kill-many": many, "pause-many": many, "power": power}
-        how_many = of_kind.get(kind, count if "-" in kind else 1)
+        how_many = of_kind.get(kind, count if "-" in kind and not kind.startswith("rot") else 1)
         hold_s = 0.1 * 300 ** draw.random() if kind.startswith("pause") else draw.uniform(0.2, 6)
         yield Fault(kind, tuple(ranks[:how_many]), min(hold_s, 30), draw.uniform(0.3, 1) * pace_s, draw.randrange(1 << 32))
 
@@ -311,6 +311,30 @@ class Nemesis:
         damaged = "damaged or missing:" in await self.wait(self.cluster.doctor, node)
         self.effects.update({"bits flipped": len(places), "journals damaged by them": damaged})
         node.start()
+        await self.wait(self.cluster.wait_healed, node)
+
+    async def rot_files(self, fault, victims):
+        """Bits flip in the files that a node has made of its journal."""
+        node = victims[0]
+        node.kill()
+        self.effects["bits flipped in files"] += len(await self.wait(node.disk.rot, fault.seed, "files/**/*"))
+        node.start()
+        await asyncio.sleep(fault.hold_s)
+
+    async def rot_small(self, fault, victims):
+        """Bits flip in one of the small files that say who a disk is, what it has promised, and what it has seen. A node that
+        does not start with that gets an empty disk, as its pages tell people."""
+        node, before = victims[0], self.cluster.set()
+        node.kill()
+        what = random.Random(fault.seed).choice(["promise", "identity", "catalog-seen", "format", "base", "state"])
+        self.effects[f"bits flipped in {what}"] += len(await self.wait(node.disk.rot, fault.seed, what))
+        node.start()
+        await asyncio.sleep(2 + fault.hold_s)
+        if node.has_ended():
+            self.effects["disks that a start refused"] += 1
+            await self.wait(node.disk.wipe)
+            node.start()
+            await self.wait(self.cluster.wait_replaced, before)
         await self.wait(self.cluster.wait_healed, node)
 
     async def power(self, fault, victims):
