@@ -13,8 +13,8 @@ all acknowledged messages are looked for. `kill` is SIGKILL, `term` a clean end,
 that is not answered within --patience is given up. Where a server says what the parts of a takeover took, their medians are told.
 `keeper` publishes with a keeper stopped, and with one that is ten times slower, beside all of them; `resync` lets one come
 back while a fifth of what the log can take is written. `tier` writes to a quorum log with a bucket (a directory) behind it
-while a node is killed during uploads, one while segments leave the nodes, and the bucket is away for a minute; it tells
-the most that a node's directory held. Everything listens on loopback and stores below a new directory of
+while the owner is killed during an upload (a part of an object is there), another node when a segment has just left its directory,
+and the bucket is away for a minute; it tells the most that a node's directory held. Everything listens on loopback and stores below a new directory of
 --dir. Programs: target/release/nuthatch and target/peers/nats-server (tests/peers.sh), or --nuthatch and --nats.
 """
 
@@ -393,7 +393,8 @@ def tier(options):
     bucket = system.dir / "bucket"
     total = options.gib << 30
     # What happens when so much of it is acknowledged.
-    happens = [(0.3, "the owner is killed"), (0.45, "another node is killed"), (0.6, "the bucket goes away for 60 s")]
+    happens = [(0.3, "the owner is killed during an upload"), (0.45, "another node is killed during a trim"),
+               (0.6, "the bucket goes away for 60 s")]
     peaks = {"before": [0] * NODES, "away": [0] * NODES}
     back = threading.Event()
     try:
@@ -450,10 +451,30 @@ def happen(system, what, bucket, back):
             back.set()
         threading.Thread(target=come_back, daemon=True).start()
         return
-    owner = system.leader()
-    at = owner if what == "the owner is killed" else (owner + 1) % NODES
+    at = system.leader()
+    if "upload" in what:
+        wait_for(lambda: any("#" in name for _, _, names in os.walk(bucket) for name in names), "an upload")
+    else:
+        at = (at + 1) % NODES
+        files = system.dir / f"n{at}/nuthatch/quorum/files"
+        known = set(os.listdir(files))
+
+        def one_has_left():
+            nonlocal known
+            before, known = known, set(os.listdir(files))
+            return before - known
+        wait_for(one_has_left, "a trim")
     system.end(at, "kill")
     system.begin_again(at, "kill")
+
+
+def wait_for(happens, what):
+    """Looks all the time: it takes some milliseconds only."""
+    deadline = time.monotonic() + START_S
+    while not happens():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{what} does not come")
+        time.sleep(0.0005)
 
 
 def size_of(directory):

@@ -28,7 +28,7 @@ from history import History
 from nemesis import NAMED_ONLY, WEIGHTS, Nemesis, possible, schedule
 from net import Loopback, Namespaces
 from nodes import Cluster, Stuck
-from workload import BUCKET, STREAM, Workload, connect, left, read_all
+from workload import BUCKET, STREAM, UNREACHED, Workload, connect, left, read_all
 
 REPO = pathlib.Path(__file__).resolve().parent.parent.parent
 INSIDE = "NUTHATCH_RING3_INSIDE"
@@ -188,6 +188,8 @@ async def history_of_the_end(cluster, workload, history):
             stamps = [stamp for *_, stamp in messages]
             keys = [(seq, subject.removeprefix(f"$KV.{BUCKET}."), content)
                     for seq, subject, _, content, _ in await read_all(client, f"KV_{BUCKET}", f"$KV.{BUCKET}.>")]
+        except UNREACHED as error:
+            raise Stuck(f"{cluster.nodes[owner].name} does not answer the final read: {error}") from error
         finally:
             await left(client)
         name = cluster.nodes[owner].name

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Real processes keep a quorum log under faults of a fixed seed, in less than a minute where nothing else runs:
+# Real processes keep a quorum log under faults of a fixed seed, in about a minute where nothing else runs:
 #
 #   run.sh [arguments of ring3.py instead of the fixed ones]
 #
 # Everything as root with /dev/fuse: a namespace for each node, and disks that forget what was not synced. What this
-# machine cannot do is said and left out. Needs python3 with venv and cargo, and for lossy links nft.
+# machine cannot do is said and left out. Needs python3 with venv, cargo and rustc, and for lossy links and the proxy nft.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/../.." && pwd)
@@ -47,6 +47,6 @@ else
   options+=(--forgetfs "$builds/debug/forgetfs")
 fi
 if [ $# -eq 0 ]; then
-  set -- --quiet --seed 1244 --faults 8 --pace 1 --kinds kill,term,pause,isolated,mute,power,power-wipe,wipe-behind
+  set -- --quiet --seed 1247 --faults 12 --pace 1 --kinds kill,term,pause,isolated,mute,power,power-wipe,wipe-behind,delay,cuts,clock,rot
 fi
 exec "$python" "$here/ring3.py" "${options[@]}" "$@"
