@@ -81,6 +81,23 @@ def slow(options, System, run_load):
     return rates
 
 
+def calm(options, System, run_load):
+    """Full load for a while: nobody may take the log over from an owner that lives."""
+    system, runs = System(options.only[0], options.dir, options), 0
+    try:
+        system.create_stream()
+        ends = time.monotonic() + 60 * options.minutes
+        while time.monotonic() < ends:
+            run_load(system, ["--size", "128", "--batch", "4000"], options.messages, options)
+            runs += 1
+        epochs = {line for at in range(system.count) for line in (system.dir / f"n{at}.log").read_text().splitlines()
+                  if " is kept by the nodes " in line}
+        print(f"{runs * options.messages:,} messages in {options.minutes:g} minutes, {len(epochs)} owners: 1 is the first one")
+    finally:
+        system.stop()
+    return {"messages": runs * options.messages, "owners": len(epochs)}
+
+
 class Paced(threading.Thread):
     """Publishes so many bytes a second, each message until it is acknowledged."""
 

@@ -5,6 +5,7 @@
     bench/replicated.py tier  [--gib 8] [--local-max 1GB]
     bench/replicated.py kills [--count 200] [--how kill|term|stop] [--only nuthatch-r3] [--patience 0.3] [--json FILE]
     bench/replicated.py keeper | resync [--rounds 3] [--json FILE]
+    bench/replicated.py calm [--minutes 10]
 
 `load` publishes to a stream of each system in turn, round after round, with the load generator of the product, on
 the port of the node that leads the stream; CPU is that of all nodes. `kills` ends the leader again and again while
@@ -12,7 +13,7 @@ one client publishes synchronously and tries all nodes: from its last acknowledg
 all acknowledged messages are looked for. `kill` is SIGKILL, `term` a clean end, `stop` a SIGSTOP of three seconds; a request
 that is not answered within --patience is given up. Where a server says what the parts of a takeover took, their medians are told.
 `keeper` publishes with a keeper stopped, and with one that is ten times slower, beside all of them; `resync` lets one come
-back while a fifth of what the log can take is written. `tier` writes to a quorum log with a bucket (a directory) behind it
+back while a fifth of what the log can take is written; `calm` counts owners under full load, of which there should be one. `tier` writes to a quorum log with a bucket (a directory) behind it
 while the owner is killed during an upload (a part of an object is there), another node when a segment has just left its directory,
 and the bucket is away for a minute; it tells the most that a node's directory held. Everything listens on loopback and stores below a new directory of
 --dir. Programs: target/release/nuthatch and target/peers/nats-server (tests/peers.sh), or --nuthatch and --nats.
@@ -490,12 +491,13 @@ def size_of(directory):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["load", "kills", "tier", "keeper", "resync"])
+    parser.add_argument("what", choices=["load", "kills", "tier", "keeper", "resync", "calm"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--count", type=int, default=200, help="kills")
     parser.add_argument("--how", choices=["kill", "term", "stop"], default="kill")
     parser.add_argument("--patience", type=float, default=0.3, help="seconds until the client gives up a request")
-    parser.add_argument("--messages", type=int, default=200_000, help="of each run of `keeper`")
+    parser.add_argument("--messages", type=int, default=200_000, help="of each run of `keeper` and `calm`")
+    parser.add_argument("--minutes", type=float, default=10, help="of `calm`")
     parser.add_argument("--away", type=float, default=8, help="seconds that a keeper is away for `resync`")
     parser.add_argument("--gib", type=int, default=8)
     parser.add_argument("--local-max", default="1GB")
@@ -511,6 +513,7 @@ def main():
     parts = {
         "load": load, "kills": kills, "tier": tier, "keeper": lambda given: keepers.slow(given, System, run_load),
         "resync": lambda given: keepers.resync(given, System, run_load, Nats, SUBJECT),
+        "calm": lambda given: keepers.calm(given, System, run_load),
     }
     results = parts[options.what](options)
     if options.json:
