@@ -6,15 +6,14 @@
 //! make of each other; whoever reads asks for the next number until there is none.
 
 use crate::coding::{Malformed, Reader, Writer, crc, malformed};
+use crate::group::GroupCatalog;
 use crate::small_files;
 use bytes::Bytes;
+use nuthatch_catalog_group::catalog_codec::{put_txn, txn};
 use nuthatch_log::env::Disk;
 use nuthatch_object::{Bucket, BucketError};
-use nuthatch_quorum::catalog::{
-    Call, Catalog, CatalogReply, CutRecord, Key, LogRow, NodeRow, Ordering, Phase, Txn, TxnId,
-    Value, Wish,
-};
-use nuthatch_quorum::types::{BootCount, Epoch, Incarnation, Lsn, Member, NodeId, Revision};
+use nuthatch_quorum::catalog::{Call, Catalog, CatalogReply, NodeRow, Ordering, Txn};
+use nuthatch_quorum::types::{BootCount, Incarnation, Member, NodeId, Revision};
 use std::collections::BTreeMap;
 use std::io;
 
@@ -92,8 +91,11 @@ pub enum CatalogError {
         /// The disk's.
         here: u128,
     },
+    /// No majority of the nodes answers: what became of a transaction is not known.
+    #[error("the catalog cannot be reached: no majority of the nodes answers for it")]
+    NoMajority,
     /// The disk failed.
-    #[error("noting the revision of the catalog: {0}")]
+    #[error("this node's disk, for the catalog: {0}")]
     Disk(#[from] io::Error),
 }
 
@@ -122,7 +124,7 @@ fn opened<'a>(key: &str, bytes: &'a [u8]) -> Result<Reader<'a>, CatalogError> {
 pub(crate) fn fuzz(data: &[u8]) {
     let _ = decode_founding(&mut Reader(data));
     if let Ok(txn) = decode_txn(&mut Reader(data)) {
-        let again = encode_txn(&txn);
+        let again = sealed_txn(&txn);
         assert_eq!(again[..again.len() - 4], *data, "a transaction has one form");
     }
 }
@@ -211,15 +213,69 @@ fn decode_founding(from: &mut Reader<'_>) -> Result<Founding, Malformed> {
     Ok(Founding { cluster, nodes })
 }
 
+/// The greatest revision of the catalog that this node's disk has seen.
+pub struct Seen {
+    cluster: u128,
+    revision: Revision,
+}
+
+impl Seen {
+    /// What a disk has seen of a cluster's catalog.
+    ///
+    /// # Errors
+    /// The disk's, and that it belongs to another cluster.
+    pub fn open(cluster: u128, disk: &dyn Disk) -> Result<Self, CatalogError> {
+        let (here, revision) = small_files::load_seen(disk)?.unwrap_or((cluster, Revision(0)));
+        match here == cluster {
+            true => Ok(Self { cluster, revision }),
+            false => Err(CatalogError::OtherCluster { there: cluster, here }),
+        }
+    }
+
+    /// Notes a revision on the disk, before anybody acts on it.
+    ///
+    /// # Errors
+    /// The disk's, and that the catalog went back.
+    pub fn note(&mut self, now: Revision, disk: &dyn Disk) -> Result<(), CatalogError> {
+        if now < self.revision {
+            return Err(CatalogError::WentBack { now: now.0, seen: self.revision.0 });
+        }
+        if now > self.revision {
+            small_files::store_seen(disk, self.cluster, now)?;
+            self.revision = now;
+        }
+        Ok(())
+    }
+}
+
+/// A catalog of either kind.
+pub enum AnyCatalog {
+    /// In a bucket, or in a directory that all nodes share.
+    Bucket(Box<BucketCatalog>),
+    /// Kept by the nodes themselves.
+    Group(GroupCatalog),
+}
+
+impl AnyCatalog {
+    /// Answers one call.
+    ///
+    /// # Errors
+    /// As [`BucketCatalog::call`].
+    pub fn call(&mut self, call: &Call, disk: &dyn Disk) -> Result<CatalogReply, CatalogError> {
+        match self {
+            Self::Bucket(catalog) => catalog.call(call, disk),
+            Self::Group(catalog) => catalog.call(call, disk),
+        }
+    }
+}
+
 /// The catalog as far as it was read.
 pub struct BucketCatalog {
     bucket: Bucket,
-    cluster: u128,
     state: Catalog,
     /// Number of the next transaction.
     next: u64,
-    /// The greatest revision that is noted on the disk.
-    seen: Revision,
+    seen: Seen,
 }
 
 impl BucketCatalog {
@@ -241,12 +297,8 @@ impl BucketCatalog {
         let set = founding.nodes.iter().map(member).collect();
         let state =
             Catalog::founded(set, founding.nodes.iter().map(row).collect::<BTreeMap<_, _>>());
-        let (cluster, seen) =
-            small_files::load_seen(disk)?.unwrap_or((founding.cluster, Revision(0)));
-        if cluster != founding.cluster {
-            return Err(CatalogError::OtherCluster { there: founding.cluster, here: cluster });
-        }
-        let mut catalog = Self { bucket, cluster, state, next: 1, seen };
+        let seen = Seen::open(founding.cluster, disk)?;
+        let mut catalog = Self { bucket, state, next: 1, seen };
         catalog.catch_up(disk)?;
         Ok(catalog)
     }
@@ -264,15 +316,7 @@ impl BucketCatalog {
             self.state.call(&Call::Propose(txn));
             self.next += 1;
         }
-        let now = self.state.state().revision;
-        if now < self.seen {
-            return Err(CatalogError::WentBack { now: now.0, seen: self.seen.0 });
-        }
-        if now > self.seen {
-            small_files::store_seen(disk, self.cluster, now)?;
-            self.seen = now;
-        }
-        Ok(())
+        self.seen.note(self.state.state().revision, disk)
     }
 
     /// Answers one call.
@@ -291,7 +335,7 @@ impl BucketCatalog {
             if reply.snapshot.revision == before {
                 return Ok(reply);
             }
-            match self.bucket.create(&txn_key(self.next), &encode_txn(txn)) {
+            match self.bucket.create(&txn_key(self.next), &sealed_txn(txn)) {
                 Ok(()) => {}
                 Err(BucketError::Exists { .. }) => continue,
                 Err(error) => return Err(error.into()),
@@ -300,94 +344,14 @@ impl BucketCatalog {
     }
 }
 
-fn put_member(to: &mut Writer, member: &Member) {
-    to.u8(member.node.0);
-    to.u128(member.incarnation.0);
-}
-
-fn member(from: &mut Reader<'_>) -> Result<Member, Malformed> {
-    Ok(Member { node: NodeId(from.u8()?), incarnation: Incarnation(from.u128()?) })
-}
-
-fn encode_txn(txn: &Txn) -> Bytes {
+fn sealed_txn(txn: &Txn) -> Bytes {
     let mut to = Writer::default();
-    to.u128(txn.id.proposer.0);
-    to.u64(txn.id.number);
-    to.u64(txn.revision.0);
-    to.u64(txn.seen.0);
-    match (&txn.key, &txn.value) {
-        (Key::Log, Value::Log(row)) => {
-            to.u8(1);
-            put_log_row(&mut to, row);
-        }
-        (Key::Node(id), Value::Node(row)) => {
-            to.u8(2);
-            to.u8(id.0);
-            to.u128(row.incarnation.0);
-            to.u32(row.boots.0);
-            to.all(&row.former, |to, former| to.u128(former.0));
-        }
-        (Key::Wish, Value::Wish(wish)) => {
-            to.u8(3);
-            to.all(&wish.keepers, |to, node| to.u8(node.0));
-            to.option(wish.owner, |to, node| to.u8(node.0));
-        }
-        (key, value) => panic!("{value:?} does not belong under {key:?}"),
-    }
+    put_txn(&mut to, txn);
     sealed(to)
 }
 
 fn decode_txn(from: &mut Reader<'_>) -> Result<Txn, Malformed> {
-    let id = TxnId { proposer: Incarnation(from.u128()?), number: from.u64()? };
-    let (revision, seen) = (Revision(from.u64()?), Revision(from.u64()?));
-    let (key, value) = match from.u8()? {
-        1 => (Key::Log, Value::Log(log_row(from)?)),
-        2 => {
-            let id = NodeId(from.u8()?);
-            let row = NodeRow {
-                incarnation: Incarnation(from.u128()?),
-                boots: BootCount(from.u32()?),
-                former: from.all(|from| from.u128().map(Incarnation))?,
-            };
-            (Key::Node(id), Value::Node(row))
-        }
-        3 => {
-            let keepers = from.all(|from| from.u8().map(NodeId))?;
-            let owner = from.option(Reader::u8)?.map(NodeId);
-            (Key::Wish, Value::Wish(Wish { keepers, owner }))
-        }
-        _ => return Err(malformed("a transaction of another kind")),
-    };
+    let read = txn(from)?;
     from.end()?;
-    Ok(Txn { id, key, revision, seen, value })
-}
-
-fn put_log_row(to: &mut Writer, row: &LogRow) {
-    to.u32(row.epoch.0);
-    to.option(row.owner, |to, owner| put_member(to, &owner));
-    to.bool(row.phase == Phase::Serving);
-    to.all(&row.set, put_member);
-    to.u64(row.start.0);
-    to.all(&row.cuts, |to, cut| {
-        to.u128(cut.disk.0);
-        to.u32(cut.epoch.0);
-        to.u64(cut.after.0);
-    });
-}
-
-fn log_row(from: &mut Reader<'_>) -> Result<LogRow, Malformed> {
-    Ok(LogRow {
-        epoch: Epoch(from.u32()?),
-        owner: from.option(member)?,
-        phase: if from.bool()? { Phase::Serving } else { Phase::Recovering },
-        set: from.all(member)?,
-        start: Lsn(from.u64()?),
-        cuts: from.all(|from| {
-            Ok(CutRecord {
-                disk: Incarnation(from.u128()?),
-                epoch: Epoch(from.u32()?),
-                after: Lsn(from.u64()?),
-            })
-        })?,
-    })
+    Ok(read)
 }

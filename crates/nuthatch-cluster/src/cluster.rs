@@ -1,10 +1,11 @@
 //! A node of a cluster, put together: its directory, cores, port, links and catalog.
 
-use crate::catalog::{BucketCatalog, CatalogError, Founding, found};
+use crate::catalog::{AnyCatalog, BucketCatalog, CatalogError, Founder, Founding, found};
 use crate::client_address::ClientAddress;
 use crate::config::{ClusterConfig, ConfigError};
 use crate::directory::{QuorumDirectory, apply};
 use crate::files::{self, Files};
+use crate::group::{self, BUILT_IN, Door};
 use crate::hello::{Hello, Lane};
 use crate::host::{Helpers, Host, Status};
 use crate::keeper_dir::KeeperDir;
@@ -17,6 +18,7 @@ use crate::small_files;
 use crate::threads::spawn;
 use crate::transfer::FileSource;
 use crate::trim_holds::TrimHolds;
+use nuthatch_catalog_group::founding::FoundingError;
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Entropy as _, Ownership, RealDisk, SystemEntropy, Tenure};
 use nuthatch_object::{Bucket, BucketOptions, OpenUrlError, open_url};
@@ -77,6 +79,9 @@ pub enum StartError {
     /// The catalog cannot be used.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
+    /// The node cannot belong to the cluster.
+    #[error(transparent)]
+    Founding(#[from] FoundingError),
     /// The node's port cannot be listened on.
     #[error("listening for nodes on {address}: {source}")]
     Listen {
@@ -142,11 +147,9 @@ impl Cluster {
         let dir = disk.label();
         let at_dir = |source| StartError::Directory { dir: dir.clone(), source };
         let (keeper, image) = identified(&disk).map_err(at_dir)?;
-        let bucket = open_catalog(config, &report)?;
-        let founding = founded(config, &bucket, &image, &report)?;
-        let catalog = BucketCatalog::open(bucket, &founding, &*disk)?;
-        let me = founding.nodes.iter().find(|node| node.name == config.name).map(|node| node.id);
-        let me = me.ok_or_else(|| stranger(config, &founding))?;
+        let Began { founding, catalog, door } =
+            begin(config, &listener, (&disk, &image), &report)?;
+        let me = number(config, &founding)?;
         let links = Links::new(&config.others());
         let (calls, asked) = channel();
         let (syncs, to_sync) = channel();
@@ -168,6 +171,7 @@ impl Cluster {
             id: me,
             cluster: founding.cluster,
             key: config.key.clone(),
+            door: door.clone(),
         };
         let local: Arc<dyn Local> = Arc::new(identity);
         start_catalog(Arc::clone(&host), catalog, asked, Arc::clone(&disk))?;
@@ -180,6 +184,7 @@ impl Cluster {
         let source = Arc::clone(&files) as Arc<dyn FileSource>;
         port::serve(listener, Arc::clone(&host), Arc::clone(&local), source)?;
         links.start(&local)?;
+        door.map_or(Ok(()), |door| door.connect(&local))?;
         files::start_installing(Arc::clone(&files), to_install, links, Arc::clone(&local))?;
         start_ticking(Arc::clone(&host))?;
         files::start_applying(files)?;
@@ -392,15 +397,53 @@ fn founded(
     }
 }
 
-fn stranger(config: &ClusterConfig, founding: &Founding) -> CatalogError {
-    let names: Vec<&str> = founding.nodes.iter().map(|node| node.name.as_str()).collect();
-    CatalogError::Stranger { name: config.name.clone(), nodes: names.join(", ") }
+/// The cluster that a node belongs to, and the way to its catalog.
+struct Began {
+    founding: Founding,
+    catalog: AnyCatalog,
+    door: Option<Arc<Door>>,
+}
+
+/// Finds the cluster, or takes part in founding it, and opens its catalog.
+fn begin(
+    config: &ClusterConfig,
+    listener: &TcpListener,
+    (disk, image): (&Arc<dyn Disk>, &Image),
+    report: &Reporter,
+) -> Result<Began, StartError> {
+    if config.catalog != BUILT_IN {
+        let bucket = open_catalog(config, report)?;
+        let founding = founded(config, &bucket, image, report)?;
+        let catalog = BucketCatalog::open(bucket, &founding, &**disk)?;
+        return Ok(Began { founding, catalog: AnyCatalog::Bucket(Box::new(catalog)), door: None });
+    }
+    let Record::Good(identity) = image.identity else { unreachable!("it was just given") };
+    let belongs = group::belong(config, listener, (identity.incarnation, &**disk), report)?;
+    let founder = |founder: &nuthatch_catalog_group::Founder| Founder {
+        id: founder.id,
+        name: founder.node.name.clone(),
+        incarnation: founder.node.keeper,
+    };
+    let nodes = belongs.0.founders.iter().map(founder).collect();
+    let founding = Founding { cluster: belongs.0.cluster, nodes };
+    let me = number(config, &founding)?;
+    let (door, catalog) = group::start(belongs, (me, &config.others()), disk, report)?;
+    Ok(Began { founding, catalog: AnyCatalog::Group(catalog), door: Some(door) })
+}
+
+/// Which node of the cluster this is.
+fn number(config: &ClusterConfig, founding: &Founding) -> Result<NodeId, CatalogError> {
+    let me = founding.nodes.iter().find(|node| node.name == config.name).map(|node| node.id);
+    me.ok_or_else(|| {
+        let names: Vec<&str> = founding.nodes.iter().map(|node| node.name.as_str()).collect();
+        CatalogError::Stranger { name: config.name.clone(), nodes: names.join(", ") }
+    })
 }
 
 /// Answers the cores' questions to the catalog, one after the other.
 fn start_catalog(
     host: Arc<Host>,
-    mut catalog: BucketCatalog,
+    mut catalog: AnyCatalog,
     asked: Receiver<Call>,
     disk: Arc<dyn Disk>,
 ) -> io::Result<()> {
@@ -445,11 +488,15 @@ struct Myself {
     id: NodeId,
     cluster: u128,
     key: Option<ClusterKey>,
+    door: Option<Arc<Door>>,
 }
 
 impl Local for Myself {
     fn hello(&self, lane: Lane) -> Hello {
-        let incarnation = self.host.status().incarnation;
+        let incarnation = match &self.door {
+            Some(door) if lane == Lane::Group => Incarnation(door.me().0.into()),
+            _ => self.host.status().incarnation,
+        };
         Hello { cluster: self.cluster, node: self.id, incarnation, boots: BootCount(0), lane }
     }
 
@@ -467,11 +514,19 @@ impl Local for Myself {
         (epoch == owned).then_some(address)
     }
 
+    fn group(&self) -> Option<&Door> {
+        self.door.as_deref()
+    }
+
     fn lost(&self, node: NodeId) {
         self.host.handle(Event::Reset(node));
     }
 
     fn accepts(&self, hello: &Hello, from: SocketAddr) -> bool {
+        if hello.lane == Lane::Founding {
+            // It does not know yet which cluster it belongs to.
+            return self.door.is_some();
+        }
         if hello.cluster != self.cluster {
             self.host.report(&format!("{from} is a node of another cluster: turned away"));
             return false;

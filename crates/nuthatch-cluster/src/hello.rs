@@ -21,6 +21,10 @@ pub enum Lane {
     Files = 2,
     /// Where the owner takes clients: whoever connects asks.
     Owner = 3,
+    /// What members of the built-in catalog say to each other; the hello names the member's disk.
+    Group = 4,
+    /// What the cluster was founded with: a node that looks for its cluster asks.
+    Founding = 5,
 }
 
 /// The first thing that each side says.
@@ -80,6 +84,8 @@ impl Hello {
             1 => Lane::Log,
             2 => Lane::Files,
             3 => Lane::Owner,
+            4 => Lane::Group,
+            5 => Lane::Founding,
             _ => return Err(malformed("its connection is for something unknown")),
         };
         Ok(Self {

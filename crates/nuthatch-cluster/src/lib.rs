@@ -6,7 +6,8 @@
 //! - [`packet`], [`hello`], [`links`], [`port`]: what nodes say to each other, as bytes and on sockets; [`key`] and
 //!   [`channel`] keep others out of it. [`transfer`] brings the files that trimmed entries have made ([`trim_holds`] what comes behind them),
 //!   [`owner_address`] finds where clients are taken ([`client_address`]).
-//! - [`catalog`]: transactions as objects of a bucket or of a shared directory.
+//! - [`catalog`]: transactions as objects of a bucket or of a shared directory; [`group`]: the built-in one, which the
+//!   nodes keep themselves.
 //! - [`host`]: the cores of a node with their disk; [`lease`]: what an owner may say. [`cluster`]: all of it put together.
 //!
 //! # Why a journal with payloads
@@ -35,6 +36,7 @@ pub mod directory;
 mod files;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod group;
 pub mod hello;
 pub mod host;
 mod incoming;

@@ -7,6 +7,7 @@
 use crate::channel::Channel;
 use crate::client_address::ClientAddress;
 use crate::hello::{HELLO_BYTES, Hello, Lane};
+use crate::group::Door;
 use crate::host::Outbound;
 use crate::key::ClusterKey;
 use crate::packet::{self, Packet};
@@ -44,6 +45,8 @@ pub trait Local: Send + Sync {
     fn lost(&self, node: NodeId);
     /// Where this node takes clients, while it owns the log.
     fn client_address(&self) -> Option<ClientAddress>;
+    /// The way to this node's part of the built-in catalog, if that is what the cluster has.
+    fn group(&self) -> Option<&Door>;
     /// Tells people.
     fn report(&self, text: &str);
     /// True if a hello is of another node of the same cluster; tells people if it is not.

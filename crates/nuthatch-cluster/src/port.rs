@@ -3,6 +3,7 @@
 use crate::channel::{Channel, TLS_HANDSHAKE};
 use crate::coding::malformed;
 use crate::hello::{HELLO_BYTES, Hello, KEY_WANTED, Lane, NO_KEY, WRONG_PORT};
+use crate::group;
 use crate::host::Host;
 use crate::links::{Local, prepare};
 use crate::owner_address;
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Connections of nodes at a time: two of each, and some that are being replaced.
+/// Connections of nodes at a time: three of each, and some that are being replaced.
 const CONNECTIONS_MAX: usize = 32;
 
 /// Connections at a time that have not said yet whose they are. They take no place of a node's.
@@ -106,6 +107,7 @@ fn converse(
     let told = match hello.lane {
         Lane::Files => transfer::answer(channel, files),
         Lane::Owner => owner_address::answer(channel, local),
+        Lane::Founding | Lane::Group => group(channel, &hello, local),
         Lane::Beats | Lane::Log => {
             let told = receive(channel, &hello, host);
             host.hung_up(hello.node);
@@ -117,6 +119,18 @@ fn converse(
     {
         host.report(&format!("node {} at {from} is cut off: {error}", hello.node.0));
     }
+}
+
+/// What is for the built-in catalog.
+fn group(mut channel: Channel, hello: &Hello, local: &dyn Local) -> io::Result<()> {
+    let Some(door) = local.group() else { return Ok(()) };
+    if hello.lane == Lane::Founding {
+        return transfer::put_answer(&mut channel, door.answer());
+    }
+    let member = group::member_of(hello.incarnation.0)?;
+    let told = group::receive(channel, member, |envelope| door.deliver(envelope));
+    door.hung_up(member);
+    told
 }
 
 /// What somebody who has connected begins with.
@@ -173,7 +187,7 @@ fn secure(mut stream: TcpStream, local: &dyn Local, deadline: Instant) -> Option
 }
 
 /// Exchanges hellos, all of it within [`HELLO_WITHIN`]. None: it is nobody to talk to.
-fn greet(stream: TcpStream, local: &dyn Local, from: SocketAddr) -> Option<(Channel, Hello)> {
+pub(crate) fn greet(stream: TcpStream, local: &dyn Local, from: SocketAddr) -> Option<(Channel, Hello)> {
     let mut channel = secure(stream, local, Instant::now() + HELLO_WITHIN)?;
     let (bytes, done) = read_hello(&mut channel).ok()?;
     if done < HELLO_BYTES || !Hello::may_begin(&bytes) {
@@ -190,7 +204,8 @@ fn greet(stream: TcpStream, local: &dyn Local, from: SocketAddr) -> Option<(Chan
     let (silence, write) = match hello.lane {
         Lane::Beats => (SILENCE, HELLO_WITHIN),
         Lane::Log => (IDLE, HELLO_WITHIN),
-        Lane::Owner => (HELLO_WITHIN, HELLO_WITHIN),
+        Lane::Owner | Lane::Founding => (HELLO_WITHIN, HELLO_WITHIN),
+        Lane::Group => (IDLE, HELLO_WITHIN),
         Lane::Files => (transfer::PATIENCE, transfer::PATIENCE),
     };
     channel.begun(silence, write).ok()?;

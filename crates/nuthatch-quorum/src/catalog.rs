@@ -237,6 +237,20 @@ impl Catalog {
         Self { state, recent: VecDeque::new() }
     }
 
+    /// A catalog as it was: what it held, and what became of the last transactions ([`Catalog::recent`]).
+    #[must_use]
+    pub fn restored(
+        state: Snapshot,
+        recent: VecDeque<(TxnId, Result<Revision, ProposeError>)>,
+    ) -> Self {
+        Self { state, recent }
+    }
+
+    /// What became of the last transactions, the oldest first.
+    pub fn recent(&self) -> impl Iterator<Item = &(TxnId, Result<Revision, ProposeError>)> {
+        self.recent.iter()
+    }
+
     /// What it holds.
     #[must_use]
     pub fn state(&self) -> &Snapshot {

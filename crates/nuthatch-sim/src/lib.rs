@@ -7,11 +7,12 @@
 //! give equal traces.
 //!
 //! [`quorum`] runs the cores of `nuthatch-quorum`, [`node`] whole single nodes, [`control`] the step
-//! machines of the control plane. No crate of the product depends on this one.
+//! machines of the control plane, [`group`] the built-in catalog's group. No crate of the product depends on this one.
 
 pub mod clock;
 pub mod control;
 pub mod disk;
+pub mod group;
 pub mod net;
 pub mod node;
 pub mod quorum;

@@ -1,14 +1,14 @@
 //! `sim`: runs schedules of a world: the quorum log's cores, whole single nodes, or the control plane's cores.
 
-use nuthatch_sim::{control, node, quorum};
+use nuthatch_sim::{control, group, node, quorum};
 use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: sim [--world W] [--theme M] --seed N            prints the trace of one schedule
        sim [--world W] [--theme M] --from A --count N  runs schedules, prints those that fail and how many an hour of one CPU runs
        with --first it ends at the first that fails
-worlds are quorum (the quorum log's cores, if none is named), node (whole single nodes) and control (the
-control plane's cores); themes of the quorum log are the faults of one classic mistake, m1 to m21, those
+worlds are quorum (the quorum log's cores, if none is named), node (whole single nodes), control (the
+control plane's cores) and group (the built-in catalog's members); themes of the quorum log are the faults of one classic mistake, m1 to m21, those
 of the control plane its machines: moves, copies, changes, restores, imports, sweeps";
 
 /// What the command line asks for.
@@ -22,6 +22,7 @@ enum World {
     Quorum(quorum::Options),
     Node(node::Options),
     Control(control::Options),
+    Group(group::Options),
 }
 
 /// What one schedule has shown: what it did, and what was broken.
@@ -37,6 +38,7 @@ struct Totals {
     quorum: quorum::Summary,
     node: node::Summary,
     control: control::Summary,
+    group: group::Summary,
 }
 
 fn task(args: &[String]) -> Option<Task> {
@@ -63,6 +65,7 @@ fn world(args: &mut Vec<String>) -> Option<World> {
     let theme = take(args, "--theme");
     match (named.as_deref().unwrap_or("quorum"), theme) {
         ("node", None) => Some(World::Node(node::Options::drawn())),
+        ("group", None) => Some(World::Group(group::Options::drawn())),
         ("control", None) => Some(World::Control(control::Options::drawn())),
         ("control", Some(name)) => {
             let machine = control::Machine::ALL.into_iter().find(|one| one.name() == name)?;
@@ -85,6 +88,7 @@ impl World {
             World::Quorum(options) => options.printed = true,
             World::Node(options) => options.printed = true,
             World::Control(options) => options.printed = true,
+            World::Group(options) => options.printed = true,
         }
     }
 
@@ -99,6 +103,12 @@ impl World {
             World::Node(options) => {
                 let (summary, result) = node::run(seed, options);
                 totals.node.add(&summary);
+                let broken = result.err().map(|violation| violation.to_string());
+                Shown { did: format!("{summary:?}"), steps: summary.steps, broken }
+            }
+            World::Group(options) => {
+                let (summary, result) = group::run(seed, options);
+                totals.group.add(&summary);
                 let broken = result.err().map(|violation| violation.to_string());
                 Shown { did: format!("{summary:?}"), steps: summary.steps, broken }
             }
@@ -123,6 +133,13 @@ impl World {
             }
             World::Node(_) => totals.node.report(),
             World::Control(_) => totals.control.report(),
+            World::Group(_) => {
+                let total = &totals.group;
+                format!(
+                    "{} answers, {} revisions, {} terms, {} faults, {} disks lost or set back ({} set back)",
+                    total.answers, total.revision, total.terms, total.faults, total.disks, total.images
+                )
+            }
         }
     }
 }
@@ -204,6 +221,9 @@ fn turn_off() {
     let name = std::env::var("NUTHATCH_RULE_OFF").unwrap_or_default();
     let rule = Rule::ALL.iter().copied().find(|rule| rule.name() == name);
     turn_off(&[rule, rule.and_then(Rule::behind)].into_iter().flatten().collect::<Vec<_>>());
+    let of_group = nuthatch_catalog_group::rules::Rule::ALL.iter().copied();
+    let of_group: Vec<_> = of_group.filter(|rule| rule.name() == name).collect();
+    nuthatch_catalog_group::rules::turn_off(&of_group);
 }
 
 fn main() -> ExitCode {

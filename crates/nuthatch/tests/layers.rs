@@ -17,13 +17,14 @@ use arrows::{Arrow, Arrows};
 use tables::{JETSTREAM_LAYERS, SERVER_LAYERS};
 
 /// The crates from the bottom up: each may use only those before it (ARCHITECTURE, the map).
-const CRATES: [&str; 14] = [
+const CRATES: [&str; 15] = [
     "nuthatch-protocol",
     "nuthatch-client",
     "nuthatch-console",
     "nuthatch-archive",
     "nuthatch-quorum",
     "nuthatch-log",
+    "nuthatch-catalog-group",
     "nuthatch-object",
     "nuthatch-cluster",
     "nuthatch-streams",

@@ -1,0 +1,32 @@
+//! The built-in catalog of a quorum log: three or five nodes order its transactions by a Raft log of their own, each
+//! durably on its own disk. Nothing else is needed: no shared directory, no bucket.
+//!
+//! - [`member`]: the core of one member, `step(event) → effects` around the library's `RawNode`; [`taking_part`] says
+//!   from when on a member may vote, [`asked`] follows the calls to their answers.
+//! - [`store`]: the member's log, one file of frames; [`identity`]: its small files; [`founding`]: how a cluster begins.
+//! - [`packet`], [`raft_codec`], [`catalog_codec`]: all of it as bytes; [`coding`] what they are made of.
+//! - [`rules`]: switches of the rules that its safety rests on.
+//!
+//! The core has no socket, clock, thread or chance of its own: it works on the seam `Disk` and counts ticks, so equal
+//! histories give equal effects.
+
+mod asked;
+pub mod catalog_codec;
+pub mod coding;
+pub mod founding;
+pub mod identity;
+pub mod member;
+pub mod packet;
+pub mod raft_codec;
+pub mod rules;
+pub mod store;
+mod taking_part;
+pub mod types;
+
+pub use founding::{Founder, Founding};
+pub use member::{Effect, Event, Limits, Member};
+pub use packet::{Body, Envelope};
+pub use types::{Boot, MemberId};
+
+/// Time between two ticks of a member, in microseconds.
+pub const TICK: u64 = 50_000;

@@ -1,0 +1,657 @@
+//! The core of one member of the group.
+
+use crate::asked::{Calls, Origin, Waiting};
+use crate::catalog_codec::{catalog, put_catalog, put_txn, txn};
+use crate::coding::{Malformed, Reader, Writer, malformed};
+use crate::founding::Founding;
+use crate::identity::{self, Identity, PEERS_MAX, Peers};
+use crate::packet::{Body, Envelope};
+use crate::raft_codec::is_sent;
+use crate::rules::Rule;
+use crate::store::Store;
+use crate::taking_part::TakingPart;
+use crate::types::{Boot, MemberId};
+use nuthatch_log::env::Disk;
+use nuthatch_quorum::catalog::{Call, Catalog, CatalogReply, NodeRow, Ordering as _};
+use nuthatch_quorum::types::{BootCount, Member as KeeperOf, NodeId};
+use raft::eraftpb::{
+    ConfChangeSingle, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType, Message,
+    MessageType, Snapshot,
+};
+use raft::{Config, RawNode, ReadOnlyOption, SnapshotStatus, StateRole};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+/// Ticks between two beats of the leader.
+const BEAT_TICKS: usize = 2;
+
+/// Ticks without a leader after which the first node campaigns; each further one waits for [`RANK_TICKS`] more. The
+/// library draws from a range of one, so there is no chance in it and there are no ties.
+const ELECTION_TICKS: usize = 10;
+const RANK_TICKS: usize = 3;
+
+/// Ticks between two attempts to join.
+const JOIN_TICKS: u64 = 10;
+
+/// Ticks for which a disk must not have been heard before another one takes its place, and for which the leader must
+/// have led to know that.
+const GONE_TICKS: u64 = 40;
+
+/// Bytes of entries in one message.
+const MESSAGE_BYTES: u64 = 1 << 20;
+
+/// Messages with entries that are on their way to a member at a time.
+const INFLIGHT_MAX: usize = 64;
+
+/// Bounds of a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Entries after which a snapshot takes their place.
+    pub snapshot_entries: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { snapshot_entries: 1000 }
+    }
+}
+
+/// What happens to a member.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Event {
+    /// Time passes.
+    Tick,
+    /// Another member says something.
+    Deliver(Box<Envelope>),
+    /// Its node asks the catalog. The number names the call until it is answered or given up.
+    Call {
+        /// The number.
+        number: u64,
+        /// The call.
+        call: Call,
+    },
+    /// A member cannot be reached any more, as its connection says.
+    Lost(MemberId),
+}
+
+/// What a member asks of its driver.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Effect {
+    /// Something is to be sent; it may be lost.
+    Send(Box<Envelope>),
+    /// A call is answered.
+    Answer {
+        /// Its number.
+        number: u64,
+        /// The answer.
+        reply: CatalogReply,
+    },
+    /// Nobody knows what became of a call.
+    GaveUp {
+        /// Its number.
+        number: u64,
+    },
+    /// People are to know this.
+    Report(String),
+}
+
+/// A member of the group.
+pub struct Member {
+    founding: Founding,
+    node: NodeId,
+    identity: Identity,
+    disk: Arc<dyn Disk>,
+    raw: RawNode<Store>,
+    taking_part: TakingPart,
+    catalog: Catalog,
+    /// The disk of each node.
+    members: BTreeMap<NodeId, MemberId>,
+    peers: Peers,
+    calls: Calls,
+    waiting: Waiting,
+    /// When each member was heard last.
+    heard: BTreeMap<MemberId, u64>,
+    applied: u64,
+    ticks: u64,
+    leader: u64,
+    led_since: u64,
+    reads: u64,
+    limits: Limits,
+    /// That it takes part was said.
+    said: bool,
+    /// Effects of the step that is under way.
+    out: Vec<Effect>,
+}
+
+impl Member {
+    /// Begins with a disk that was founded, under a number that was drawn for this beginning.
+    ///
+    /// # Errors
+    /// The disk's; `InvalidData` if it is damaged.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        founding: Founding,
+        node: NodeId,
+        nonce: u64,
+        limits: Limits,
+    ) -> io::Result<Self> {
+        let mut identity = identity::identify(&*disk, MemberId(nonce))?;
+        identity.boot = Boot { count: identity.boot.count + 1, nonce };
+        identity::store_identity(&*disk, identity)?;
+        let peers = identity::load_peers(&*disk)?;
+        let store = Store::open(Arc::clone(&disk), || founded(&founding))?;
+        let held = state(store.snapshot()).map_err(|why| io::Error::other(why.what))?;
+        let applied = store.index();
+        let raw = RawNode::new(
+            &config(identity.member, node, applied),
+            store,
+            &slog::Logger::root(slog::Discard, slog::o!()),
+        );
+        let raw = raw.map_err(io::Error::other)?;
+        let mut member = Self {
+            founding,
+            node,
+            taking_part: TakingPart::new(identity.member, identity.boot),
+            identity,
+            disk,
+            raw,
+            catalog: held.0,
+            members: held.1,
+            peers,
+            calls: Calls::default(),
+            waiting: Waiting::default(),
+            heard: BTreeMap::new(),
+            applied,
+            ticks: 0,
+            leader: 0,
+            led_since: 0,
+            reads: 0,
+            limits,
+            said: false,
+            out: vec![],
+        };
+        let conf = member.conf();
+        member.taking_part.look(&conf);
+        Ok(member)
+    }
+
+    /// Handles what happens. After an error the disk must be read anew: the member is not to be used any more.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn step(&mut self, event: Event) -> io::Result<Vec<Effect>> {
+        match event {
+            Event::Tick => self.tick(),
+            Event::Deliver(envelope) => self.deliver(*envelope)?,
+            Event::Call { number, call } => {
+                if !self.calls.add(number, call, self.ticks) {
+                    self.out.push(Effect::GaveUp { number });
+                }
+            }
+            Event::Lost(member) => self.lost(member),
+        }
+        self.go_on()?;
+        self.send_calls();
+        self.go_on()?;
+        if self.taking_part.is_on() && !std::mem::replace(&mut self.said, true) {
+            self.out.push(Effect::Report("this node takes part in the catalog".to_owned()));
+        }
+        Ok(std::mem::take(&mut self.out))
+    }
+
+    /// Which member this is.
+    #[must_use]
+    pub fn id(&self) -> MemberId {
+        self.identity.member
+    }
+
+    /// What it holds, applied as far as it knows.
+    #[must_use]
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// True if it leads, as far as it knows.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.raw.raft.state == StateRole::Leader
+    }
+
+    /// The member that leads, as far as this one knows.
+    #[must_use]
+    pub fn leader(&self) -> Option<MemberId> {
+        (self.raw.raft.leader_id != raft::INVALID_ID).then_some(MemberId(self.raw.raft.leader_id))
+    }
+
+    /// The library's term, and how far this member has applied the log.
+    #[must_use]
+    pub fn position(&self) -> (u64, u64) {
+        (self.raw.raft.term, self.applied)
+    }
+
+    /// True if it may vote.
+    #[must_use]
+    pub fn takes_part(&self) -> bool {
+        self.taking_part.is_on()
+    }
+
+    /// Why it will never take part again, if so.
+    #[must_use]
+    pub fn is_refused(&self) -> Option<&'static str> {
+        self.taking_part.why_never()
+    }
+
+    /// The disk of each node, as far as this member has applied the log.
+    #[must_use]
+    pub fn members(&self) -> &BTreeMap<NodeId, MemberId> {
+        &self.members
+    }
+
+    fn conf(&self) -> ConfState {
+        self.raw.raft.prs().conf().to_conf_state()
+    }
+
+    fn tick(&mut self) {
+        self.ticks += 1;
+        if self.taking_part.is_on() {
+            self.raw.tick();
+        } else if self.taking_part.is_asking() {
+            for to in self.others() {
+                if !self.taking_part.is_held_by(to) {
+                    self.send(to, Body::Begun);
+                }
+            }
+        }
+        let joins = self.members.get(&self.node) != Some(&self.id());
+        if joins && self.ticks % JOIN_TICKS == 1 {
+            self.others().into_iter().for_each(|to| self.send(to, Body::Join(self.node)));
+        }
+        for number in self.calls.given_up(self.ticks) {
+            self.out.push(Effect::GaveUp { number });
+        }
+    }
+
+    /// The other members, as far as this one knows.
+    fn others(&self) -> Vec<MemberId> {
+        let conf = self.conf();
+        let ids = conf.voters.iter().chain(&conf.voters_outgoing).chain(&conf.learners);
+        let mut others: Vec<MemberId> = ids.map(|id| MemberId(*id)).collect();
+        others.extend(self.members.values());
+        others.sort_unstable();
+        others.dedup();
+        others.retain(|member| *member != self.id());
+        others
+    }
+
+    fn send(&mut self, to: MemberId, body: Body) {
+        let (from, boot) = (self.identity.member, self.identity.boot);
+        let cluster = self.founding.cluster;
+        self.out.push(Effect::Send(Box::new(Envelope { cluster, from, boot, to, body })));
+    }
+
+    fn deliver(&mut self, envelope: Envelope) -> io::Result<()> {
+        let mine = envelope.cluster == self.founding.cluster && envelope.to == self.id();
+        if !mine || self.taking_part.why_never().is_some() || !self.hold(&envelope)? {
+            return Ok(());
+        }
+        let from = envelope.from;
+        self.heard.insert(from, self.ticks);
+        match envelope.body {
+            Body::Begun => self.send(from, Body::Held(envelope.boot)),
+            Body::Held(boot) => {
+                let conf = self.conf();
+                self.taking_part.held(from, boot, &conf);
+            }
+            Body::Outdated(by) if by.outdates(self.identity.boot) => {
+                self.refuse("the disk was set back to an earlier image");
+            }
+            Body::Outdated(_) => {}
+            Body::Raft(message) => self.hear(from, *message),
+            Body::Ask { number, call } => self.lead(Origin { member: from, number }, &call),
+            Body::Answer { number, reply } => self.answer(number, reply),
+            Body::Join(node) => self.let_join(node, from),
+        }
+        Ok(())
+    }
+
+    /// Holds the sender's boot counter; false if it began as one that is outdated, which it is told.
+    fn hold(&mut self, envelope: &Envelope) -> io::Result<bool> {
+        let (from, boot) = (envelope.from, envelope.boot);
+        match self.peers.get(&from) {
+            Some(held) if *held == boot => return Ok(true),
+            Some(held) if held.outdates(boot) && Rule::LowerBootRefused.holds() => {
+                let held = *held;
+                self.send(from, Body::Outdated(held));
+                return Ok(false);
+            }
+            Some(held) if held.outdates(boot) => return Ok(true),
+            None if self.peers.len() >= PEERS_MAX => return Ok(false),
+            _ => {}
+        }
+        self.peers.insert(from, boot);
+        if Rule::PeerBootDurable.holds() {
+            identity::store_peers(&*self.disk, &self.peers)?;
+        }
+        Ok(true)
+    }
+
+    /// This disk is not what it was: it takes no part any more.
+    fn refuse(&mut self, why: &'static str) {
+        if self.taking_part.refuse(why) {
+            let label = self.disk.label();
+            self.out.push(Effect::Report(format!(
+                "this node takes no part in the catalog: {why}. Move {label}/{} away and start it again: it then \
+                 joins with a new disk",
+                identity::DIR
+            )));
+        }
+    }
+
+    /// A message of the library.
+    fn hear(&mut self, from: MemberId, message: Message) {
+        if !self.taking_part.is_on() || message.from != from.0 || message.to != self.id().0 {
+            return;
+        }
+        // What is committed was here once, says the leader, which knows how far this disk had said it was.
+        let beyond = message.msg_type == MessageType::MsgHeartbeat
+            && message.term >= self.raw.raft.term
+            && message.commit > self.raw.raft.raft_log.last_index();
+        if beyond && Rule::LostTailRefused.holds() {
+            self.refuse("the disk lacks what it had said was durable");
+            return;
+        }
+        // What the library does not want it says so by an error, as for messages of members that are gone.
+        let _ = self.raw.step(message);
+    }
+
+    /// The connection to a member was lost: if it led, those that are left need not wait for its silence to be long.
+    fn lost(&mut self, member: MemberId) {
+        self.heard.remove(&member);
+        if !self.taking_part.is_on() || self.raw.raft.leader_id != member.0 {
+            return;
+        }
+        let term = self.raw.raft.term;
+        self.raw.raft.become_follower(term, raft::INVALID_ID);
+        let first = self.members.values().find(|id| **id != member);
+        if first == Some(&self.id()) {
+            // It only asks whether the others would vote: harmless if they still hear the leader.
+            let _ = self.raw.campaign();
+        }
+    }
+
+    /// Sends calls where they go now.
+    fn send_calls(&mut self) {
+        let leader = self.raw.raft.leader_id;
+        if leader != self.leader {
+            self.leader = leader;
+            self.led_since = self.ticks;
+            self.calls.restart();
+        }
+        if !self.is_leader() {
+            self.waiting.clear();
+        }
+        if leader == raft::INVALID_ID || !self.taking_part.is_on() {
+            return;
+        }
+        let me = self.id();
+        for (number, call) in self.calls.due(self.ticks) {
+            match leader == me.0 {
+                true => self.lead(Origin { member: me, number }, &call),
+                false => self.send(MemberId(leader), Body::Ask { number, call }),
+            }
+        }
+    }
+
+    /// Takes a call, if this member leads.
+    fn lead(&mut self, origin: Origin, call: &Call) {
+        if !self.is_leader() || self.waiting.is_full() {
+            return;
+        }
+        match call {
+            Call::Read => {
+                self.reads += 1;
+                let mut context = Writer::default();
+                context.u64(self.identity.boot.nonce);
+                context.u64(self.reads);
+                self.waiting.read(origin, context.0.clone());
+                match Rule::ReadConfirmed.holds() {
+                    true => self.raw.read_index(context.0),
+                    false => self.waiting.confirmed(&context.0, self.applied),
+                }
+            }
+            Call::Propose(txn) => {
+                let is_new = self.waiting.propose(origin, txn.id, self.raw.raft.term);
+                let mut data = Writer::default();
+                put_txn(&mut data, txn);
+                if is_new && self.raw.propose(vec![], data.0).is_err() {
+                    // It comes again.
+                    self.waiting.applied(txn.id);
+                }
+                if !Rule::AnswerAfterCommit.holds() {
+                    let reply = self.catalog.clone().call(&Call::Propose(txn.clone()));
+                    self.answer_all(self.id(), vec![origin], &reply);
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, number: u64, reply: CatalogReply) {
+        if self.calls.answered(number) {
+            self.out.push(Effect::Answer { number, reply });
+        }
+    }
+
+    fn answer_all(&mut self, me: MemberId, origins: Vec<Origin>, reply: &CatalogReply) {
+        for Origin { member, number } in origins {
+            match member == me {
+                true => self.answer(number, reply.clone()),
+                false => self.send(member, Body::Answer { number, reply: reply.clone() }),
+            }
+        }
+    }
+
+    /// A new disk of a node takes the place of its former one, once nobody has heard that for a while.
+    fn let_join(&mut self, node: NodeId, new: MemberId) {
+        let Some(&former) = self.members.get(&node) else { return };
+        let silent = self.heard.get(&former).is_none_or(|at| self.ticks >= at + GONE_TICKS);
+        let known = self.is_leader() && self.ticks >= self.led_since + GONE_TICKS;
+        let is_new = former != new && former != self.id();
+        if !is_new || !silent || !known || self.raw.raft.has_pending_conf() {
+            return;
+        }
+        let mut context = Writer::default();
+        context.u8(node.0);
+        context.u64(new.0);
+        context.u64(former.0);
+        // What another change is in the way of is asked for again.
+        let _ = self.raw.propose_conf_change(context.0, replacement(new, former));
+    }
+
+    /// Does what the library wants done, in its order: what it says in messages is durable before they go out.
+    fn go_on(&mut self) -> io::Result<()> {
+        while self.raw.has_ready() {
+            let mut ready = self.raw.ready();
+            self.send_all(ready.take_messages());
+            for read in ready.take_read_states() {
+                self.waiting.confirmed(&read.request_ctx, read.index);
+            }
+            let hard = ready.hs().cloned();
+            if !ready.snapshot().is_empty() {
+                let snapshot = ready.snapshot().clone();
+                self.restore(&snapshot)?;
+                self.raw.mut_store().begin_with(snapshot, hard.as_ref())?;
+            }
+            let entries = ready.take_entries();
+            self.raw.mut_store().append(hard.as_ref(), entries)?;
+            self.send_all(ready.take_persisted_messages());
+            self.apply(ready.take_committed_entries())?;
+            let mut light = self.raw.advance(ready);
+            if let Some(commit) = light.commit_index() {
+                self.raw.mut_store().committed(commit);
+            }
+            self.send_all(light.take_messages());
+            self.apply(light.take_committed_entries())?;
+            self.raw.advance_apply();
+        }
+        let readable = self.waiting.readable(self.applied);
+        if !readable.is_empty() {
+            let reply = self.catalog.call(&Call::Read);
+            self.answer_all(self.id(), readable, &reply);
+        }
+        self.compact()
+    }
+
+    fn send_all(&mut self, messages: Vec<Message>) {
+        for message in messages.into_iter().filter(is_sent) {
+            let to = message.to;
+            if message.msg_type == MessageType::MsgSnapshot {
+                // Whether it comes shows when what follows it is asked for.
+                self.raw.report_snapshot(to, SnapshotStatus::Finish);
+            }
+            self.send(MemberId(to), Body::Raft(Box::new(message)));
+        }
+    }
+
+    fn restore(&mut self, snapshot: &Snapshot) -> io::Result<()> {
+        let held = state(snapshot).map_err(|why| io::Error::other(why.what))?;
+        (self.catalog, self.members) = held;
+        self.applied = snapshot.get_metadata().index;
+        Ok(())
+    }
+
+    fn apply(&mut self, entries: Vec<Entry>) -> io::Result<()> {
+        for entry in entries {
+            let applied = match entry.entry_type {
+                EntryType::EntryNormal if entry.data.is_empty() => Ok(()),
+                EntryType::EntryNormal => self.apply_txn(&entry),
+                EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => {
+                    self.apply_change(&entry)
+                }
+            };
+            applied.map_err(|why| io::Error::other(why.what))?;
+            self.applied = entry.index;
+        }
+        Ok(())
+    }
+
+    fn apply_txn(&mut self, entry: &Entry) -> Result<(), Malformed> {
+        let mut from = Reader(&entry.data);
+        let txn = txn(&mut from)?;
+        from.end()?;
+        let reply = self.catalog.call(&Call::Propose(txn.clone()));
+        let origins = self.waiting.applied(txn.id);
+        self.answer_all(self.id(), origins, &reply);
+        Ok(())
+    }
+
+    fn apply_change(&mut self, entry: &Entry) -> Result<(), Malformed> {
+        // Without anything it is the end of a change.
+        let mut change = ConfChangeV2::default();
+        if !entry.context.is_empty() {
+            let mut from = Reader(&entry.context);
+            let (node, new) = (NodeId(from.u8()?), MemberId(from.u64()?));
+            change = replacement(new, MemberId(from.u64()?));
+            self.members.insert(node, new);
+            self.out.push(Effect::Report(format!(
+                "node {} takes part in the catalog with another disk",
+                node.0
+            )));
+        }
+        let applied = self.raw.apply_conf_change(&change);
+        applied.map_err(|_| malformed("a change of members that cannot be made"))?;
+        Ok(())
+    }
+
+    /// A snapshot takes the place of entries when there are many.
+    fn compact(&mut self) -> io::Result<()> {
+        if self.applied < self.raw.store().index() + self.limits.snapshot_entries {
+            return Ok(());
+        }
+        let mut snapshot = Snapshot::default();
+        snapshot.data = encode_state(&self.catalog, &self.members).into();
+        let conf = self.conf();
+        let term = self.raw.raft.raft_log.term(self.applied).map_err(io::Error::other)?;
+        let about = snapshot.mut_metadata();
+        (about.index, about.term) = (self.applied, term);
+        about.set_conf_state(conf);
+        self.raw.mut_store().begin_with(snapshot, None)
+    }
+}
+
+/// How the library is set up.
+fn config(member: MemberId, node: NodeId, applied: u64) -> Config {
+    let election_tick = ELECTION_TICKS + RANK_TICKS * usize::from(node.0.saturating_sub(1));
+    Config {
+        id: member.0,
+        election_tick: ELECTION_TICKS,
+        heartbeat_tick: BEAT_TICKS,
+        min_election_tick: election_tick,
+        max_election_tick: election_tick + 1,
+        applied,
+        max_size_per_msg: MESSAGE_BYTES,
+        max_inflight_msgs: INFLIGHT_MAX,
+        check_quorum: true,
+        pre_vote: true,
+        read_only_option: ReadOnlyOption::Safe,
+        ..Config::default()
+    }
+}
+
+/// The change by which one disk takes the place of another: majorities of before and after decide it.
+fn replacement(new: MemberId, former: MemberId) -> ConfChangeV2 {
+    let single = |id: MemberId, change_type| ConfChangeSingle {
+        node_id: id.0,
+        change_type,
+        ..ConfChangeSingle::default()
+    };
+    let mut change = ConfChangeV2::default();
+    let changes = vec![
+        single(new, ConfChangeType::AddNode),
+        single(former, ConfChangeType::RemoveNode),
+    ];
+    change.set_changes(changes.into());
+    change
+}
+
+/// What a log begins with.
+fn founded(founding: &Founding) -> Snapshot {
+    let keeper = |founder: &crate::Founder| KeeperOf {
+        node: founder.id,
+        incarnation: founder.node.keeper,
+    };
+    let row = |founder: &crate::Founder| {
+        let incarnation = founder.node.keeper;
+        (founder.id, NodeRow { incarnation, boots: BootCount(0), former: vec![] })
+    };
+    let founders = &founding.founders;
+    let catalog =
+        Catalog::founded(founders.iter().map(keeper).collect(), founders.iter().map(row).collect());
+    let members = founders.iter().map(|founder| (founder.id, founder.node.member)).collect();
+    let mut snapshot = Snapshot::default();
+    snapshot.data = encode_state(&catalog, &members).into();
+    let voters = founders.iter().map(|founder| founder.node.member.0).collect();
+    snapshot.mut_metadata().set_conf_state(ConfState { voters, ..ConfState::default() });
+    snapshot
+}
+
+fn encode_state(catalog: &Catalog, members: &BTreeMap<NodeId, MemberId>) -> Vec<u8> {
+    let mut to = Writer::default();
+    put_catalog(&mut to, catalog);
+    let members: Vec<_> = members.iter().collect();
+    to.all(&members, |to, (node, member)| {
+        to.u8(node.0);
+        to.u64(member.0);
+    });
+    to.0
+}
+
+/// What a snapshot holds.
+fn state(snapshot: &Snapshot) -> Result<(Catalog, BTreeMap<NodeId, MemberId>), Malformed> {
+    let mut from = Reader(&snapshot.data);
+    let catalog = catalog(&mut from)?;
+    let member = |from: &mut Reader<'_>| Ok((NodeId(from.u8()?), MemberId(from.u64()?)));
+    let members = from.all(member)?.into_iter().collect();
+    from.end()?;
+    Ok((catalog, members))
+}

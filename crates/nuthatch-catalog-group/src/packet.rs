@@ -1,0 +1,127 @@
+//! What members say to each other.
+
+use crate::catalog_codec::{call, put_call, put_reply, reply};
+use crate::coding::{Malformed, Reader, Writer, malformed};
+use crate::raft_codec::{message, put_message};
+use crate::types::{Boot, MemberId};
+use nuthatch_quorum::catalog::{Call, CatalogReply};
+use nuthatch_quorum::types::NodeId;
+use raft::eraftpb::Message;
+
+/// What one member says to another.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Envelope {
+    /// The cluster.
+    pub cluster: u128,
+    /// Who says it.
+    pub from: MemberId,
+    /// How that began.
+    pub boot: Boot,
+    /// Who is to hear it.
+    pub to: MemberId,
+    /// What it is.
+    pub body: Body,
+}
+
+/// What is said.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Body {
+    /// A message of the Raft library.
+    Raft(Box<Message>),
+    /// The sender's boot counter is to be held.
+    Begun,
+    /// The receiver's boot counter is held, durably.
+    Held(Boot),
+    /// The receiver began as what is outdated by this.
+    Outdated(Boot),
+    /// A call for the leader.
+    Ask {
+        /// The sender's number of it.
+        number: u64,
+        /// The call.
+        call: Call,
+    },
+    /// The answer to a call.
+    Answer {
+        /// The receiver's number of it.
+        number: u64,
+        /// The answer.
+        reply: CatalogReply,
+    },
+    /// The sender is the disk of this node, which had another one.
+    Join(NodeId),
+}
+
+fn put_boot(to: &mut Writer, boot: Boot) {
+    to.u32(boot.count);
+    to.u64(boot.nonce);
+}
+
+fn boot(from: &mut Reader<'_>) -> Result<Boot, Malformed> {
+    Ok(Boot { count: from.u32()?, nonce: from.u64()? })
+}
+
+impl Envelope {
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut to = Writer::default();
+        to.u128(self.cluster);
+        to.u64(self.from.0);
+        put_boot(&mut to, self.boot);
+        to.u64(self.to.0);
+        match &self.body {
+            Body::Raft(message) => {
+                to.u8(1);
+                put_message(&mut to, message);
+            }
+            Body::Begun => to.u8(2),
+            Body::Held(held) => {
+                to.u8(3);
+                put_boot(&mut to, *held);
+            }
+            Body::Outdated(by) => {
+                to.u8(4);
+                put_boot(&mut to, *by);
+            }
+            Body::Ask { number, call } => {
+                to.u8(5);
+                to.u64(*number);
+                put_call(&mut to, call);
+            }
+            Body::Answer { number, reply } => {
+                to.u8(6);
+                to.u64(*number);
+                put_reply(&mut to, reply);
+            }
+            Body::Join(node) => {
+                to.u8(7);
+                to.u8(node.0);
+            }
+        }
+        to.0
+    }
+
+    /// Reads what one member says to another.
+    ///
+    /// # Errors
+    /// It is nothing of that kind.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut from = Reader(bytes);
+        let cluster = from.u128()?;
+        let (sender, began) = (MemberId(from.u64()?), boot(&mut from)?);
+        let to = MemberId(from.u64()?);
+        let body = match from.u8()? {
+            1 => Body::Raft(Box::new(message(&mut from)?)),
+            2 => Body::Begun,
+            3 => Body::Held(boot(&mut from)?),
+            4 => Body::Outdated(boot(&mut from)?),
+            5 => Body::Ask { number: from.u64()?, call: call(&mut from)? },
+            6 => Body::Answer { number: from.u64()?, reply: reply(&mut from)? },
+            7 => Body::Join(NodeId(from.u8()?)),
+            _ => return Err(malformed("a message of another kind")),
+        };
+        from.end()?;
+        Ok(Self { cluster, from: sender, boot: began, to, body })
+    }
+}

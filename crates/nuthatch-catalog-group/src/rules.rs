@@ -1,0 +1,74 @@
+//! Switches of the rules that the safety of the group rests on.
+//!
+//! Each rule asks [`Rule::holds`] where it is kept. In every ordinary build the answer is the constant `true`. A
+//! build with the feature `mutations` lets one thread turn rules off; the random schedules of the simulator must
+//! then find a violation.
+
+macro_rules! rules {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        /// A rule of the group.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum Rule { $($(#[$doc])* $name,)* }
+
+        impl Rule {
+            /// Every rule, for the job that turns them off one by one.
+            pub const ALL: &[Rule] = &[$(Rule::$name),*];
+
+            /// Its name.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Rule::$name => $text,)* }
+            }
+        }
+    };
+}
+
+rules! {
+    /// What a message says is done was synced before it goes out.
+    SyncBeforeMessages = "group.sync-before-messages";
+    /// Term and vote are written with the entries.
+    VoteDurable = "group.vote-durable";
+    /// A member neither votes nor campaigns before a majority holds its boot counter.
+    BootHeldFirst = "group.boot-held-first";
+    /// Whoever begins with a boot counter below the greatest one seen is not listened to.
+    LowerBootRefused = "group.lower-boot-refused";
+    /// A boot counter that was seen is durable before anything of that member is believed.
+    PeerBootDurable = "group.peer-boot-durable";
+    /// A cluster is founded only when every listed node has answered that it holds nothing.
+    FoundedByAll = "group.founded-by-all";
+    /// A read is answered when a majority has confirmed the leader after it was asked.
+    ReadConfirmed = "group.read-confirmed";
+    /// A transaction is answered when it is committed and applied.
+    AnswerAfterCommit = "group.answer-after-commit";
+    /// A member whose log ends before what it had said it has takes no part.
+    LostTailRefused = "group.lost-tail-refused";
+}
+
+#[cfg(feature = "mutations")]
+thread_local! {
+    static OFF: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Turns these rules off for this thread, and all others on.
+#[cfg(feature = "mutations")]
+pub fn turn_off(rules: &[Rule]) {
+    const { assert!(Rule::ALL.len() <= 64, "a bit for each rule") };
+    OFF.with(|off| off.set(rules.iter().fold(0, |bits, rule| bits | 1 << *rule as u64)));
+}
+
+impl Rule {
+    /// True if the rule is kept: always, but for those that a mutation run turned off.
+    #[cfg(not(feature = "mutations"))]
+    #[inline(always)]
+    #[must_use]
+    pub const fn holds(self) -> bool {
+        true
+    }
+
+    /// True if the rule is kept: always, but for those that a mutation run turned off.
+    #[cfg(feature = "mutations")]
+    #[must_use]
+    pub fn holds(self) -> bool {
+        OFF.with(|off| off.get() & (1 << self as u64) == 0)
+    }
+}

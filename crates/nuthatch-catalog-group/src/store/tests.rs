@@ -1,0 +1,79 @@
+//! Frames that are torn, damaged, replaced.
+
+use super::*;
+use nuthatch_log::env::MemDisk;
+
+fn disk() -> (MemDisk, Arc<dyn Disk>) {
+    let disk = MemDisk::default();
+    crate::identity::prepare(&disk).expect("an empty disk");
+    (disk.clone(), Arc::new(disk))
+}
+
+fn entries(first: u64, count: u64, term: u64) -> Vec<Entry> {
+    let entry = |index| Entry { index, term, data: vec![7; 40].into(), ..Entry::default() };
+    (first..first + count).map(entry).collect()
+}
+
+fn hard(term: u64) -> HardState {
+    HardState { term, vote: 3, ..HardState::default() }
+}
+
+fn snapshot(index: u64, term: u64) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    (snapshot.mut_metadata().index, snapshot.mut_metadata().term) = (index, term);
+    snapshot
+}
+
+fn open(disk: &Arc<dyn Disk>) -> io::Result<Store> {
+    Store::open(Arc::clone(disk), || snapshot(0, 0))
+}
+
+fn terms(store: &Store) -> Vec<u64> {
+    store.entries.iter().map(|entry| entry.term).collect()
+}
+
+#[test]
+fn what_was_appended_is_there_again_and_a_later_suffix_takes_the_place_of_an_earlier_one() {
+    let (_, disk) = disk();
+    let mut store = open(&disk).expect("opens");
+    store.append(Some(&hard(1)), entries(1, 3, 1)).expect("appends");
+    store.append(Some(&hard(2)), entries(2, 1, 2)).expect("appends");
+    let again = open(&disk).expect("opens again");
+    assert_eq!((terms(&again), again.hard.term, again.hard.vote), (vec![1, 2], 2, 3));
+}
+
+#[test]
+fn a_torn_frame_is_set_aside_and_a_damaged_one_refused() {
+    let (memory, disk) = disk();
+    let mut store = open(&disk).expect("opens");
+    store.append(Some(&hard(1)), entries(1, 1, 1)).expect("appends");
+    let whole = store.len;
+    store.append(None, entries(2, 1, 1)).expect("appends");
+    let end = usize::try_from(store.len).expect("small");
+    memory.flip_bit(LOG, end - 5, 1);
+    let torn = open(&disk).expect("the last frame is torn");
+    assert_eq!((torn.last(), torn.len), (1, whole));
+    assert_eq!(disk.list("catalog").expect("lists"), ["log", "torn-2"]);
+    drop(torn);
+    let mut store = open(&disk).expect("opens");
+    store.append(None, entries(2, 1, 1)).expect("appends");
+    memory.flip_bit(LOG, usize::try_from(whole).expect("small") - 5, 1);
+    let error = open(&disk).err().expect("a frame with another one behind it");
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    assert!(error.to_string().contains("joins the catalog with a new disk"), "{error}");
+}
+
+#[test]
+fn a_snapshot_keeps_the_entries_behind_it() {
+    let (_, disk) = disk();
+    let mut store = open(&disk).expect("opens");
+    store.append(Some(&hard(1)), entries(1, 5, 1)).expect("appends");
+    store.begin_with(snapshot(3, 1), None).expect("begins anew");
+    assert_eq!((store.index(), store.last()), (3, 5));
+    store.append(None, entries(6, 1, 1)).expect("appends");
+    let again = open(&disk).expect("opens again");
+    assert_eq!((again.index(), again.last(), again.hard.term), (3, 6, 1));
+    store.begin_with(snapshot(9, 4), Some(&hard(4))).expect("another one's");
+    let again = open(&disk).expect("opens again");
+    assert_eq!((again.index(), again.last(), again.hard.term), (9, 9, 4));
+}

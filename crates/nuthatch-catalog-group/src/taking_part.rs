@@ -1,0 +1,82 @@
+//! From when on a member may vote: when a majority, itself included, holds its new boot counter. An old image of a
+//! disk does not get that far, since one of any majority has seen the disk begin later.
+
+use crate::rules::Rule;
+use crate::types::{Boot, MemberId};
+use raft::eraftpb::ConfState;
+use std::collections::BTreeSet;
+
+/// Whether a member takes part.
+#[derive(Debug)]
+pub struct TakingPart {
+    me: MemberId,
+    boot: Boot,
+    held_by: BTreeSet<MemberId>,
+    state: State,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum State {
+    Asking,
+    Yes,
+    Never(&'static str),
+}
+
+impl TakingPart {
+    /// A member that has just begun.
+    pub fn new(me: MemberId, boot: Boot) -> Self {
+        Self { me, boot, held_by: BTreeSet::new(), state: State::Asking }
+    }
+
+    /// Somebody holds a boot counter of this member.
+    pub fn held(&mut self, by: MemberId, boot: Boot, conf: &ConfState) {
+        if boot == self.boot {
+            self.held_by.insert(by);
+            self.look(conf);
+        }
+    }
+
+    /// Looks whether those that hold it are enough.
+    pub fn look(&mut self, conf: &ConfState) {
+        let enough = |voters: &[u64]| {
+            let holds = |id: &&u64| **id == self.me.0 || self.held_by.contains(&MemberId(**id));
+            voters.is_empty() || 2 * voters.iter().filter(holds).count() > voters.len()
+        };
+        let all = enough(&conf.voters) && enough(&conf.voters_outgoing);
+        if self.state == State::Asking && (all || !Rule::BootHeldFirst.holds()) {
+            self.state = State::Yes;
+        }
+    }
+
+    /// It must never take part again, because of what it is; true when that is new.
+    pub fn refuse(&mut self, why: &'static str) -> bool {
+        let new = !matches!(self.state, State::Never(_));
+        if new {
+            self.state = State::Never(why);
+        }
+        new
+    }
+
+    /// Who holds it.
+    pub fn is_held_by(&self, member: MemberId) -> bool {
+        self.held_by.contains(&member)
+    }
+
+    /// True if the member votes.
+    pub fn is_on(&self) -> bool {
+        self.state == State::Yes
+    }
+
+    /// True if it still asks the others.
+    pub fn is_asking(&self) -> bool {
+        self.state == State::Asking
+    }
+
+    /// Why it never will, if so.
+    pub fn why_never(&self) -> Option<&'static str> {
+        match self.state {
+            State::Never(why) => Some(why),
+            State::Asking | State::Yes => None,
+        }
+    }
+}

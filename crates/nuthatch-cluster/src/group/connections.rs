@@ -1,0 +1,190 @@
+//! Connections between the members of the catalog's group: to each address one, on which only this side speaks. What
+//! the log's messages do on theirs holds up nothing here.
+//!
+//! A packet is a length (u32), a CRC-32 (u32) and as many bytes.
+
+use super::Input;
+use crate::channel::Channel;
+use crate::hello::Lane;
+use crate::links::{Local, connect};
+use crate::transfer::{put_answer, read_answer};
+use nuthatch_catalog_group::{Envelope, MemberId};
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Bytes of one packet at most: a message with entries, or a snapshot of the catalog.
+pub const PACKET_MAX: u32 = 8 << 20;
+
+/// Bytes that may wait for one connection; a single packet may be larger.
+const WINDOW_BYTES: usize = 4 << 20;
+
+/// How long a connection, a hello and a write may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Between two attempts to connect.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// No member has this number.
+const NOBODY: u64 = 0;
+
+/// All connections of a member to others.
+pub struct Connections(Vec<Arc<Connection>>);
+
+struct Connection {
+    address: SocketAddr,
+    /// The member that was found there last.
+    member: AtomicU64,
+    queue: Mutex<Queue>,
+    filled: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    packets: VecDeque<Vec<u8>>,
+    bytes: usize,
+    connected: bool,
+    /// The member has ended a connection of its own: somebody has to look whether it is there.
+    is_doubted: bool,
+}
+
+impl Connections {
+    /// Connections to these addresses; they are made when [`Connections::start`] is called.
+    pub fn new(addresses: &[SocketAddr]) -> Arc<Self> {
+        let connection = |address: &SocketAddr| {
+            Arc::new(Connection {
+                address: *address,
+                member: AtomicU64::new(NOBODY),
+                queue: Mutex::default(),
+                filled: Condvar::new(),
+            })
+        };
+        Arc::new(Self(addresses.iter().map(connection).collect()))
+    }
+
+    /// Begins to connect, and goes on while the process lives.
+    pub fn start(&self, local: &Arc<dyn Local>, inputs: &SyncSender<Input>) -> io::Result<()> {
+        for connection in &self.0 {
+            let (connection, local) = (Arc::clone(connection), Arc::clone(local));
+            let inputs = inputs.clone();
+            let name = format!("group-{}", connection.address.port());
+            thread::Builder::new()
+                .name(name)
+                .spawn(move || connection.serve(&*local, &inputs))?;
+        }
+        Ok(())
+    }
+
+    fn to(&self, member: MemberId) -> Option<&Arc<Connection>> {
+        self.0.iter().find(|one| one.member.load(Ordering::Acquire) == member.0)
+    }
+
+    /// Sends a packet, without waiting. Without a connection, or room, it is lost.
+    pub fn send(&self, envelope: &Envelope) {
+        if let Some(connection) = self.to(envelope.to) {
+            connection.push(envelope.encode());
+        }
+    }
+
+    /// A member has ended its connection to this one.
+    pub fn doubt(&self, member: MemberId) {
+        if let Some(connection) = self.to(member) {
+            connection.queue.lock().is_doubted = true;
+            connection.filled.notify_one();
+        }
+    }
+}
+
+impl Connection {
+    fn push(&self, packet: Vec<u8>) {
+        let mut queue = self.queue.lock();
+        let fits = queue.packets.is_empty() || queue.bytes + packet.len() <= WINDOW_BYTES;
+        if queue.connected && fits {
+            queue.bytes += packet.len();
+            queue.packets.push_back(packet);
+            self.filled.notify_one();
+        }
+    }
+
+    fn serve(&self, local: &dyn Local, inputs: &SyncSender<Input>) {
+        let mut known = None;
+        loop {
+            match self.connect(local) {
+                Ok((channel, member)) => {
+                    known = Some(member);
+                    self.member.store(member.0, Ordering::Release);
+                    *self.queue.lock() = Queue { connected: true, ..Queue::default() };
+                    // Whatever ends it, the next attempt shows whether the member is there.
+                    let _ = self.write_all(channel);
+                    *self.queue.lock() = Queue::default();
+                }
+                Err(_) => {
+                    if let Some(member) = known.take() {
+                        let _ = inputs.try_send(Input::Lost(member));
+                    }
+                    thread::sleep(RETRY);
+                }
+            }
+        }
+    }
+
+    fn connect(&self, local: &dyn Local) -> io::Result<(Channel, MemberId)> {
+        let deadline = Instant::now() + PATIENCE;
+        let (mut channel, hello) = connect(self.address, Lane::Group, local, deadline)?;
+        channel.begun(PATIENCE, PATIENCE)?;
+        Ok((channel, member_of(hello.incarnation.0)?))
+    }
+
+    fn write_all(&self, mut channel: Channel) -> io::Result<()> {
+        loop {
+            let packet = {
+                let mut queue = self.queue.lock();
+                while queue.packets.is_empty() && !queue.is_doubted {
+                    self.filled.wait(&mut queue);
+                }
+                match std::mem::take(&mut queue.is_doubted) {
+                    true => None,
+                    false => queue.packets.pop_front(),
+                }
+            };
+            let Some(packet) = packet else {
+                // Nothing is said there: a connection that is ended is a reason for the other side to look, too.
+                TcpStream::connect_timeout(&self.address, RETRY)?;
+                continue;
+            };
+            self.queue.lock().bytes -= packet.len();
+            put_answer(&mut channel, &packet)?;
+        }
+    }
+}
+
+/// The member that a hello of this lane names where other lanes name the keeper's disk.
+///
+/// # Errors
+/// It names none.
+pub fn member_of(incarnation: u128) -> io::Result<MemberId> {
+    let member = u64::try_from(incarnation).ok().filter(|member| *member != NOBODY);
+    member.map(MemberId).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Hands on what a member says. What is no packet, or another member's, ends the connection.
+///
+/// # Errors
+/// The connection's; `InvalidData`.
+pub fn receive(mut channel: Channel, from: MemberId, deliver: impl Fn(Envelope)) -> io::Result<()> {
+    let invalid = |error: &str| io::Error::new(io::ErrorKind::InvalidData, error);
+    loop {
+        let packet = read_answer(&mut channel, PACKET_MAX)?;
+        let envelope = Envelope::decode(&packet).map_err(|why| invalid(why.what))?;
+        if envelope.from != from {
+            return Err(invalid("it speaks for another member of the catalog"));
+        }
+        deliver(envelope);
+    }
+}

@@ -1,0 +1,147 @@
+//! What goes wrong, and what people do about it. At most a minority of the disks is harmed at a time: lost, or set
+//! back to an earlier image. Everything else may happen to all at once.
+
+use super::world::{Happening, Life, World};
+use nuthatch_catalog_group::identity::{identify, load_peers};
+use nuthatch_catalog_group::{Boot, MemberId};
+use nuthatch_log::env::{Fault, MemDisk};
+
+/// The longest time between two faults, in microseconds.
+const BETWEEN_MAX: u64 = 1_500_000;
+
+/// What may happen.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Harm {
+    /// The process ends; what it wrote is there.
+    Kill,
+    /// The power goes.
+    PowerCut,
+    /// The power goes at one of the next operations of the disk.
+    PowerCutWithin(u64),
+    /// The node does nothing for a while.
+    Pause(u64),
+    /// Links are up or down as these bits say.
+    Links(u64),
+    /// All links are up.
+    Heal,
+    /// The disk is empty.
+    Wipe,
+    /// The disk is kept as it is.
+    TakeImage,
+    /// The disk is what it was.
+    PutImage,
+    /// Others hear that a node cannot be reached, rightly or not.
+    Lost,
+}
+
+impl World {
+    /// Lets the next fault happen, and draws when another one does.
+    pub fn harm(&mut self) {
+        let at = self.queue.rng.below(self.nodes.len() as u64) as usize;
+        let rng = &mut self.queue.rng;
+        let kinds = [
+            Harm::Kill,
+            Harm::PowerCut,
+            Harm::PowerCutWithin(rng.between(1, 12)),
+            Harm::Pause(rng.between(50_000, 3_000_000)),
+            Harm::Links(rng.bits()),
+            Harm::Heal,
+            Harm::Wipe,
+            Harm::TakeImage,
+            Harm::PutImage,
+            Harm::Lost,
+        ];
+        if let Some(kind) = rng.weighted(&self.weights) {
+            self.suffer(at, kinds[kind]);
+        }
+        let after = self.queue.rng.between(10_000, BETWEEN_MAX);
+        self.queue.after(after, Happening::Nemesis);
+    }
+
+    fn suffer(&mut self, at: usize, harm: Harm) {
+        self.queue.trace.record(self.queue.now(), &(at, harm));
+        self.faults += 1;
+        match harm {
+            Harm::Kill => self.end(at, MemDisk::survive),
+            Harm::PowerCut => self.power_cut(at),
+            Harm::PowerCutWithin(more) => {
+                let disk = &self.nodes[at].disk;
+                disk.inject(Fault::PowerCut(disk.operations() + more));
+            }
+            Harm::Pause(time) => self.nodes[at].paused_until = self.queue.now() + time,
+            Harm::Links(bits) => self.net.set_pattern(bits),
+            Harm::Heal => self.net.heal(),
+            Harm::Wipe => {
+                if self.may_harm(at) {
+                    self.harmed.insert(at);
+                    self.disks += 1;
+                    self.end(at, |_| super::world::empty_disk());
+                }
+            }
+            Harm::TakeImage => {
+                let image = self.nodes[at].disk.survive();
+                self.nodes[at].image = Some(image);
+            }
+            Harm::PutImage => self.put_image(at),
+            Harm::Lost => self.tell_lost(at),
+        }
+    }
+
+    /// The power of a node goes.
+    pub fn power_cut(&mut self, at: usize) {
+        let seed = self.queue.rng.bits();
+        self.end(at, |disk| disk.crash(seed));
+    }
+
+    fn may_harm(&self, at: usize) -> bool {
+        let most = if self.observer.answers == 0 { 1 } else { (self.nodes.len() - 1) / 2 };
+        // Before anything was answered one loss is enough: what was founded may name disks that are gone.
+        let early = self.observer.answers == 0 && self.disks > 0;
+        self.harmed.contains(&at) || (self.harmed.len() < most && !early)
+    }
+
+    /// A disk is set back, if the other members have heard how it began last: one that none of those that run has
+    /// heard could not be told from the true one, and counts as two disks.
+    fn put_image(&mut self, at: usize) {
+        let Some(image) = self.nodes[at].image.take() else { return };
+        let Some((member, now)) = began(&self.nodes[at].disk) else { return };
+        let earlier = began(&image).is_some_and(|(id, boot)| id == member && boot.count < now.count);
+        let known = (0..self.nodes.len()).filter(|other| *other != at).all(|other| {
+            load_peers(&self.nodes[other].disk).is_ok_and(|held| held.get(&member) == Some(&now))
+        });
+        if earlier && known && self.harmed.is_empty() {
+            self.harmed.insert(at);
+            self.disks += 1;
+            self.images += 1;
+            self.end(at, |_| image);
+        }
+    }
+
+    /// Who is connected to a node hears that it is gone.
+    pub fn tell_lost(&mut self, at: usize) {
+        let Life::Runs(member) = &self.nodes[at].life else { return };
+        let lost = member.id();
+        for other in (0..self.nodes.len()).filter(|other| *other != at) {
+            let after = self.queue.rng.between(100, 300_000);
+            self.queue.after(after, Happening::Lost(other, lost));
+        }
+    }
+
+    /// Nothing goes wrong any more.
+    pub fn heal(&mut self) {
+        self.weights = [0; 10];
+        self.net.heal();
+        self.net.weather = crate::net::Weather::FINE;
+        for node in &mut self.nodes {
+            node.paused_until = 0;
+            node.disk.heal();
+        }
+    }
+}
+
+/// Which member a disk is, and how that began last; none: it has not yet.
+fn began(disk: &MemDisk) -> Option<(MemberId, Boot)> {
+    disk.file_len("catalog/identity")?;
+    let identity = identify(disk, MemberId(1)).ok()?;
+    Some((identity.member, identity.boot))
+}

@@ -1,0 +1,501 @@
+//! The nodes, what happens to them, and in which order.
+
+use super::check::{Observer, Violation};
+use super::clients::Client;
+use crate::net::{Net, Weather};
+use crate::scheduler::Scheduler;
+use nuthatch_catalog_group::founding::{self, Answer, Founding, Named, Next};
+use nuthatch_catalog_group::identity;
+use nuthatch_catalog_group::{Effect, Envelope, Event, Limits, Member, MemberId, TICK};
+use nuthatch_log::env::MemDisk;
+use nuthatch_quorum::types::Incarnation;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// How long things go wrong, and how long all is well afterwards, in microseconds.
+const FAULTS_FOR: u64 = 30_000_000;
+const CALM_FOR: u64 = 30_000_000;
+
+/// Between two rounds of a node that looks for its cluster.
+const ROUND: u64 = 200_000;
+
+/// Clients.
+const CLIENTS: u64 = 3;
+
+/// How a world is.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The trace goes to the standard output.
+    pub printed: bool,
+}
+
+impl Options {
+    /// All of it is drawn by the seed.
+    #[must_use]
+    pub fn drawn() -> Self {
+        Self::default()
+    }
+}
+
+/// What happened in a schedule.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Summary {
+    /// Hash of everything.
+    pub hash: u64,
+    /// Steps.
+    pub steps: u64,
+    /// Calls that were answered.
+    pub answers: u64,
+    /// The greatest revision.
+    pub revision: u64,
+    /// Terms that had a leader.
+    pub terms: u64,
+    /// Faults.
+    pub faults: u64,
+    /// Disks that were lost or set back, and how many of them were set back.
+    pub disks: u64,
+    /// Of them.
+    pub images: u64,
+}
+
+impl Summary {
+    /// Adds another schedule.
+    pub fn add(&mut self, other: &Self) {
+        self.answers += other.answers;
+        self.revision += other.revision;
+        self.terms += other.terms;
+        self.faults += other.faults;
+        self.disks += other.disks;
+        self.images += other.images;
+    }
+}
+
+/// What happens.
+#[derive(Debug)]
+pub enum Happening {
+    /// A node starts, if it is down.
+    Start(usize),
+    /// Time passes for the process of this number on a node.
+    Tick(usize, u64),
+    /// Bytes of a member come to a node.
+    Packet(usize, Vec<u8>),
+    /// A node that looks for its cluster asks another one, in this round.
+    Asked { by: usize, of: usize, round: u64 },
+    /// The answer.
+    Told { to: usize, by: usize, round: u64, answer: Vec<u8> },
+    /// A node hears that a member cannot be reached.
+    Lost(usize, MemberId),
+    /// A client goes on.
+    Client(usize),
+    /// Something goes wrong.
+    Nemesis,
+}
+
+/// What a node does.
+pub enum Life {
+    /// There is no process.
+    Down,
+    /// It looks for its cluster.
+    Seeks {
+        /// Number of the round.
+        round: u64,
+        /// What the other nodes have answered in it.
+        answers: Vec<Option<Answer>>,
+    },
+    /// It is a member.
+    Runs(Box<Member>),
+}
+
+/// A node.
+pub struct Node {
+    /// Who it is, while it runs.
+    pub named: Named,
+    /// Its disk.
+    pub disk: MemDisk,
+    /// What it does.
+    pub life: Life,
+    /// Number of its process.
+    pub process: u64,
+    /// Until when it does nothing.
+    pub paused_until: u64,
+    /// An image of the disk.
+    pub image: Option<MemDisk>,
+}
+
+/// All of it.
+pub struct World {
+    pub(super) queue: Scheduler<Happening>,
+    pub(super) net: Net,
+    pub(super) nodes: Vec<Node>,
+    pub(super) clients: Vec<Client>,
+    pub(super) observer: Observer,
+    pub(super) weights: [u64; 10],
+    pub(super) harmed: BTreeSet<usize>,
+    pub(super) faults: u64,
+    pub(super) disks: u64,
+    pub(super) images: u64,
+    limits: Limits,
+    calls: u64,
+}
+
+/// A disk that holds nothing.
+pub fn empty_disk() -> MemDisk {
+    MemDisk::default()
+}
+
+/// Runs the schedule of a seed.
+///
+/// # Errors
+/// With the summary, what was broken.
+pub fn run(seed: u64, options: &Options) -> (Summary, Result<(), Violation>) {
+    let mut world = World::new(seed, options.printed);
+    let result = world.play();
+    (world.summary(), result)
+}
+
+impl World {
+    fn new(seed: u64, printed: bool) -> Self {
+        let mut queue = Scheduler::new(seed, printed);
+        let rng = &mut queue.rng;
+        let count = if rng.chance(250) { 5 } else { 3 };
+        let weather = Weather::drawn(rng);
+        let weights = std::array::from_fn(|_| if rng.chance(600) { rng.below(10) } else { 0 });
+        let limits = Limits { snapshot_entries: rng.between(5, 80) };
+        let node = |at: usize| Node {
+            named: Named {
+                name: format!("n{at}"),
+                keeper: Incarnation(0),
+                member: MemberId(0),
+            },
+            disk: empty_disk(),
+            life: Life::Down,
+            process: 0,
+            paused_until: 0,
+            image: None,
+        };
+        for at in 0..count {
+            let after = queue.rng.below(3_000_000);
+            queue.after(after, Happening::Start(at));
+        }
+        for client in 0..CLIENTS as usize {
+            queue.after(1_000_000, Happening::Client(client));
+        }
+        queue.after(100_000, Happening::Nemesis);
+        Self {
+            net: Net::new(count, weather),
+            nodes: (0..count).map(node).collect(),
+            clients: (1..=CLIENTS).map(Client::new).collect(),
+            observer: Observer::default(),
+            weights,
+            harmed: BTreeSet::new(),
+            faults: 0,
+            disks: 0,
+            images: 0,
+            limits,
+            calls: 0,
+            queue,
+        }
+    }
+
+    fn summary(&self) -> Summary {
+        Summary {
+            hash: self.queue.trace.hash(),
+            steps: self.queue.steps(),
+            answers: self.observer.answers,
+            revision: self.observer.floor.0,
+            terms: self.observer.terms(),
+            faults: self.faults,
+            disks: self.disks,
+            images: self.images,
+        }
+    }
+
+    fn play(&mut self) -> Result<(), Violation> {
+        self.go_on(FAULTS_FOR)?;
+        self.heal();
+        self.go_on(FAULTS_FOR + CALM_FOR / 2)?;
+        let answers = self.observer.answers;
+        self.go_on(FAULTS_FOR + CALM_FOR)?;
+        if self.observer.answers == answers { Err(Violation::Stuck) } else { Ok(()) }
+    }
+
+    fn go_on(&mut self, until: u64) -> Result<(), Violation> {
+        while let Some(happening) = self.queue.next_until(until) {
+            self.happen(happening)?;
+        }
+        Ok(())
+    }
+
+    fn happen(&mut self, happening: Happening) -> Result<(), Violation> {
+        if let Some(at) = self.is_held_up(&happening) {
+            let after = self.nodes[at].paused_until - self.queue.now();
+            self.queue.after(after, happening);
+            return Ok(());
+        }
+        match happening {
+            Happening::Start(at) => self.start(at),
+            Happening::Tick(at, process) if process == self.nodes[at].process => self.tick(at),
+            Happening::Tick(..) => Ok(()),
+            Happening::Packet(at, bytes) => {
+                let envelope = Envelope::decode(&bytes).expect("as it was sent");
+                self.step(at, Event::Deliver(Box::new(envelope)))
+            }
+            Happening::Lost(at, member) => self.step(at, Event::Lost(member)),
+            Happening::Asked { by, of, round } => {
+                self.tell(by, of, round);
+                Ok(())
+            }
+            Happening::Told { to, by, round, answer } => {
+                self.hear(to, by, round, &answer);
+                Ok(())
+            }
+            Happening::Client(client) => self.ask(client),
+            Happening::Nemesis => {
+                self.harm();
+                Ok(())
+            }
+        }
+    }
+
+    /// The node that would do this, if it is paused.
+    fn is_held_up(&self, happening: &Happening) -> Option<usize> {
+        let at = match happening {
+            Happening::Tick(at, _) | Happening::Packet(at, _) | Happening::Lost(at, _) => *at,
+            Happening::Asked { of, .. } => *of,
+            Happening::Told { to, .. } => *to,
+            Happening::Start(_) | Happening::Client(_) | Happening::Nemesis => return None,
+        };
+        (self.nodes[at].paused_until > self.queue.now()).then_some(at)
+    }
+
+    /// The process of a node ends, and its disk is what `after` makes of it; it starts again some time later.
+    pub(super) fn end(&mut self, at: usize, after: impl FnOnce(&MemDisk) -> MemDisk) {
+        self.tell_lost(at);
+        let node = &mut self.nodes[at];
+        node.life = Life::Down;
+        node.process += 1;
+        node.disk = after(&node.disk);
+        for client in &mut self.clients {
+            // It does not know what became of what it asked there.
+            if let Some((_, number, _)) = client.asks.as_mut().filter(|asks| asks.2 == at) {
+                *number = 0;
+            }
+        }
+        let later = self.queue.rng.between(10_000, 4_000_000);
+        self.queue.after(later, Happening::Start(at));
+    }
+
+    fn start(&mut self, at: usize) -> Result<(), Violation> {
+        if !matches!(self.nodes[at].life, Life::Down) {
+            return Ok(());
+        }
+        self.nodes[at].process += 1;
+        let (process, fresh) = (self.nodes[at].process, self.queue.rng.bits().max(1));
+        let disk = self.nodes[at].disk.clone();
+        let held = identity::prepare(&disk)
+            .and_then(|()| identity::identify(&disk, MemberId(fresh)))
+            .and_then(|identity| Ok((identity.member, identity::load_founding(&disk)?)));
+        let (member, founding) = match held {
+            Ok(held) => held,
+            Err(error) => return self.failed(at, &error),
+        };
+        let named = &mut self.nodes[at].named;
+        (named.member, named.keeper) = (member, Incarnation(member.0.into()));
+        self.queue.after(1_000, Happening::Tick(at, process));
+        match founding {
+            Some(founding) => self.begin(at, founding),
+            None => {
+                let answers = vec![None; self.nodes.len() - 1];
+                self.nodes[at].life = Life::Seeks { round: 0, answers };
+                Ok(())
+            }
+        }
+    }
+
+    /// A disk failed under a node: the power went in the middle, or something is wrong.
+    fn failed(&mut self, at: usize, error: &std::io::Error) -> Result<(), Violation> {
+        if error.kind() == std::io::ErrorKind::InvalidData {
+            return Err(Violation::Unusable(error.to_string()));
+        }
+        self.power_cut(at);
+        Ok(())
+    }
+
+    fn begin(&mut self, at: usize, founding: Founding) -> Result<(), Violation> {
+        let disk = self.nodes[at].disk.clone();
+        if let Err(error) = identity::take_founding(&disk, &founding) {
+            return self.failed(at, &error);
+        }
+        self.observer.founded(founding.cluster)?;
+        let node = founding.number(&self.nodes[at].named.name).expect("one of them");
+        let nonce = self.queue.rng.bits();
+        match Member::open(Arc::new(disk), founding, node, nonce, self.limits) {
+            Ok(member) => {
+                self.nodes[at].life = Life::Runs(Box::new(member));
+                Ok(())
+            }
+            Err(error) => self.failed(at, &error),
+        }
+    }
+
+    fn tick(&mut self, at: usize) -> Result<(), Violation> {
+        let process = self.nodes[at].process;
+        match &mut self.nodes[at].life {
+            Life::Down => Ok(()),
+            Life::Runs(_) => {
+                self.queue.after(TICK, Happening::Tick(at, process));
+                self.step(at, Event::Tick)
+            }
+            Life::Seeks { round, answers } => {
+                let empty = vec![None; answers.len()];
+                let answers = std::mem::replace(answers, empty);
+                *round += 1;
+                let round = *round;
+                self.queue.after(ROUND, Happening::Tick(at, process));
+                let fresh = u128::from(self.queue.rng.bits());
+                let next = founding::next(&self.nodes[at].named, &answers, fresh);
+                match next {
+                    Ok(Next::Take(founding)) => self.begin(at, founding),
+                    Ok(Next::Wait) => {
+                        self.seek(at, round);
+                        Ok(())
+                    }
+                    Err(founding::FoundingError::TwoClusters { .. }) => Err(Violation::TwoClusters),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    }
+
+    fn seek(&mut self, by: usize, round: u64) {
+        for of in (0..self.nodes.len()).filter(|of| *of != by) {
+            for after in self.net.send(by, of, &mut self.queue.rng) {
+                self.queue.after(after, Happening::Asked { by, of, round });
+            }
+        }
+    }
+
+    fn tell(&mut self, to: usize, by: usize, round: u64) {
+        let founding = match &self.nodes[by].life {
+            Life::Down => return,
+            Life::Seeks { .. } => None,
+            Life::Runs(_) => identity::load_founding(&self.nodes[by].disk).ok().flatten(),
+        };
+        let answer = Answer { node: self.nodes[by].named.clone(), founding }.encode();
+        for after in self.net.send(by, to, &mut self.queue.rng) {
+            let answer = answer.clone();
+            self.queue.after(after, Happening::Told { to, by, round, answer });
+        }
+    }
+
+    fn hear(&mut self, to: usize, by: usize, of: u64, answer: &[u8]) {
+        let place = if by < to { by } else { by - 1 };
+        if let Life::Seeks { round, answers } = &mut self.nodes[to].life
+            && *round == of
+        {
+            answers[place] = Answer::decode(answer).ok();
+        }
+    }
+
+    fn step(&mut self, at: usize, event: Event) -> Result<(), Violation> {
+        let Life::Runs(member) = &mut self.nodes[at].life else { return Ok(()) };
+        let before = member.catalog().state().revision;
+        match member.step(event) {
+            Err(error) => self.failed(at, &error),
+            Ok(effects) => {
+                effects.into_iter().try_for_each(|effect| self.perform(at, effect))?;
+                self.look_at(at, before)
+            }
+        }
+    }
+
+    /// Looks at a member after a step, as nobody can who is part of it.
+    fn look_at(&mut self, at: usize, before: nuthatch_quorum::types::Revision) -> Result<(), Violation> {
+        let Life::Runs(member) = &self.nodes[at].life else { return Ok(()) };
+        let state = member.catalog().state();
+        if state.revision < before {
+            return Err(Violation::WentBack(member.id()));
+        }
+        if state.revision != before {
+            self.observer.state(state)?;
+        }
+        let (term, applied) = member.position();
+        self.queue.trace.record(self.queue.now(), &(at, term, applied));
+        if member.is_leader() {
+            self.observer.leads(member.id(), term)?;
+            let members = member.members().clone();
+            let up = |at: &usize| match &self.nodes[*at].life {
+                // Its new disk is one of the members, and has all that was answered.
+                Life::Runs(node) => {
+                    node.takes_part()
+                        && members.values().any(|id| *id == node.id())
+                        && node.catalog().state().revision >= self.observer.floor
+                }
+                _ => false,
+            };
+            let healed: Vec<usize> = self.harmed.iter().copied().filter(up).collect();
+            healed.iter().for_each(|at| drop(self.harmed.remove(at)));
+        }
+        if let Some(why) = member.is_refused() {
+            if !self.harmed.contains(&at) {
+                return Err(Violation::Unusable(why.to_owned()));
+            }
+            // Somebody does as it says.
+            self.end(at, |_| empty_disk());
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, at: usize, effect: Effect) -> Result<(), Violation> {
+        match effect {
+            Effect::Send(envelope) => {
+                let is_at = |node: &Node| {
+                    matches!(&node.life, Life::Runs(member) if member.id() == envelope.to)
+                };
+                if let Some(to) = self.nodes.iter().position(is_at) {
+                    let bytes = envelope.encode();
+                    for after in self.net.send(at, to, &mut self.queue.rng) {
+                        self.queue.after(after, Happening::Packet(to, bytes.clone()));
+                    }
+                }
+                Ok(())
+            }
+            Effect::Answer { number, reply } => {
+                let of = |client: &&mut Client| {
+                    client.asks.as_ref().is_some_and(|asks| asks.1 == number)
+                };
+                let Some(client) = self.clients.iter_mut().find(of) else { return Ok(()) };
+                let (asked, ..) = client.asks.clone().expect("it asks");
+                client.learn(&reply.snapshot);
+                self.observer.answered(&asked, &reply)
+            }
+            Effect::GaveUp { number } => {
+                for client in &mut self.clients {
+                    if let Some(asks) = client.asks.as_mut().filter(|asks| asks.1 == number) {
+                        asks.1 = 0;
+                    }
+                }
+                Ok(())
+            }
+            Effect::Report(_) => Ok(()),
+        }
+    }
+
+    /// A client asks the next thing, if it does not wait for an answer.
+    fn ask(&mut self, client: usize) -> Result<(), Violation> {
+        let after = self.queue.rng.between(1_000, 400_000);
+        self.queue.after(after, Happening::Client(client));
+        if self.clients[client].asks.as_ref().is_some_and(|asks| asks.1 != 0) {
+            return Ok(());
+        }
+        let at = self.queue.rng.below(self.nodes.len() as u64) as usize;
+        if !matches!(self.nodes[at].life, Life::Runs(_)) || self.nodes[at].paused_until > self.queue.now() {
+            return Ok(());
+        }
+        let asked = self.clients[client].next(self.observer.floor, &mut self.queue.rng);
+        self.calls += 1;
+        let (number, call) = (self.calls, asked.call.clone());
+        self.clients[client].asks = Some((asked, number, at));
+        self.step(at, Event::Call { number, call })
+    }
+}

@@ -1,0 +1,280 @@
+//! Nodes of a quorum log as processes, and clients at them.
+
+use crate::support::{TIMEOUT, TempDir, create_stream, read_all};
+use nuthatch_client::{Client, ConnectOptions, OwnedMessage};
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::fs::{OpenOptions, Permissions};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+pub const NODES: usize = 3;
+
+/// How long one answer of a client is waited for before the next node is tried.
+pub const ANSWER: Duration = Duration::from_secs(2);
+
+/// One node: its command line, and its process while there is one.
+pub struct Node {
+    pub name: String,
+    pub port: u16,
+    pub args: Vec<String>,
+    pub log: PathBuf,
+    pub child: Option<Child>,
+}
+
+impl Node {
+    pub fn start(&mut self) {
+        let out = OpenOptions::new().create(true).append(true).open(&self.log).expect("a log");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nuthatch"));
+        command.args(&self.args).stdin(Stdio::null());
+        command.stdout(out.try_clone().expect("a handle")).stderr(out);
+        self.child = Some(command.spawn().expect("a node starts"));
+    }
+
+    pub fn signal(&self, signal: &str) {
+        let pid = self.child.as_ref().expect("it runs").id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().expect("kill").success());
+    }
+
+    pub fn kill(&mut self) {
+        let mut child = self.child.take().expect("it runs");
+        child.kill().expect("kill");
+        child.wait().expect("wait");
+    }
+
+    /// Waits until the process has ended.
+    pub fn ended(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + TIMEOUT;
+        let child = self.child.as_mut().expect("it runs");
+        loop {
+            if let Some(status) = child.try_wait().expect("wait") {
+                self.child = None;
+                return status;
+            }
+            assert!(Instant::now() < deadline, "{} does not end:\n{}", self.name, self.text());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub fn text(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let text = self.text();
+        if !std::thread::panicking() {
+            assert!(!text.contains("panicked at"), "{} panicked:\n{text}", self.name);
+        }
+    }
+}
+
+pub fn write_key(path: &Path, key: &str, mode: u32) {
+    std::fs::write(path, key).expect("written");
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("set");
+}
+
+pub struct Nodes {
+    pub nodes: Vec<Node>,
+    pub dir: TempDir,
+}
+
+pub fn free_ports(count: usize) -> Vec<u16> {
+    let bind = |_| TcpListener::bind("127.0.0.1:0").expect("a port");
+    let bound: Vec<_> = (0..count).map(bind).collect();
+    bound.iter().map(|listener| listener.local_addr().expect("bound").port()).collect()
+}
+
+impl Nodes {
+    /// Nodes that have not started yet, with a catalog in a directory that they share.
+    pub fn new(name: &str) -> Self {
+        let dir = TempDir::new(name);
+        let catalog = format!("file://{}", dir.path().join("c").display());
+        Self::with_catalog(dir, &catalog)
+    }
+
+    /// Nodes that have not started yet.
+    pub fn with_catalog(dir: TempDir, catalog: &str) -> Self {
+        let ports = free_ports(2 * NODES);
+        let (clients, peers) = ports.split_at(NODES);
+        let routes: Vec<_> = peers.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        let node = |at: usize| Self::node(dir.path(), (at, clients[at]), &routes, catalog);
+        Self { nodes: (0..NODES).map(node).collect(), dir }
+    }
+
+    fn node(dir: &Path, (at, port): (usize, u16), routes: &[String], catalog: &str) -> Node {
+        let name = format!("n{at}");
+        let store = dir.join(&name).display().to_string();
+        let port_text = port.to_string();
+        let routes_text = routes.join(",");
+        let args = [
+            ["serve", "-a"],
+            ["127.0.0.1", "-p"],
+            [&port_text, "-sd"],
+            [&store, "--node-name"],
+            [&name, "--cluster-listen"],
+            [&routes[at], "--routes"],
+            [&routes_text, "--catalog"],
+        ];
+        let args = args.concat().into_iter().chain([catalog]).map(str::to_owned).collect();
+        Node { log: dir.join(format!("{name}.log")), name, port, args, child: None }
+    }
+
+    pub fn started(name: &str) -> Self {
+        let mut nodes = Self::new(name);
+        nodes.nodes.iter_mut().for_each(Node::start);
+        nodes
+    }
+
+    /// Gives each node the file with the key of `keys` at its place.
+    pub fn give_keys(&mut self, keys: [&str; NODES]) {
+        for (node, key) in self.nodes.iter_mut().zip(keys) {
+            let path = self.dir.path().join(format!("{}.key", node.name));
+            write_key(&path, key, 0o600);
+            node.args.extend(["--cluster_key".to_owned(), path.display().to_string()]);
+        }
+    }
+
+    /// Puts a bucket behind the log, for what is beyond `local_max`.
+    pub fn give_tier(&mut self, local_max: &str) {
+        let config = self.dir.path().join("tier.conf");
+        let store = self.dir.path().join("b").display().to_string();
+        let text = format!(
+            "jetstream {{ tier {{ store: \"file://{store}\", local_max: {local_max} }} }}\n"
+        );
+        std::fs::write(&config, text).expect("written");
+        for node in &mut self.nodes {
+            node.args.extend(["-c".to_owned(), config.display().to_string()]);
+        }
+    }
+
+    /// A client at the node that owns the log, and which that is.
+    pub fn owner(&self) -> (Client, usize) {
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            for (at, node) in self.nodes.iter().enumerate() {
+                let url = format!("nats://127.0.0.1:{}", node.port);
+                let mut options = ConnectOptions::new(&url).expect("a url");
+                options.timeout = ANSWER;
+                let client = node.child.as_ref().and_then(|_| Client::connect(&options).ok());
+                if let Some(client) = client {
+                    return (client, at);
+                }
+            }
+            let logs: Vec<_> = self.nodes.iter().map(Node::text).collect();
+            assert!(Instant::now() < deadline, "nobody serves clients:\n{}", logs.join("\n--\n"));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// A client at a node that takes clients, sooner or later.
+    pub fn client(&self, at: usize) -> Client {
+        let url = format!("nats://127.0.0.1:{}", self.nodes[at].port);
+        let options = ConnectOptions::new(&url).expect("a url");
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            match Client::connect(&options) {
+                Ok(client) => return client,
+                Err(error) => {
+                    let said = self.nodes[at].text();
+                    assert!(Instant::now() < deadline, "{at} takes no client ({error}):\n{said}");
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+        }
+    }
+
+    /// Publishes at a node that relays clients until this message is acknowledged.
+    pub fn publish_at(&self, at: usize, number: usize) {
+        let (body, deadline) = (number.to_string(), Instant::now() + TIMEOUT);
+        let headers = format!("NATS/1.0\r\nNats-Msg-Id: {number}\r\n\r\n");
+        loop {
+            let ack = self.client(at).request("Q.n", headers.as_bytes(), body.as_bytes(), ANSWER);
+            if ack.as_ref().is_ok_and(|ack| ack.payload.starts_with(b"{\"stream\"")) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "message {number} is not taken at {at}: {ack:?}");
+        }
+    }
+
+    /// Publishes at whoever owns the log until this message is acknowledged, under its id.
+    pub fn publish(&self, number: u64) {
+        self.publish_to("Q.n", number, number.to_string().as_bytes());
+    }
+
+    pub fn publish_to(&self, subject: &str, number: u64, body: &[u8]) {
+        let headers = format!("NATS/1.0\r\nNats-Msg-Id: {number}\r\n\r\n");
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            let (mut client, _) = self.owner();
+            let ack = client.request(subject, headers.as_bytes(), body, ANSWER);
+            let is_stored = |ack: &OwnedMessage| ack.payload.starts_with(b"{\"stream\"");
+            if ack.as_ref().is_ok_and(is_stored) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "message {number} is not taken: {ack:?}");
+        }
+    }
+
+    /// Everything that was acknowledged is there once, in its order.
+    pub fn expect(&self, count: u64) {
+        let deadline = Instant::now() + TIMEOUT;
+        // A node that has been replaced may take connections a moment longer.
+        let mut client = loop {
+            let (mut client, _) = self.owner();
+            let asked = client.request("$JS.API.STREAM.INFO.Q", b"", b"", ANSWER);
+            let is_served = |answer: OwnedMessage| {
+                let answer: Value = serde_json::from_slice(&answer.payload).expect("JSON");
+                answer.get("error").is_none()
+            };
+            if asked.is_ok_and(is_served) {
+                break client;
+            }
+            assert!(Instant::now() < deadline, "no answer about the stream");
+        };
+        let found = read_all(&mut client, "Q", 1);
+        let number = |payload: &[u8]| String::from_utf8_lossy(payload).parse().expect("a number");
+        let found: Vec<u64> = found.iter().map(|(_, message)| number(&message.payload)).collect();
+        assert_eq!(found, (0..count).collect::<Vec<_>>());
+    }
+
+    /// Waits until a node has said something.
+    pub fn wait_text(&self, at: usize, text: &str) {
+        let deadline = Instant::now() + TIMEOUT;
+        while !self.nodes[at].text().contains(text) {
+            let said = self.nodes[at].text();
+            assert!(Instant::now() < deadline, "{} does not say {text}:\n{said}", at);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until owners have said of `count` disks of a node that they keep the log.
+    pub fn wait_disks(&self, at: usize, count: usize) {
+        let (node, deadline) = (format!(" {} (disk ", at + 1), Instant::now() + TIMEOUT);
+        loop {
+            let said: String = self.nodes.iter().map(Node::text).collect();
+            let disks: HashSet<&str> =
+                said.split(&node).skip(1).filter_map(|rest| rest.get(..32)).collect();
+            if disks.len() >= count {
+                return;
+            }
+            assert!(Instant::now() < deadline, "the disk does not count:\n{said}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub fn with_stream(name: &str) -> Self {
+        let nodes = Self::started(name);
+        let (mut client, _) = nodes.owner();
+        create_stream(&mut client, "Q", &json!({}));
+        nodes
+    }
+}
