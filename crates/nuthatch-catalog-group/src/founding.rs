@@ -101,8 +101,9 @@ impl Founding {
     /// It is none.
     pub fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let cluster = from.u128()?;
-        let founder =
-            |from: &mut Reader<'_>| Ok(Founder { id: NodeId(from.u8()?), node: Named::read(from)? });
+        let founder = |from: &mut Reader<'_>| {
+            Ok(Founder { id: NodeId(from.u8()?), node: Named::read(from)? })
+        };
         Ok(Self { cluster, founders: from.all(founder)? })
     }
 
@@ -152,8 +153,7 @@ impl Answer {
     /// It is none.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut from = Reader(bytes);
-        let answer =
-            Self { node: Named::read(&mut from)?, founding: from.option(Founding::read)? };
+        let answer = Self { node: Named::read(&mut from)?, founding: from.option(Founding::read)? };
         from.end()?;
         Ok(answer)
     }

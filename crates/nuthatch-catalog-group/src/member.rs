@@ -19,7 +19,7 @@ use raft::eraftpb::{
     MessageType, Snapshot,
 };
 use raft::{Config, RawNode, ReadOnlyOption, SnapshotStatus, StateRole};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
@@ -37,6 +37,9 @@ const JOIN_TICKS: u64 = 10;
 /// Ticks for which a disk must not have been heard before another one takes its place, and for which the leader must
 /// have led to know that.
 const GONE_TICKS: u64 = 40;
+
+/// Members at a time to which there are connections.
+const MET_MAX: usize = 16;
 
 /// Bytes of entries in one message.
 const MESSAGE_BYTES: u64 = 1 << 20;
@@ -71,6 +74,8 @@ pub enum Event {
         /// The call.
         call: Call,
     },
+    /// There is a connection to a member, which may be one that this one knows nothing of.
+    Met(MemberId),
     /// A member cannot be reached any more, as its connection says.
     Lost(MemberId),
 }
@@ -110,6 +115,8 @@ pub struct Member {
     peers: Peers,
     calls: Calls,
     waiting: Waiting,
+    /// Members to which there is a connection.
+    met: BTreeSet<MemberId>,
     /// When each member was heard last.
     heard: BTreeMap<MemberId, u64>,
     applied: u64,
@@ -161,6 +168,7 @@ impl Member {
             peers,
             calls: Calls::default(),
             waiting: Waiting::default(),
+            met: BTreeSet::new(),
             heard: BTreeMap::new(),
             applied,
             ticks: 0,
@@ -172,7 +180,7 @@ impl Member {
             out: vec![],
         };
         let conf = member.conf();
-        member.taking_part.look(&conf);
+        member.taking_part.look((applied, conf));
         Ok(member)
     }
 
@@ -187,6 +195,11 @@ impl Member {
             Event::Call { number, call } => {
                 if !self.calls.add(number, call, self.ticks) {
                     self.out.push(Effect::GaveUp { number });
+                }
+            }
+            Event::Met(member) => {
+                if self.met.len() < MET_MAX {
+                    self.met.insert(member);
                 }
             }
             Event::Lost(member) => self.lost(member),
@@ -228,6 +241,12 @@ impl Member {
     #[must_use]
     pub fn position(&self) -> (u64, u64) {
         (self.raw.raft.term, self.applied)
+    }
+
+    /// The greatest boot counter that it has seen of another member.
+    #[must_use]
+    pub fn holds(&self, member: MemberId) -> Option<Boot> {
+        self.peers.get(&member).copied()
     }
 
     /// True if it may vote.
@@ -277,7 +296,7 @@ impl Member {
         let conf = self.conf();
         let ids = conf.voters.iter().chain(&conf.voters_outgoing).chain(&conf.learners);
         let mut others: Vec<MemberId> = ids.map(|id| MemberId(*id)).collect();
-        others.extend(self.members.values());
+        others.extend(self.members.values().chain(&self.met));
         others.sort_unstable();
         others.dedup();
         others.retain(|member| *member != self.id());
@@ -298,10 +317,14 @@ impl Member {
         let from = envelope.from;
         self.heard.insert(from, self.ticks);
         match envelope.body {
-            Body::Begun => self.send(from, Body::Held(envelope.boot)),
-            Body::Held(boot) => {
-                let conf = self.conf();
-                self.taking_part.held(from, boot, &conf);
+            Body::Begun => {
+                let at = (self.applied, self.conf());
+                self.send(from, Body::Held { boot: envelope.boot, at });
+            }
+            Body::Held { boot, at } => {
+                self.taking_part.held(from, boot);
+                self.taking_part.look((self.applied, self.conf()));
+                self.taking_part.look(at);
             }
             Body::Outdated(by) if by.outdates(self.identity.boot) => {
                 self.refuse("the disk was set back to an earlier image");
@@ -357,7 +380,7 @@ impl Member {
         let beyond = message.msg_type == MessageType::MsgHeartbeat
             && message.term >= self.raw.raft.term
             && message.commit > self.raw.raft.raft_log.last_index();
-        if beyond && Rule::LostTailRefused.holds() {
+        if beyond {
             self.refuse("the disk lacks what it had said was durable");
             return;
         }
@@ -368,6 +391,7 @@ impl Member {
     /// The connection to a member was lost: if it led, those that are left need not wait for its silence to be long.
     fn lost(&mut self, member: MemberId) {
         self.heard.remove(&member);
+        self.met.remove(&member);
         if !self.taking_part.is_on() || self.raw.raft.leader_id != member.0 {
             return;
         }
@@ -606,20 +630,16 @@ fn replacement(new: MemberId, former: MemberId) -> ConfChangeV2 {
         ..ConfChangeSingle::default()
     };
     let mut change = ConfChangeV2::default();
-    let changes = vec![
-        single(new, ConfChangeType::AddNode),
-        single(former, ConfChangeType::RemoveNode),
-    ];
+    let changes =
+        vec![single(new, ConfChangeType::AddNode), single(former, ConfChangeType::RemoveNode)];
     change.set_changes(changes.into());
     change
 }
 
 /// What a log begins with.
 fn founded(founding: &Founding) -> Snapshot {
-    let keeper = |founder: &crate::Founder| KeeperOf {
-        node: founder.id,
-        incarnation: founder.node.keeper,
-    };
+    let keeper =
+        |founder: &crate::Founder| KeeperOf { node: founder.id, incarnation: founder.node.keeper };
     let row = |founder: &crate::Founder| {
         let incarnation = founder.node.keeper;
         (founder.id, NodeRow { incarnation, boots: BootCount(0), former: vec![] })
@@ -655,3 +675,6 @@ fn state(snapshot: &Snapshot) -> Result<(Catalog, BTreeMap<NodeId, MemberId>), M
     from.end()?;
     Ok((catalog, members))
 }
+
+#[cfg(test)]
+mod tests;

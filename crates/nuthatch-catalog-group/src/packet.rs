@@ -2,11 +2,11 @@
 
 use crate::catalog_codec::{call, put_call, put_reply, reply};
 use crate::coding::{Malformed, Reader, Writer, malformed};
-use crate::raft_codec::{message, put_message};
+use crate::raft_codec::{conf, message, put_conf, put_message};
 use crate::types::{Boot, MemberId};
 use nuthatch_quorum::catalog::{Call, CatalogReply};
 use nuthatch_quorum::types::NodeId;
-use raft::eraftpb::Message;
+use raft::eraftpb::{ConfState, Message};
 
 /// What one member says to another.
 #[derive(Clone, PartialEq, Debug)]
@@ -31,7 +31,12 @@ pub enum Body {
     /// The sender's boot counter is to be held.
     Begun,
     /// The receiver's boot counter is held, durably.
-    Held(Boot),
+    Held {
+        /// That counter.
+        boot: Boot,
+        /// How far the sender has applied the log, and who the members are there.
+        at: (u64, ConfState),
+    },
     /// The receiver began as what is outdated by this.
     Outdated(Boot),
     /// A call for the leader.
@@ -76,9 +81,11 @@ impl Envelope {
                 put_message(&mut to, message);
             }
             Body::Begun => to.u8(2),
-            Body::Held(held) => {
+            Body::Held { boot, at: (applied, conf) } => {
                 to.u8(3);
-                put_boot(&mut to, *held);
+                put_boot(&mut to, *boot);
+                to.u64(*applied);
+                put_conf(&mut to, conf);
             }
             Body::Outdated(by) => {
                 to.u8(4);
@@ -114,7 +121,7 @@ impl Envelope {
         let body = match from.u8()? {
             1 => Body::Raft(Box::new(message(&mut from)?)),
             2 => Body::Begun,
-            3 => Body::Held(boot(&mut from)?),
+            3 => Body::Held { boot: boot(&mut from)?, at: (from.u64()?, conf(&mut from)?) },
             4 => Body::Outdated(boot(&mut from)?),
             5 => Body::Ask { number: from.u64()?, call: call(&mut from)? },
             6 => Body::Answer { number: from.u64()?, reply: reply(&mut from)? },

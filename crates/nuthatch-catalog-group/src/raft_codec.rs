@@ -66,12 +66,31 @@ pub fn put_snapshot(to: &mut Writer, snapshot: &Snapshot) {
     let about = snapshot.get_metadata();
     to.u64(about.index);
     to.u64(about.term);
-    let conf = about.get_conf_state();
+    put_conf(to, about.get_conf_state());
+    to.bytes(&snapshot.data);
+}
+
+/// Appends who the members are.
+pub fn put_conf(to: &mut Writer, conf: &ConfState) {
     for ids in [&conf.voters, &conf.learners, &conf.voters_outgoing, &conf.learners_next] {
         to.all(ids, |to, id| to.u64(*id));
     }
     to.bool(conf.auto_leave);
-    to.bytes(&snapshot.data);
+}
+
+/// Reads who the members are.
+///
+/// # Errors
+/// That is not said.
+pub fn conf(from: &mut Reader<'_>) -> Result<ConfState, Malformed> {
+    Ok(ConfState {
+        voters: from.all(Reader::u64)?,
+        learners: from.all(Reader::u64)?,
+        voters_outgoing: from.all(Reader::u64)?,
+        learners_next: from.all(Reader::u64)?,
+        auto_leave: from.bool()?,
+        ..ConfState::default()
+    })
 }
 
 /// Reads a snapshot.
@@ -82,15 +101,7 @@ pub fn snapshot(from: &mut Reader<'_>) -> Result<Snapshot, Malformed> {
     let mut snapshot = Snapshot::default();
     let about = snapshot.mut_metadata();
     (about.index, about.term) = (from.u64()?, from.u64()?);
-    let conf = ConfState {
-        voters: from.all(Reader::u64)?,
-        learners: from.all(Reader::u64)?,
-        voters_outgoing: from.all(Reader::u64)?,
-        learners_next: from.all(Reader::u64)?,
-        auto_leave: from.bool()?,
-        ..ConfState::default()
-    };
-    about.set_conf_state(conf);
+    about.set_conf_state(conf(from)?);
     snapshot.data = from.bytes()?.to_vec().into();
     Ok(snapshot)
 }

@@ -40,8 +40,6 @@ rules! {
     ReadConfirmed = "group.read-confirmed";
     /// A transaction is answered when it is committed and applied.
     AnswerAfterCommit = "group.answer-after-commit";
-    /// A member whose log ends before what it had said it has takes no part.
-    LostTailRefused = "group.lost-tail-refused";
 }
 
 #[cfg(feature = "mutations")]

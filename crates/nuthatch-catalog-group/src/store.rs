@@ -232,7 +232,8 @@ impl Store {
         if changed.is_none() && entries.is_empty() {
             return Ok(());
         }
-        let written = if Rule::VoteDurable.holds() { Some(hard.unwrap_or(&self.hard)) } else { None };
+        let written =
+            if Rule::VoteDurable.holds() { Some(hard.unwrap_or(&self.hard)) } else { None };
         let frame = Frame { snapshot: None, hard: written.cloned(), entries };
         let bytes = frame.encode(self.number);
         self.file.write_at(&bytes, self.len)?;

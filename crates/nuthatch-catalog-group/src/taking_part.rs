@@ -1,5 +1,8 @@
 //! From when on a member may vote: when a majority, itself included, holds its new boot counter. An old image of a
 //! disk does not get that far, since one of any majority has seen the disk begin later.
+//!
+//! A majority of whom? A member that was away may know members that are gone since, and none of those that are there.
+//! So whoever holds a counter says who the members are, and the latest that is known counts.
 
 use crate::rules::Rule;
 use crate::types::{Boot, MemberId};
@@ -12,6 +15,8 @@ pub struct TakingPart {
     me: MemberId,
     boot: Boot,
     held_by: BTreeSet<MemberId>,
+    /// Who the members are, after so many entries of the log.
+    members: (u64, ConfState),
     state: State,
 }
 
@@ -25,19 +30,23 @@ enum State {
 impl TakingPart {
     /// A member that has just begun.
     pub fn new(me: MemberId, boot: Boot) -> Self {
-        Self { me, boot, held_by: BTreeSet::new(), state: State::Asking }
+        let members = (0, ConfState::default());
+        Self { me, boot, held_by: BTreeSet::new(), members, state: State::Asking }
     }
 
     /// Somebody holds a boot counter of this member.
-    pub fn held(&mut self, by: MemberId, boot: Boot, conf: &ConfState) {
+    pub fn held(&mut self, by: MemberId, boot: Boot) {
         if boot == self.boot {
             self.held_by.insert(by);
-            self.look(conf);
         }
     }
 
-    /// Looks whether those that hold it are enough.
-    pub fn look(&mut self, conf: &ConfState) {
+    /// Looks whether those that hold it are enough, when members are known after so many entries.
+    pub fn look(&mut self, members: (u64, ConfState)) {
+        if members.0 >= self.members.0 {
+            self.members = members;
+        }
+        let conf = &self.members.1;
         let enough = |voters: &[u64]| {
             let holds = |id: &&u64| **id == self.me.0 || self.held_by.contains(&MemberId(**id));
             voters.is_empty() || 2 * voters.iter().filter(holds).count() > voters.len()

@@ -147,8 +147,7 @@ impl Cluster {
         let dir = disk.label();
         let at_dir = |source| StartError::Directory { dir: dir.clone(), source };
         let (keeper, image) = identified(&disk).map_err(at_dir)?;
-        let Began { founding, catalog, door } =
-            begin(config, &listener, (&disk, &image), &report)?;
+        let Began { founding, catalog, door } = begin(config, &listener, (&disk, &image), &report)?;
         let me = number(config, &founding)?;
         let links = Links::new(&config.others());
         let (calls, asked) = channel();

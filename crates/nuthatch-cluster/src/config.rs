@@ -19,7 +19,7 @@ pub struct ClusterConfig {
     pub listen: SocketAddr,
     /// Where the other nodes listen. Its own address may be among them.
     pub routes: Vec<SocketAddr>,
-    /// Address of the catalog: `file://` a directory that all nodes share, or a bucket.
+    /// Address of the catalog: `file://` a directory that all nodes share, or a bucket; or `built-in`.
     pub catalog: String,
     /// The keeper's directory.
     pub dir: PathBuf,

@@ -42,6 +42,7 @@ type Answering = SyncSender<Option<CatalogReply>>;
 /// What is handed to the member's thread.
 enum Input {
     Packet(Box<Envelope>),
+    Met(MemberId),
     Lost(MemberId),
     Call(Call, Answering),
 }
@@ -145,7 +146,7 @@ pub fn start(
         report: report.clone(),
         answering: BTreeMap::new(),
         numbered: 0,
-        told: None,
+        told: (false, false),
     };
     spawn("node-group", move || driver.run(member, open))?;
     let door = Door { founding, me, answer, inputs: inputs.clone(), connections };
@@ -161,7 +162,7 @@ struct Driver {
     answering: BTreeMap<u64, Answering>,
     numbered: u64,
     /// What was said last: whether somebody leads, and whether this node does.
-    told: Option<(bool, bool)>,
+    told: (bool, bool),
 }
 
 impl Driver {
@@ -191,7 +192,11 @@ impl Driver {
         let mut next = Instant::now() + tick;
         loop {
             let left = next.saturating_duration_since(Instant::now());
-            let event = match self.inputs.recv_timeout(left) {
+            let input = match left.is_zero() {
+                true => Err(RecvTimeoutError::Timeout),
+                false => self.inputs.recv_timeout(left),
+            };
+            let event = match input {
                 Ok(input) => self.event(input),
                 Err(RecvTimeoutError::Timeout) => {
                     // A thread that was held up does not make up for it: nobody is suspected for that.
@@ -210,6 +215,7 @@ impl Driver {
     fn event(&mut self, input: Input) -> Event {
         match input {
             Input::Packet(envelope) => Event::Deliver(envelope),
+            Input::Met(member) => Event::Met(member),
             Input::Lost(member) => Event::Lost(member),
             Input::Call(call, answering) => {
                 self.numbered += 1;
@@ -238,10 +244,10 @@ impl Driver {
     /// Says whether this node leads, and that nobody does, when that changes.
     fn tell(&mut self, member: &Member) {
         let now = (member.leader().is_some(), member.is_leader());
-        if self.told == Some(now) {
+        if self.told == now {
             return;
         }
-        let led = self.told.replace(now).is_some_and(|(_, led)| led);
+        let (_, led) = std::mem::replace(&mut self.told, now);
         match now {
             (_, true) => self.report.say("this node leads the catalog"),
             (false, _) => self.report.say("the catalog has no leader that this node knows"),

@@ -6,8 +6,8 @@
 
 use crate::channel::Channel;
 use crate::client_address::ClientAddress;
-use crate::hello::{HELLO_BYTES, Hello, Lane};
 use crate::group::Door;
+use crate::hello::{HELLO_BYTES, Hello, Lane};
 use crate::host::Outbound;
 use crate::key::ClusterKey;
 use crate::packet::{self, Packet};

@@ -2,8 +2,8 @@
 
 use crate::channel::{Channel, TLS_HANDSHAKE};
 use crate::coding::malformed;
-use crate::hello::{HELLO_BYTES, Hello, KEY_WANTED, Lane, NO_KEY, WRONG_PORT};
 use crate::group;
+use crate::hello::{HELLO_BYTES, Hello, KEY_WANTED, Lane, NO_KEY, WRONG_PORT};
 use crate::host::Host;
 use crate::links::{Local, prepare};
 use crate::owner_address;
@@ -187,7 +187,11 @@ fn secure(mut stream: TcpStream, local: &dyn Local, deadline: Instant) -> Option
 }
 
 /// Exchanges hellos, all of it within [`HELLO_WITHIN`]. None: it is nobody to talk to.
-pub(crate) fn greet(stream: TcpStream, local: &dyn Local, from: SocketAddr) -> Option<(Channel, Hello)> {
+pub(crate) fn greet(
+    stream: TcpStream,
+    local: &dyn Local,
+    from: SocketAddr,
+) -> Option<(Channel, Hello)> {
     let mut channel = secure(stream, local, Instant::now() + HELLO_WITHIN)?;
     let (bytes, done) = read_hello(&mut channel).ok()?;
     if done < HELLO_BYTES || !Hello::may_begin(&bytes) {

@@ -312,7 +312,7 @@ pub struct ClusterSettings {
     pub listen: std::net::SocketAddr,
     /// `-routes`: the node ports of all nodes, or of the others.
     pub routes: Vec<std::net::SocketAddr>,
-    /// `-catalog`: its address.
+    /// `-catalog`: its address, or `built-in`.
     pub catalog: String,
     /// File with the secret that all nodes share; `None`: loopback only.
     pub key: Option<PathBuf>,

@@ -137,7 +137,12 @@ impl World {
                 let total = &totals.group;
                 format!(
                     "{} answers, {} revisions, {} terms, {} faults, {} disks lost or set back ({} set back)",
-                    total.answers, total.revision, total.terms, total.faults, total.disks, total.images
+                    total.answers,
+                    total.revision,
+                    total.terms,
+                    total.faults,
+                    total.disks,
+                    total.images
                 )
             }
         }

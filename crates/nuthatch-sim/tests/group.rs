@@ -42,6 +42,9 @@ fn no_schedule_breaks_an_invariant() {
     }
     println!("{count} schedules: {total:?}");
     assert!(total.answers > 100 * count, "too little is answered to show anything");
-    assert!(total.terms > 2 * count && total.disks > count / 4, "too little fails to show anything");
+    assert!(
+        total.terms > 2 * count && total.disks > count / 4,
+        "too little fails to show anything"
+    );
     assert!(total.images > count / 50, "too few disks are set back to show anything");
 }

@@ -10,7 +10,11 @@ use std::time::{Duration, Instant};
 use support::{TIMEOUT, TempDir, create_stream};
 
 const LEADS: &str = "this node leads the catalog\n";
-const NO_MORE: [&str; 2] = ["leads the catalog no more", "catalog has no leader that this node knows"];
+const NO_MORE: [&str; 3] = [
+    "this node leads the catalog no more\n",
+    "the catalog has no leader that this node knows\n",
+    "Starting nats-server",
+];
 
 fn built_in(name: &str) -> Nodes {
     Nodes::with_catalog(TempDir::new(name), "built-in")
@@ -167,7 +171,10 @@ fn a_catalog_that_went_back_takes_no_part_and_comes_back_with_a_new_disk() {
     std::fs::remove_dir_all(&dir).expect("removed");
     std::fs::rename(&copy, &dir).expect("put back");
     nodes.nodes[at].start();
-    nodes.wait_text(at, "this node takes no part in the catalog: the disk was set back to an earlier image");
+    nodes.wait_text(
+        at,
+        "this node takes no part in the catalog: the disk was set back to an earlier image",
+    );
     (3..6).for_each(|number| nodes.publish(number));
     nodes.nodes[at].kill();
     std::fs::remove_dir_all(&dir).expect("moved away");

@@ -10,11 +10,11 @@ use crate::key::ClusterKey;
 use crate::links::{Local, connect};
 use crate::port::greet;
 use crate::transfer::{put_answer, read_answer};
+use nuthatch_catalog_group::MemberId;
 use nuthatch_catalog_group::founding::{self, Answer, Founding, Named, Next};
 use nuthatch_catalog_group::identity;
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Entropy as _, SystemEntropy};
-use nuthatch_catalog_group::MemberId;
 use nuthatch_quorum::types::{BootCount, Incarnation, NodeId};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -180,13 +180,7 @@ struct Newcomer {
 
 impl Local for Newcomer {
     fn hello(&self, lane: Lane) -> Hello {
-        Hello {
-            cluster: 0,
-            node: NodeId(0),
-            incarnation: self.keeper,
-            boots: BootCount(0),
-            lane,
-        }
+        Hello { cluster: 0, node: NodeId(0), incarnation: self.keeper, boots: BootCount(0), lane }
     }
 
     fn key(&self) -> Option<&ClusterKey> {

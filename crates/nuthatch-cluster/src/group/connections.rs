@@ -74,9 +74,7 @@ impl Connections {
             let (connection, local) = (Arc::clone(connection), Arc::clone(local));
             let inputs = inputs.clone();
             let name = format!("group-{}", connection.address.port());
-            thread::Builder::new()
-                .name(name)
-                .spawn(move || connection.serve(&*local, &inputs))?;
+            thread::Builder::new().name(name).spawn(move || connection.serve(&*local, &inputs))?;
         }
         Ok(())
     }
@@ -120,6 +118,10 @@ impl Connection {
                     known = Some(member);
                     self.member.store(member.0, Ordering::Release);
                     *self.queue.lock() = Queue { connected: true, ..Queue::default() };
+                    if inputs.try_send(Input::Met(member)).is_err() {
+                        // The next connection says so.
+                        continue;
+                    }
                     // Whatever ends it, the next attempt shows whether the member is there.
                     let _ = self.write_all(channel);
                     *self.queue.lock() = Queue::default();

@@ -167,7 +167,7 @@ const CLUSTER: &[Flag] = &[
         &["catalog"],
         Kind::Text,
         "<address>",
-        "Catalog of a quorum log: file:///shared/dir, s3://bucket/prefix; makes this server a node of it (*)",
+        "Catalog of a quorum log: built-in, file:///shared/dir, s3://bucket/prefix; makes this server a node of it (*)",
     ),
     flag(
         &["cluster_key"],

@@ -32,6 +32,9 @@ pub enum Violation {
     /// A member's state went back while it ran.
     #[error("member {0:?} went back")]
     WentBack(MemberId),
+    /// A disk takes part that was set back to an earlier image.
+    #[error("a disk takes part that was set back")]
+    SetBack,
     /// Two clusters were founded.
     #[error("two clusters were founded")]
     TwoClusters,
@@ -58,7 +61,6 @@ pub struct Observer {
     contents: BTreeMap<Revision, Snapshot>,
     outcomes: BTreeMap<TxnId, Result<Revision, ()>>,
     leaders: BTreeMap<u64, MemberId>,
-    cluster: Option<u128>,
     /// The greatest revision that was answered.
     pub floor: Revision,
     /// Answers so far.
@@ -66,23 +68,6 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// A disk has taken a founding.
-    ///
-    /// # Errors
-    /// [`Violation`].
-    pub fn founded(&mut self, cluster: u128) -> Result<(), Violation> {
-        match *self.cluster.get_or_insert(cluster) == cluster {
-            true => Ok(()),
-            false => Err(Violation::TwoClusters),
-        }
-    }
-
-    /// True if a cluster was founded.
-    #[must_use]
-    pub fn is_founded(&self) -> bool {
-        self.cluster.is_some()
-    }
-
     /// A member has this state.
     ///
     /// # Errors
@@ -125,7 +110,12 @@ impl Observer {
         Ok(())
     }
 
-    fn outcome(&mut self, txn: &Txn, floor: Revision, reply: &CatalogReply) -> Result<(), Violation> {
+    fn outcome(
+        &mut self,
+        txn: &Txn,
+        floor: Revision,
+        reply: &CatalogReply,
+    ) -> Result<(), Violation> {
         let outcome = reply.outcome.filter(|(id, _)| *id == txn.id).map(|(_, outcome)| outcome);
         let outcome = outcome.ok_or(Violation::TwoOutcomes(txn.id))?.map_err(drop);
         if *self.outcomes.entry(txn.id).or_insert(outcome) != outcome {

@@ -2,7 +2,7 @@
 //! back to an earlier image. Everything else may happen to all at once.
 
 use super::world::{Happening, Life, World};
-use nuthatch_catalog_group::identity::{identify, load_peers};
+use nuthatch_catalog_group::identity::identify;
 use nuthatch_catalog_group::{Boot, MemberId};
 use nuthatch_log::env::{Fault, MemDisk};
 
@@ -78,6 +78,7 @@ impl World {
                     self.end(at, |_| super::world::empty_disk());
                 }
             }
+            Harm::TakeImage if self.nodes[at].image.is_some() => {}
             Harm::TakeImage => {
                 let image = self.nodes[at].disk.survive();
                 self.nodes[at].image = Some(image);
@@ -103,16 +104,19 @@ impl World {
     /// A disk is set back, if the other members have heard how it began last: one that none of those that run has
     /// heard could not be told from the true one, and counts as two disks.
     fn put_image(&mut self, at: usize) {
-        let Some(image) = self.nodes[at].image.take() else { return };
+        let Some(image) = self.nodes[at].image.clone() else { return };
         let Some((member, now)) = began(&self.nodes[at].disk) else { return };
-        let earlier = began(&image).is_some_and(|(id, boot)| id == member && boot.count < now.count);
+        let earlier =
+            began(&image).is_some_and(|(id, boot)| id == member && boot.count < now.count);
         let known = (0..self.nodes.len()).filter(|other| *other != at).all(|other| {
-            load_peers(&self.nodes[other].disk).is_ok_and(|held| held.get(&member) == Some(&now))
+            matches!(&self.nodes[other].life, Life::Runs(other) if other.holds(member) == Some(now))
         });
         if earlier && known && self.harmed.is_empty() {
             self.harmed.insert(at);
+            self.set_back = Some((at, member));
             self.disks += 1;
             self.images += 1;
+            self.nodes[at].image = None;
             self.end(at, |_| image);
         }
     }

@@ -131,6 +131,8 @@ pub struct World {
     pub(super) observer: Observer,
     pub(super) weights: [u64; 10],
     pub(super) harmed: BTreeSet<usize>,
+    /// The disk that was set back last.
+    pub(super) set_back: Option<(usize, MemberId)>,
     pub(super) faults: u64,
     pub(super) disks: u64,
     pub(super) images: u64,
@@ -162,11 +164,7 @@ impl World {
         let weights = std::array::from_fn(|_| if rng.chance(600) { rng.below(10) } else { 0 });
         let limits = Limits { snapshot_entries: rng.between(5, 80) };
         let node = |at: usize| Node {
-            named: Named {
-                name: format!("n{at}"),
-                keeper: Incarnation(0),
-                member: MemberId(0),
-            },
+            named: Named { name: format!("n{at}"), keeper: Incarnation(0), member: MemberId(0) },
             disk: empty_disk(),
             life: Life::Down,
             process: 0,
@@ -188,6 +186,7 @@ impl World {
             observer: Observer::default(),
             weights,
             harmed: BTreeSet::new(),
+            set_back: None,
             faults: 0,
             disks: 0,
             images: 0,
@@ -326,7 +325,10 @@ impl World {
         if let Err(error) = identity::take_founding(&disk, &founding) {
             return self.failed(at, &error);
         }
-        self.observer.founded(founding.cluster)?;
+        let held = |node: &Node| identity::load_founding(&node.disk).ok().flatten();
+        if self.nodes.iter().filter_map(held).any(|other| other.cluster != founding.cluster) {
+            return Err(Violation::TwoClusters);
+        }
         let node = founding.number(&self.nodes[at].named.name).expect("one of them");
         let nonce = self.queue.rng.bits();
         match Member::open(Arc::new(disk), founding, node, nonce, self.limits) {
@@ -344,6 +346,9 @@ impl World {
             Life::Down => Ok(()),
             Life::Runs(_) => {
                 self.queue.after(TICK, Happening::Tick(at, process));
+                if self.queue.rng.chance(100) {
+                    self.meet(at)?;
+                }
                 self.step(at, Event::Tick)
             }
             Life::Seeks { round, answers } => {
@@ -365,6 +370,20 @@ impl World {
                 }
             }
         }
+    }
+
+    /// A node connects to those that it can reach.
+    fn meet(&mut self, at: usize) -> Result<(), Violation> {
+        for other in (0..self.nodes.len()).filter(|other| *other != at) {
+            if let Life::Runs(member) = &self.nodes[other].life
+                && self.net.is_up(at, other)
+                && self.net.is_up(other, at)
+            {
+                let met = member.id();
+                self.step(at, Event::Met(met))?;
+            }
+        }
+        Ok(())
     }
 
     fn seek(&mut self, by: usize, round: u64) {
@@ -410,7 +429,11 @@ impl World {
     }
 
     /// Looks at a member after a step, as nobody can who is part of it.
-    fn look_at(&mut self, at: usize, before: nuthatch_quorum::types::Revision) -> Result<(), Violation> {
+    fn look_at(
+        &mut self,
+        at: usize,
+        before: nuthatch_quorum::types::Revision,
+    ) -> Result<(), Violation> {
         let Life::Runs(member) = &self.nodes[at].life else { return Ok(()) };
         let state = member.catalog().state();
         if state.revision < before {
@@ -434,13 +457,17 @@ impl World {
                 _ => false,
             };
             let healed: Vec<usize> = self.harmed.iter().copied().filter(up).collect();
-            healed.iter().for_each(|at| drop(self.harmed.remove(at)));
+            self.harmed.retain(|at| !healed.contains(at));
+        }
+        if member.takes_part() && self.set_back == Some((at, member.id())) {
+            return Err(Violation::SetBack);
         }
         if let Some(why) = member.is_refused() {
             if !self.harmed.contains(&at) {
                 return Err(Violation::Unusable(why.to_owned()));
             }
-            // Somebody does as it says.
+            // Somebody does as it says, and takes no image of that disk.
+            self.nodes[at].image = None;
             self.end(at, |_| empty_disk());
         }
         Ok(())
@@ -449,9 +476,7 @@ impl World {
     fn perform(&mut self, at: usize, effect: Effect) -> Result<(), Violation> {
         match effect {
             Effect::Send(envelope) => {
-                let is_at = |node: &Node| {
-                    matches!(&node.life, Life::Runs(member) if member.id() == envelope.to)
-                };
+                let is_at = |node: &Node| matches!(&node.life, Life::Runs(member) if member.id() == envelope.to);
                 if let Some(to) = self.nodes.iter().position(is_at) {
                     let bytes = envelope.encode();
                     for after in self.net.send(at, to, &mut self.queue.rng) {
@@ -489,7 +514,9 @@ impl World {
             return Ok(());
         }
         let at = self.queue.rng.below(self.nodes.len() as u64) as usize;
-        if !matches!(self.nodes[at].life, Life::Runs(_)) || self.nodes[at].paused_until > self.queue.now() {
+        if !matches!(self.nodes[at].life, Life::Runs(_))
+            || self.nodes[at].paused_until > self.queue.now()
+        {
             return Ok(());
         }
         let asked = self.clients[client].next(self.observer.floor, &mut self.queue.rng);

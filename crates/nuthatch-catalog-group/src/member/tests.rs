@@ -1,0 +1,137 @@
+//! Single members, told what others would say.
+
+use super::*;
+use crate::founding::{Founder, Named};
+use nuthatch_log::env::MemDisk;
+use nuthatch_quorum::types::Incarnation;
+
+const CLUSTER: u128 = 7;
+
+fn founding() -> Founding {
+    let founder = |id: u8| Founder {
+        id: NodeId(id),
+        node: Named {
+            name: format!("n{id}"),
+            keeper: Incarnation(id.into()),
+            member: MemberId(id.into()),
+        },
+    };
+    Founding { cluster: CLUSTER, founders: (1..=3).map(founder).collect() }
+}
+
+fn member(disk: &MemDisk, nonce: u64) -> Member {
+    identity::prepare(disk).expect("an empty disk");
+    identity::identify(disk, MemberId(1)).expect("identified");
+    let disk = Arc::new(disk.clone());
+    Member::open(disk, founding(), NodeId(1), nonce, Limits::default()).expect("opens")
+}
+
+fn say(to: &mut Member, from: u64, boot: Boot, body: Body) -> Vec<Effect> {
+    let (from, to_id) = (MemberId(from), to.id());
+    let envelope = Envelope { cluster: CLUSTER, from, boot, to: to_id, body };
+    let coded = Envelope::decode(&envelope.encode()).expect("one form");
+    assert_eq!(coded, envelope);
+    to.step(Event::Deliver(Box::new(envelope))).expect("the disk works")
+}
+
+fn boot(count: u32, nonce: u64) -> Boot {
+    Boot { count, nonce }
+}
+
+/// What a member says that has applied nothing.
+fn held(boot: Boot) -> Body {
+    Body::Held { boot, at: (0, ConfState { voters: vec![1, 2, 3], ..ConfState::default() }) }
+}
+
+fn bodies(effects: &[Effect]) -> Vec<&Body> {
+    let body = |effect| match effect {
+        &Effect::Send(ref envelope) => Some(&envelope.body),
+        _ => None,
+    };
+    effects.iter().filter_map(body).collect()
+}
+
+#[test]
+fn it_neither_votes_nor_campaigns_before_a_majority_holds_its_boot_counter() {
+    let disk = MemDisk::default();
+    let mut one = member(&disk, 11);
+    for _ in 0..100 {
+        let effects = one.step(Event::Tick).expect("the disk works");
+        assert!(bodies(&effects).iter().all(|body| **body == Body::Begun), "{effects:?}");
+    }
+    say(&mut one, 2, boot(1, 22), held(boot(1, 10)));
+    assert!(!one.takes_part(), "another beginning is held");
+    say(&mut one, 2, boot(1, 22), held(boot(1, 11)));
+    assert!(one.takes_part());
+}
+
+#[test]
+fn whoever_began_earlier_than_was_seen_is_told_so_also_after_a_new_start() {
+    let disk = MemDisk::default();
+    let mut one = member(&disk, 11);
+    say(&mut one, 2, boot(5, 22), Body::Begun);
+    let mut one = member(&disk.crash(3), 12);
+    for earlier in [boot(4, 22), boot(5, 23)] {
+        let effects = say(&mut one, 2, earlier, Body::Begun);
+        assert_eq!(bodies(&effects), [&Body::Outdated(boot(5, 22))]);
+    }
+    let effects = say(&mut one, 2, boot(6, 24), Body::Begun);
+    assert_eq!(bodies(&effects), [&held(boot(6, 24))]);
+}
+
+#[test]
+fn a_disk_that_was_set_back_takes_no_part_and_says_what_to_do() {
+    let disk = MemDisk::default();
+    let mut one = member(&disk, 11);
+    let effects = say(&mut one, 2, boot(1, 22), Body::Outdated(boot(1, 10)));
+    let Some(Effect::Report(text)) = effects.first() else { panic!("{effects:?}") };
+    assert!(text.contains("set back to an earlier image") && text.contains("Move"), "{text}");
+    say(&mut one, 3, boot(1, 33), held(boot(1, 11)));
+    assert!(!one.takes_part());
+}
+
+/// The library would end the process.
+#[test]
+fn a_disk_that_lacks_what_it_had_said_was_durable_takes_no_part() {
+    let disk = MemDisk::default();
+    let mut one = member(&disk, 11);
+    say(&mut one, 2, boot(1, 22), held(boot(1, 11)));
+    let beat = Message {
+        msg_type: MessageType::MsgHeartbeat,
+        from: 2,
+        to: 1,
+        term: 1,
+        commit: 9,
+        ..Message::default()
+    };
+    say(&mut one, 2, boot(1, 22), Body::Raft(Box::new(beat)));
+    assert_eq!(one.is_refused(), Some("the disk lacks what it had said was durable"));
+}
+
+#[test]
+fn nothing_of_another_cluster_or_for_another_member_is_heard() {
+    let disk = MemDisk::default();
+    let mut one = member(&disk, 11);
+    let (from, boot) = (MemberId(2), boot(1, 22));
+    for (cluster, to) in [(8, MemberId(1)), (CLUSTER, MemberId(3))] {
+        let envelope = Envelope { cluster, from, boot, to, body: Body::Begun };
+        let effects = one.step(Event::Deliver(Box::new(envelope))).expect("the disk works");
+        assert_eq!(effects, []);
+    }
+    assert_eq!(one.holds(from), None);
+}
+
+/// All others that it knew have other disks now.
+#[test]
+fn a_member_that_was_away_asks_whoever_it_meets_and_learns_who_the_members_are() {
+    let disk = MemDisk::default();
+    let mut one = member(&disk, 11);
+    one.step(Event::Met(MemberId(22))).expect("the disk works");
+    let effects = one.step(Event::Tick).expect("the disk works");
+    let asks = |effect: &Effect| matches!(effect, Effect::Send(e) if e.to == MemberId(22));
+    assert!(effects.iter().any(asks), "{effects:?}");
+    let conf = ConfState { voters: vec![1, 22, 33], ..ConfState::default() };
+    let held = Body::Held { boot: boot(1, 11), at: (9, conf) };
+    say(&mut one, 22, boot(1, 5), held);
+    assert!(one.takes_part());
+}
