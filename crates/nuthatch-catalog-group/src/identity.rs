@@ -32,6 +32,9 @@ pub struct Identity {
     pub member: MemberId,
     /// How it began last.
     pub boot: Boot,
+    /// That a majority holds this boot counter: the next start is another beginning. Until then a start goes on with
+    /// the last one, or an old image of the disk that starts often enough would count as far as the true one.
+    pub held: bool,
 }
 
 /// Greatest boot counters that were seen.
@@ -98,12 +101,13 @@ pub fn prepare(disk: &dyn Disk) -> io::Result<()> {
 pub fn identify(disk: &dyn Disk, fresh: MemberId) -> io::Result<Identity> {
     let read = |from: &mut Reader<'_>| {
         let member = MemberId(from.u64()?);
-        Ok(Identity { member, boot: Boot { count: from.u32()?, nonce: from.u64()? } })
+        let boot = Boot { count: from.u32()?, nonce: from.u64()? };
+        Ok(Identity { member, boot, held: from.bool()? })
     };
     if let Some(identity) = load(disk, IDENTITY, read)? {
         return Ok(identity);
     }
-    let identity = Identity { member: fresh, boot: Boot::default() };
+    let identity = Identity { member: fresh, boot: Boot::default(), held: true };
     store_identity(disk, identity)?;
     Ok(identity)
 }
@@ -117,6 +121,7 @@ pub fn store_identity(disk: &dyn Disk, identity: Identity) -> io::Result<()> {
     to.u64(identity.member.0);
     to.u32(identity.boot.count);
     to.u64(identity.boot.nonce);
+    to.bool(identity.held);
     store(disk, IDENTITY, to)
 }
 

@@ -20,6 +20,7 @@ use raft::eraftpb::{
 };
 use raft::{Config, RawNode, ReadOnlyOption, SnapshotStatus, StateRole};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -144,8 +145,11 @@ impl Member {
         limits: Limits,
     ) -> io::Result<Self> {
         let mut identity = identity::identify(&*disk, MemberId(nonce))?;
-        identity.boot = Boot { count: identity.boot.count + 1, nonce };
-        identity::store_identity(&*disk, identity)?;
+        if identity.held || !Rule::BeginOnceHeld.holds() {
+            identity.boot = Boot { count: identity.boot.count + 1, nonce };
+            identity.held = false;
+            identity::store_identity(&*disk, identity)?;
+        }
         let peers = identity::load_peers(&*disk)?;
         let store = Store::open(Arc::clone(&disk), || founded(&founding))?;
         let held = state(store.snapshot()).map_err(|why| io::Error::other(why.what))?;
@@ -181,6 +185,7 @@ impl Member {
         };
         let conf = member.conf();
         member.taking_part.look((applied, conf));
+        member.note_held()?;
         Ok(member)
     }
 
@@ -261,6 +266,12 @@ impl Member {
         self.taking_part.why_never()
     }
 
+    /// True if no change of the members is under way.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.conf().voters_outgoing.is_empty()
+    }
+
     /// The disk of each node, as far as this member has applied the log.
     #[must_use]
     pub fn members(&self) -> &BTreeMap<NodeId, MemberId> {
@@ -325,6 +336,7 @@ impl Member {
                 self.taking_part.held(from, boot);
                 self.taking_part.look((self.applied, self.conf()));
                 self.taking_part.look(at);
+                self.note_held()?;
             }
             Body::Outdated(by) if by.outdates(self.identity.boot) => {
                 self.refuse("the disk was set back to an earlier image");
@@ -334,6 +346,15 @@ impl Member {
             Body::Ask { number, call } => self.lead(Origin { member: from, number }, &call),
             Body::Answer { number, reply } => self.answer(number, reply),
             Body::Join(node) => self.let_join(node, from),
+        }
+        Ok(())
+    }
+
+    /// Notes that a majority holds this boot counter, before anything is done that others rely on.
+    fn note_held(&mut self) -> io::Result<()> {
+        if self.taking_part.is_on() && !self.identity.held {
+            self.identity.held = true;
+            identity::store_identity(&*self.disk, self.identity)?;
         }
         Ok(())
     }
@@ -600,6 +621,24 @@ impl Member {
         (about.index, about.term) = (self.applied, term);
         about.set_conf_state(conf);
         self.raw.mut_store().begin_with(snapshot, None)
+    }
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let raft = &self.raw.raft;
+        f.debug_struct("Member")
+            .field("id", &self.id())
+            .field("state", &raft.state)
+            .field("term", &raft.term)
+            .field("leader", &raft.leader_id)
+            .field("applied", &self.applied)
+            .field("last", &raft.raft_log.last_index())
+            .field("conf", &raft.prs().conf().to_conf_state())
+            .field("members", &self.members)
+            .field("met", &self.met)
+            .field("taking_part", &self.taking_part)
+            .finish_non_exhaustive()
     }
 }
 

@@ -30,6 +30,8 @@ rules! {
     VoteDurable = "group.vote-durable";
     /// A member neither votes nor campaigns before a majority holds its boot counter.
     BootHeldFirst = "group.boot-held-first";
+    /// A start is another beginning only after the last one was held by a majority.
+    BeginOnceHeld = "group.begin-once-held";
     /// Whoever begins with a boot counter below the greatest one seen is not listened to.
     LowerBootRefused = "group.lower-boot-refused";
     /// A boot counter that was seen is durable before anything of that member is believed.

@@ -65,6 +65,18 @@ fn it_neither_votes_nor_campaigns_before_a_majority_holds_its_boot_counter() {
     assert!(one.takes_part());
 }
 
+/// Otherwise an old image that starts often enough would count further than the true disk.
+#[test]
+fn a_start_is_another_beginning_only_after_the_last_one_was_held() {
+    let disk = MemDisk::default();
+    for nonce in [11, 12, 13] {
+        assert_eq!(member(&disk, nonce).identity.boot, boot(1, 11));
+    }
+    let mut one = member(&disk, 14);
+    say(&mut one, 2, boot(1, 22), held(boot(1, 11)));
+    assert_eq!(member(&disk, 15).identity.boot, boot(2, 15));
+}
+
 #[test]
 fn whoever_began_earlier_than_was_seen_is_told_so_also_after_a_new_start() {
     let disk = MemDisk::default();

@@ -138,6 +138,7 @@ pub struct World {
     pub(super) images: u64,
     limits: Limits,
     calls: u64,
+    printed: bool,
 }
 
 /// A disk that holds nothing.
@@ -192,6 +193,7 @@ impl World {
             images: 0,
             limits,
             calls: 0,
+            printed,
             queue,
         }
     }
@@ -215,7 +217,15 @@ impl World {
         self.go_on(FAULTS_FOR + CALM_FOR / 2)?;
         let answers = self.observer.answers;
         self.go_on(FAULTS_FOR + CALM_FOR)?;
-        if self.observer.answers == answers { Err(Violation::Stuck) } else { Ok(()) }
+        if self.observer.answers != answers {
+            return Ok(());
+        }
+        for node in self.nodes.iter().filter(|_| self.printed) {
+            if let Life::Runs(member) = &node.life {
+                println!("{member:?}");
+            }
+        }
+        Err(Violation::Stuck)
     }
 
     fn go_on(&mut self, until: u64) -> Result<(), Violation> {
@@ -446,6 +456,9 @@ impl World {
         self.queue.trace.record(self.queue.now(), &(at, term, applied));
         if member.is_leader() {
             self.observer.leads(member.id(), term)?;
+        }
+        // While a change is under way the disks of before count, too.
+        if member.is_leader() && member.is_settled() {
             let members = member.members().clone();
             let up = |at: &usize| match &self.nodes[*at].life {
                 // Its new disk is one of the members, and has all that was answered.
