@@ -69,6 +69,7 @@ PARTS = [
          env=lambda *_: {"NUTHATCH_SIM_SCHEDULES": STRIDE}),
     Part("node", [("nuthatch-sim", "nodes")], env=lambda *_: {"NUTHATCH_SIM_NODES": 300}),
     Part("control", [("nuthatch-sim", "control")], env=lambda *_: {"NUTHATCH_SIM_SCHEDULES": STRIDE}),
+    Part("group", [("nuthatch-sim", "group")], env=lambda *_: {"NUTHATCH_SIM_SCHEDULES": STRIDE // 10}),
     Part("ring3", [], command=ring3),
     Part("doctor", [("nuthatch-streams", "doctor")]),
     Part("proxy", [("nuthatch-object", "proxy")]),
