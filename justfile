@@ -32,6 +32,10 @@ stores *PARTS:
 net *ARGS:
     ./tests/clients/net/run.sh {{ARGS}}
 
+# The broker inside of other programs: C, the address sanitizer, Go, Python.
+embed:
+    ./tests/embed/run.sh
+
 # The same operations against a real nats-server and against ours; transcripts must be equal.
 differential:
     ./tests/peers.sh

@@ -40,6 +40,9 @@ step "ring 3: processes, links, disks and power fail"
 step "backups with jsm.go"
 ./tests/clients/backup/run.sh
 
+step "inside of other programs"
+./tests/embed/run.sh
+
 step "packages and chart"
 ./tests/packaging/run.sh
 

@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -85,13 +86,23 @@ pub struct Identity {
 pub const DEFAULT_INBOX_PREFIX: &str = "_INBOX";
 
 impl ConnectOptions {
+    /// Options for [`Client::over`]: there is no address.
+    #[must_use]
+    pub fn in_process() -> Self {
+        Self::to(vec![ServerUrl::in_process()])
+    }
+
     /// Options for a comma-separated list of addresses.
     ///
     /// # Errors
     /// When an address is unusable.
     pub fn new(servers: &str) -> Result<Self, UrlError> {
-        Ok(Self {
-            servers: ServerUrl::parse_list(servers)?,
+        Ok(Self::to(ServerUrl::parse_list(servers)?))
+    }
+
+    fn to(servers: Vec<ServerUrl>) -> Self {
+        Self {
+            servers,
             credentials: Credentials::default(),
             name: "nuthatch".into(),
             timeout: Duration::from_secs(5),
@@ -99,7 +110,7 @@ impl ConnectOptions {
             tls: TlsSettings::default(),
             identity: None,
             inbox_prefix: DEFAULT_INBOX_PREFIX.into(),
-        })
+        }
     }
 }
 
@@ -256,11 +267,37 @@ impl Client {
         Err(last.unwrap_or(ConnectError::Refused { server: "(no address)".into() }))
     }
 
+    /// Takes a stream that is connected to a server already, such as one end of a pair of sockets whose other end
+    /// is served in this process. It is not encrypted; the first address of the options may carry credentials.
+    ///
+    /// # Errors
+    /// The handshake fails.
+    pub fn over(stream: OwnedFd, options: &ConnectOptions) -> Result<Self, ConnectError> {
+        let server = options.servers.first().cloned().unwrap_or_else(ServerUrl::in_process);
+        let name = server.to_string();
+        let deadline = Instant::now() + options.timeout;
+        let socket = Arc::new(Socket::plain(TcpStream::from(stream)));
+        let mut reader = Reader::new(socket.clone());
+        let info = read_info(&mut reader, deadline)
+            .map_err(|source| ConnectError::Handshake { server: name, source })?;
+        Self::log_in(&server, options, (socket, reader, info), deadline)
+    }
+
     fn connect_to(server: &ServerUrl, options: &ConnectOptions) -> Result<Self, ConnectError> {
+        let deadline = Instant::now() + options.timeout;
+        let greeted = greet(server, options, deadline)?;
+        Self::log_in(server, options, greeted, deadline)
+    }
+
+    /// The client's part of the handshake.
+    fn log_in(
+        server: &ServerUrl,
+        options: &ConnectOptions,
+        (socket, mut reader, info): (Arc<Socket>, Reader, ServerInfo),
+        deadline: Instant,
+    ) -> Result<Self, ConnectError> {
         let name = server.to_string();
         let handshake = |source| ConnectError::Handshake { server: name.clone(), source };
-        let deadline = Instant::now() + options.timeout;
-        let (socket, mut reader, info) = greet(server, options, deadline)?;
         let mut writer = Writer::new(socket);
         writer.raw(&connect_line(server, options, &info)).map_err(handshake)?;
         writer.ping().and_then(|()| writer.flush()).map_err(handshake)?;

@@ -69,6 +69,13 @@ pub enum UrlError {
 }
 
 impl ServerUrl {
+    /// Stands for a server in this process, which has no address.
+    #[must_use]
+    pub fn in_process() -> Self {
+        let credentials = Credentials::default();
+        Self { host: "in-process".to_owned(), port: 0, tls: false, credentials }
+    }
+
     /// Parses one address.
     ///
     /// # Errors
@@ -112,7 +119,9 @@ impl ServerUrl {
 impl fmt::Display for ServerUrl {
     /// `host:port`, without credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
+        if self.port == 0 {
+            write!(f, "{}", self.host)
+        } else if self.host.contains(':') {
             write!(f, "[{}]:{}", self.host, self.port)
         } else {
             write!(f, "{}:{}", self.host, self.port)

@@ -159,6 +159,15 @@ impl Connections {
         open
     }
 
+    /// Forgets all connections, those that are open too: for a server that has ended in a process that goes on.
+    pub fn forget_all(&self) {
+        let mut table = self.table.lock();
+        let (open, closed) = (std::mem::take(&mut table.open), std::mem::take(&mut table.closed));
+        drop(table);
+        // Dropped outside of the lock: the last one may drop the server.
+        drop((open, closed));
+    }
+
     /// Closed connections, oldest first.
     pub fn closed(&self) -> Vec<Closed> {
         self.table.lock().closed.iter().cloned().collect()

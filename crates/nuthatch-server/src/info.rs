@@ -81,6 +81,13 @@ impl ServerInfo {
         self
     }
 
+    /// For a client of this process.
+    #[must_use]
+    pub fn without_tls(mut self) -> Self {
+        (self.tls_required, self.tls_verify, self.tls_available) = (false, false, false);
+        self
+    }
+
     /// For a connection that has just got its first PONG.
     #[must_use]
     pub fn for_session(mut self, session: &Session) -> Self {

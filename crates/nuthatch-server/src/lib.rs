@@ -63,4 +63,6 @@ pub mod wall_time;
 pub mod websocket;
 mod writer;
 
-pub use process::{Services, StartConsole, StartJetStream, StartedJetStream, run};
+pub use process::{
+    Embedded, RunError, Services, StartConsole, StartJetStream, StartedJetStream, run,
+};

@@ -1,5 +1,6 @@
 //! Accepting clients, over TCP and over websocket.
 
+pub(crate) mod local;
 mod proxy_protocol;
 pub mod websocket;
 

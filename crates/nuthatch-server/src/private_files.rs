@@ -13,8 +13,10 @@ const PRIVATE_UMASK: libc::mode_t = 0o077;
 /// Mode of the log file, before the umask that the process was started with: a group may collect it.
 pub(crate) const LOG_MODE: u32 = 0o640;
 
-/// The umask that the process was started with.
-static GIVEN_UMASK: AtomicU32 = AtomicU32::new(0);
+/// The umask that the process was started with, once [`keep_private`] has replaced it.
+static GIVEN_UMASK: AtomicU32 = AtomicU32::new(NOT_REPLACED);
+/// The umask is the host's: a server that is embedded leaves it alone.
+const NOT_REPLACED: u32 = u32::MAX;
 
 /// Keeps what the process creates from now on to its user, whatever the umask it was started with:
 /// directories 0700, files 0600. What others are to read is given to them by [`permit`].
@@ -29,8 +31,11 @@ pub fn keep_private() {
 /// # Errors
 /// Those of the system.
 pub(crate) fn permit(file: &File, mode: u32) -> io::Result<()> {
-    let mode = mode & !GIVEN_UMASK.load(Ordering::Relaxed);
-    file.set_permissions(Permissions::from_mode(mode))
+    let allowed = match GIVEN_UMASK.load(Ordering::Relaxed) {
+        NOT_REPLACED => file.metadata()?.permissions().mode(),
+        given => !given,
+    };
+    file.set_permissions(Permissions::from_mode(mode & allowed & 0o777))
 }
 
 /// Takes our directory of the store from others: those of before were made under any umask.

@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 mod banner;
 mod client_relay;
 mod cluster;
+mod embedded;
 mod files;
 mod foreign;
 mod kill;
@@ -29,6 +30,7 @@ mod reload;
 mod shutdown;
 mod signals;
 
+pub use self::embedded::Embedded;
 pub use self::foreign::ForeignStore;
 
 /// Exit code of a server whose log another server has taken over: one that is started again at
@@ -235,7 +237,7 @@ async fn live(
         .map_err(|source| RunError::System { what: "can't receive signals", source })?;
     // A start may take as long as the recovery of the logs, or the wait for other nodes.
     let started = tokio::select! {
-        started = start(server, services) => started,
+        started = start(server, services, Clients::Listen) => started,
         name = signals.stop() => return stopped_at_start(server, name).await,
     };
     let running = match started {
@@ -267,8 +269,21 @@ struct Running {
     ports: files::Ports,
 }
 
+/// How clients come to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Clients {
+    /// To its port, and in the process.
+    Listen,
+    /// In the process only.
+    InProcess,
+}
+
 /// Starts everything, in order.
-async fn start(server: &Arc<Server>, services: Services) -> Result<Running, RunError> {
+async fn start(
+    server: &Arc<Server>,
+    services: Services,
+    clients: Clients,
+) -> Result<Running, RunError> {
     banner::starting(server);
     make_token(server)?;
     let relayed = cluster::own_log(server).await?;
@@ -276,11 +291,12 @@ async fn start(server: &Arc<Server>, services: Services) -> Result<Running, RunE
     let options = server.options();
     crate::tls::Loaded::read(&options)?.install(&server.tls);
     let monitor = crate::monitor::bind_all(&options).await?;
-    let listener = match relayed {
-        Some(listener) => listener,
-        None => bind("client port", &options.host, options.port).await?,
+    let listener = match (relayed, clients) {
+        (Some(listener), _) => Some(listener),
+        (None, Clients::Listen) => Some(bind("client port", &options.host, options.port).await?),
+        (None, Clients::InProcess) => None,
     };
-    let port = port_of(&listener);
+    let port = listener.as_ref().map_or(0, port_of);
     server.client_port.store(port, Ordering::Relaxed);
     server.monitor_port.store(monitor.http_port().unwrap_or(0), Ordering::Relaxed);
     server.monitor_https_port.store(monitor.https_port().unwrap_or(0), Ordering::Relaxed);
@@ -296,10 +312,7 @@ async fn start(server: &Arc<Server>, services: Services) -> Result<Running, RunE
     }
     banner::websocket(server);
     banner::leafs(server);
-    server.log.info(format_args!("Listening for client connections on {}:{port}", options.host));
-    if options.proxy_protocol {
-        server.log.info(format_args!("PROXY protocol enabled for client connections"));
-    }
+    banner::clients(server, listener.is_some());
     if options.tls.is_some() && !options.allow_non_tls {
         server.log.info(format_args!("TLS required for client connections"));
     }
@@ -388,11 +401,20 @@ async fn bind_leafs(server: &Server, options: &Options) -> Result<Option<TcpList
     Ok(Some(listener))
 }
 
-async fn accept_all(server: Arc<Server>, clients: TcpListener, websocket: Option<TcpListener>) {
+async fn accept_all(
+    server: Arc<Server>,
+    clients: Option<TcpListener>,
+    websocket: Option<TcpListener>,
+) {
+    let clients = async {
+        if let Some(listener) = clients {
+            listener::accept(server.clone(), listener).await;
+        }
+    };
     let websocket = async {
         if let Some(listener) = websocket {
             crate::listener::websocket::accept(server.clone(), listener).await;
         }
     };
-    tokio::join!(listener::accept(server.clone(), clients), websocket);
+    tokio::join!(clients, websocket);
 }

@@ -17,7 +17,7 @@ use arrows::{Arrow, Arrows};
 use tables::{JETSTREAM_LAYERS, SERVER_LAYERS};
 
 /// The crates from the bottom up: each may use only those before it (ARCHITECTURE, the map).
-const CRATES: [&str; 15] = [
+const CRATES: [&str; 17] = [
     "nuthatch-protocol",
     "nuthatch-client",
     "nuthatch-console",
@@ -30,6 +30,8 @@ const CRATES: [&str; 15] = [
     "nuthatch-streams",
     "nuthatch-server",
     "nuthatch-jetstream",
+    "nuthatch-embed",
+    "nuthatch-c",
     "nuthatch-bench",
     "nuthatch",
     // Last, so that nothing of the product may use it.

@@ -353,3 +353,17 @@ fn the_store_of_a_nats_server_is_refused() {
     assert!(text.contains("$G/ORDERS") && text.contains("nuthatch stream import"), "{text}");
     assert!(stream.exists());
 }
+
+#[test]
+fn a_start_that_takes_too_long_ends() {
+    let dir = BinaryDir::new("late");
+    let config =
+        "port: -1, ready_timeout: '1ns', ports_file_dir: '.', jetstream { store_dir: data }";
+    std::fs::write(dir.path("late.conf"), config).unwrap();
+    let ended = dir.run(&["-a", "127.0.0.1", "-c", "late.conf"]);
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success() && said.contains("ready_timeout"), "{said}");
+    let is_ports = |name: &std::ffi::OsStr| name.to_string_lossy().ends_with(".ports");
+    let mut files = std::fs::read_dir(&dir.directory).unwrap().flatten();
+    assert!(!files.any(|file| is_ports(&file.file_name())));
+}

@@ -3,6 +3,7 @@
 use crate::options::SyncPolicy;
 use crate::server::Server;
 use crate::version::{NATS_VERSION, VERSION};
+use std::sync::atomic::Ordering;
 
 /// Its name, version and settings.
 pub(super) fn starting(server: &Server) {
@@ -67,12 +68,25 @@ fn durability(log: &crate::logging::Logger, sync: SyncPolicy) {
     }
 }
 
+/// Address for clients, if there is one.
+pub(super) fn clients(server: &Server, is_listening: bool) {
+    let (host, port) = (&server.options().host, server.client_port.load(Ordering::Relaxed));
+    if is_listening {
+        server.log.info(format_args!("Listening for client connections on {host}:{port}"));
+        if server.options().proxy_protocol {
+            server.log.info(format_args!("PROXY protocol enabled for client connections"));
+        }
+    } else {
+        server.log.info(format_args!("Serving clients in this process only"));
+    }
+}
+
 /// Address for websocket clients, if there is one.
 pub(super) fn websocket(server: &Server) {
     let (log, options) = (&server.log, server.options());
     let Some(websocket) = &options.websocket else { return };
     let scheme = if websocket.tls.is_some() { "wss" } else { "ws" };
-    let port = server.websocket_port.load(std::sync::atomic::Ordering::Relaxed);
+    let port = server.websocket_port.load(Ordering::Relaxed);
     let host = &websocket.host;
     log.info(format_args!("Listening for websocket clients on {scheme}://{host}:{port}"));
     if websocket.tls.is_none() {
@@ -86,6 +100,6 @@ pub(super) fn leafs(server: &Server) {
     let Some(leafs) = options.leafnodes.as_ref().filter(|leafs| leafs.port.is_some()) else {
         return;
     };
-    let port = server.leafs.port.load(std::sync::atomic::Ordering::Relaxed);
+    let port = server.leafs.port.load(Ordering::Relaxed);
     log.info(format_args!("Listening for leafnode connections on {}:{port}", leafs.host));
 }
