@@ -6,6 +6,7 @@ const { execFileSync } = require("node:child_process");
 const { mkdirSync, readFileSync } = require("node:fs");
 const http = require("node:http");
 const puppeteer = require("puppeteer-core");
+const watching = require("./watching.js");
 
 const [consoleUrl, readOnlyUrl, binary, natsAddress, readOnlyNats, serverLog, pictures] = process.argv.slice(2);
 const PATIENCE_MS = 60_000;
@@ -119,9 +120,11 @@ class Visitor {
   }
 }
 
+const { own, system } = watching({ ada, natsAddress, patience: PATIENCE_MS });
+
 const STEPS = {
   async "who is not logged in is refused"() {
-    for (const [method, path] of [["GET", "overview"], ["GET", "streams"], ["DELETE", "streams/ORDERS"], ["POST", "publish"], ["GET", "kv"]]) {
+    for (const [method, path] of [["GET", "overview"], ["GET", "streams"], ["DELETE", "streams/ORDERS"], ["POST", "publish"], ["GET", "kv"], ["GET", "dead"], ["POST", "dead/retry"], ["GET", "history"], ["GET", "events"], ["GET", "connections"], ["POST", "connections/1/kick"], ["GET", "accounts"], ["GET", "users"], ["GET", "logs"], ["GET", "configuration"], ["PUT", "objects/b/file"]]) {
       const answer = await raw(consoleUrl, method, `/api/${path}`, { "Content-Type": "application/json" }, method === "GET" ? undefined : "{}");
       assert.equal(answer.status, 401, `${method} ${path}`);
     }
@@ -142,7 +145,6 @@ const STEPS = {
     await page.see("SHOP");
     ada("pub", "sensors.attic.temperature", "21.5", "--count", "500", "-J", "-q");
     await page.page.waitForFunction(() => [...document.querySelectorAll(".tile b")].every((x) => x.innerText !== "–"), { timeout: PATIENCE_MS });
-    await shoot("overview");
     const cookies = await page.page.browserContext().cookies();
     assert.equal(cookies.length, 1);
     assert.ok(cookies[0].httpOnly && cookies[0].sameSite === "Strict", JSON.stringify(cookies));
@@ -326,6 +328,8 @@ const STEPS = {
     assert.equal(ada("kv", "get", "settings", "shop.currency", "--raw").trim(), "NOK");
   },
 
+  ...own,
+
   async "hostile names and payloads are text"({ page, shoot }) {
     const config = { name: HOSTILE_STREAM, subjects: ["hostile.>"], description: HOSTILE_TEXT, storage: "memory" };
     assert.equal((await page.api("POST", "streams", config)).status, 200);
@@ -374,7 +378,7 @@ const STEPS = {
 
   async "every page fits a narrow window"({ page }) {
     await page.page.setViewport({ width: 320, height: 700 });
-    for (const hash of ["#/overview", "#/streams", "#/streams/ORDERS", "#/streams/ORDERS/edit", "#/messages/ORDERS", "#/consumers", "#/publish", "#/kv/settings", "#/kv/settings/shop.currency", `#/messages/${encodeURIComponent(HOSTILE_STREAM)}`]) {
+    for (const hash of ["#/overview", "#/streams", "#/streams/ORDERS", "#/streams/ORDERS/edit", "#/messages/ORDERS", "#/consumers", "#/publish", "#/kv/settings", "#/kv/settings/shop.currency", "#/stuck", "#/events", "#/connections", "#/accounts", "#/objects", "#/objects/pictures", "#/consumers/JOBS/manual", `#/messages/${encodeURIComponent(HOSTILE_STREAM)}`]) {
       await page.open(hash, "Nuthatch");
       await page.page.waitForFunction(() => document.querySelector("main h1"), { timeout: PATIENCE_MS });
       const [wide, window] = await page.page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
@@ -388,7 +392,7 @@ const STEPS = {
     await page.page.keyboard.press("4");
     await page.see("archive");
     assert.ok((await page.page.evaluate(() => location.hash)).startsWith("#/consumers"));
-    for (const hash of ["#/overview", "#/streams", "#/streams/+create", "#/messages/ORDERS", "#/consumers", "#/publish", "#/kv/settings"]) {
+    for (const hash of ["#/overview", "#/streams", "#/streams/+create", "#/messages/ORDERS", "#/consumers", "#/publish", "#/kv/settings", "#/stuck", "#/events", "#/connections", "#/accounts", "#/objects/pictures", "#/consumers/JOBS/manual"]) {
       await page.open(hash, "Nuthatch");
       await page.page.waitForFunction(() => document.querySelector("main h1"), { timeout: PATIENCE_MS });
       const nameless = await page.page.evaluate(() => [...document.querySelectorAll("input, select, textarea, button, a")]
@@ -426,18 +430,22 @@ const STEPS = {
     await page.see("your user may not do this");
     await page.press("Cancel");
     await page.open("#/messages/ORDERS", "Lindqvist");
-    for (const [method, path, body] of [["POST", "publish", { subject: "orders.new", data: "" }], ["POST", "streams", { name: "X" }], ["DELETE", "streams/ORDERS/messages/1", { confirm: "1" }], ["DELETE", "streams/ORDERS/consumers/billing", { confirm: "billing" }], ["PUT", "kv/settings/entry", { key: "a", data: "" }]]) {
+    for (const [method, path, body] of [["POST", "publish", { subject: "orders.new", data: "" }], ["POST", "streams", { name: "X" }], ["DELETE", "streams/ORDERS/messages/1", { confirm: "1" }], ["DELETE", "streams/ORDERS/consumers/billing", { confirm: "billing" }], ["PUT", "kv/settings/entry", { key: "a", data: "" }], ["PUT", "objects/pictures/file", { name: "a", data: "" }], ["POST", "streams/ORDERS/consumers/billing/reset", { confirm: "billing" }], ["POST", "streams/ORDERS/consumers/billing/next", {}], ["POST", "streams/ORDERS/move", { confirm: "ORDERS", log: "spare" }], ["GET", "connections"], ["GET", "history"]]) {
       const answer = await page.api(method, path, body);
       assert.equal(answer.status, 403, `${method} ${path}: ${JSON.stringify(answer)}`);
     }
     await page.press("Log out");
     await page.see("Log in as you would");
     await page.logIn("other", "birds");
+    assert.equal((await page.api("GET", "dead")).body.total, 0, "nothing of another account");
+    assert.deepEqual((await page.api("GET", "events")).body.rows, []);
     await page.open("#/streams", "There are no streams yet.");
     await page.press("Log out");
     await page.see("Log in as you would");
     assert.equal(JSON.parse(ada("stream", "info", "ORDERS", "--json")).state.messages, 40);
   },
+
+  ...system,
 
   async "a read-only console changes nothing, and lets everybody in where the server does"({ page }) {
     const reader = new Visitor(page.page, readOnlyUrl);
@@ -445,7 +453,7 @@ const STEPS = {
     await reader.see("read-only");
     const buttons = await page.page.$$eval("main button, main a.button", (all) => all.map((x) => x.innerText));
     assert.ok(!buttons.some((text) => /Edit|Purge|Delete/.test(text)), buttons.join());
-    for (const [method, path, body] of [["DELETE", "streams/KEPT", { confirm: "KEPT" }], ["POST", "streams/KEPT/purge", { confirm: "KEPT" }], ["POST", "publish", { subject: "KEPT", data: "" }], ["POST", "request", { subject: "$JS.API.STREAM.DELETE.KEPT", data: "" }]]) {
+    for (const [method, path, body] of [["DELETE", "streams/KEPT", { confirm: "KEPT" }], ["POST", "streams/KEPT/purge", { confirm: "KEPT" }], ["POST", "publish", { subject: "KEPT", data: "" }], ["POST", "request", { subject: "$JS.API.STREAM.DELETE.KEPT", data: "" }], ["POST", "dead/forget", { ids: [1] }], ["POST", "connections/1/kick", { confirm: "1" }], ["POST", "streams/KEPT/move", { confirm: "KEPT", log: "default" }], ["PUT", "objects/b/file", { name: "a", data: "" }]]) {
       const answer = await reader.api(method, path, body);
       assert.equal(answer.status, 403, `${method} ${path}`);
       assert.equal(answer.body.error, "this console is read-only");

@@ -103,8 +103,11 @@ accounts {
                 "$JS.API.CONSUMER.LIST.>", "$JS.API.CONSUMER.INFO.>", "$SYS.REQ.USER.INFO" ] } }
         ]
     }
-    OTHER { jetstream: enabled, users: [ { user: other, password: birds } ] }
+    OTHER { jetstream: enabled, users: [ { user: other, password: birds }, { nkey: UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4 } ] }
+    SYS { users: [ { user: root, password: birds } ] }
 }
+system_account: SYS
+jetstream { logs { spare { mode: local } } }
 CONF
 start_server main -c "$work/server.conf"
 main_console=$console main_nats=$nats

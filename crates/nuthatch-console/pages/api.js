@@ -1,6 +1,6 @@
 // Talking to the server, and the address of the page.
 
-export const session = { user: null, account: null, token: null, read_only: false, server: "", version: "", needs_login: true };
+export const session = { user: null, account: null, token: null, read_only: false, server_read_only: false, role: "admin", sees_server: false, server: "", version: "", needs_login: true };
 
 export class ApiError extends Error {
   constructor(status, message) { super(message); this.status = status; }

@@ -2,13 +2,19 @@
 
 import { api, link, place, session, whenExpired } from "./api.js";
 import { clear, failure, field, h } from "./dom.js";
+import { accounts } from "./accounts.js";
+import { connections } from "./connections.js";
 import { consumers } from "./consumers.js";
+import { dead } from "./dead.js";
 import { kv } from "./kv.js";
 import { messages } from "./messages.js";
+import { objects } from "./objects.js";
 import { overview } from "./overview.js";
 import { publish } from "./publish.js";
+import { events, server, storage } from "./server.js";
 import { streams } from "./streams.js";
 
+/** Pages in their groups; the last column: for whoever sees the whole server. */
 const PAGES = [
   ["overview", "Overview", overview],
   ["streams", "Streams", streams],
@@ -16,8 +22,17 @@ const PAGES = [
   ["consumers", "Consumers", consumers],
   ["publish", "Publish", publish],
   ["kv", "Key-value", kv],
+  ["objects", "Objects", objects],
+  ["stuck", "Stuck messages", dead],
+  ["events", "Events", events],
+  ["connections", "Connections", connections],
+  ["accounts", "Accounts", accounts],
+  ["storage", "Storage", storage, true],
+  ["server", "Server", server, true],
 ];
+const GROUPS = [["Data", PAGES.slice(0, 7)], ["Watch", PAGES.slice(7, 10)], ["Server", PAGES.slice(10)]];
 
+const KEY_FILE_MAX = 8 * 1024;
 const app = document.getElementById("app");
 let stop = () => {};
 let main = null;
@@ -28,8 +43,15 @@ const leave = () => { stop(); stop = () => {}; };
 
 const brand = () => h("a.brand", { href: "#/overview" }, h("img", { src: "/icon.svg", alt: "", width: 28, height: 28 }), "Nuthatch");
 
+/** A session that may only look is as read-only as a console that changes nothing. */
+function adopt(told) {
+  Object.assign(session, told);
+  if (session.role === "read") session.read_only = true;
+}
+
 async function logIn(credentials) {
-  Object.assign(session, await api("POST", "login", credentials));
+  session.read_only = session.server_read_only;
+  adopt(await api("POST", "login", credentials));
   frame();
 }
 
@@ -41,7 +63,9 @@ function loginPage(message) {
   const form = h("form", {
     onsubmit: async (event) => {
       event.preventDefault();
-      const data = Object.fromEntries(new FormData(form));
+      const { file, ...data } = Object.fromEntries(new FormData(form));
+      if (file?.size > KEY_FILE_MAX) { clear(problem, failure(new Error("A file of credentials is smaller."))); return; }
+      if (file?.size) data.key_text = await file.text();
       button.disabled = true;
       clear(problem);
       try { await logIn(data); } catch (error) { clear(problem, failure(error)); button.disabled = false; }
@@ -52,7 +76,9 @@ function loginPage(message) {
   message && h("p.hint", message),
   field("User", user),
   field("Password", h("input", { name: "password", type: "password", autocomplete: "current-password" })),
-  h("details", h("summary", "Log in with a token"), field("Token", h("input", { name: "token", type: "password", autocomplete: "off" }))),
+  h("details", h("summary", "A token, an nkey or a file of credentials"), field("Token", h("input", { name: "token", type: "password", autocomplete: "off" })),
+    field("Seed of an nkey", h("input", { name: "key_text", type: "password", autocomplete: "off" })), field("File of credentials or nkey", h("input", { name: "file", type: "file" }))),
+  field("Role", h("select", { name: "role" }, [["admin", "all that the user may do"], ["operate", "operate: messages, keys, pauses"], ["read", "read: look only"]].map(([value, text]) => h("option", { value }, text)))),
   problem);
   const button = h("button.primary", { type: "submit" }, "Log in");
   form.append(button);
@@ -61,7 +87,9 @@ function loginPage(message) {
 }
 
 function frame() {
-  const nav = h("nav", { "aria-label": "Pages" }, PAGES.map(([id, name]) => h("a", { href: `#/${id}`, "data-page": id }, name)));
+  const visible = (group) => group.filter(([, , , whole]) => !whole || session.sees_server);
+  const nav = h("nav", { "aria-label": "Pages" }, GROUPS.map(([title, group]) => h("div.group", h("small", { "aria-hidden": "true" }, title),
+    visible(group).map(([id, name]) => h("a", { href: `#/${id}`, "data-page": id }, name)))));
   main = h("main", { id: "main", tabindex: "-1" });
   const out = h("button.quiet", {
     type: "button",
@@ -73,7 +101,7 @@ function frame() {
   }, "Log out");
   const who = session.user || "anonymous";
   clear(app, h("header.top", brand(), nav,
-    h("div.who", session.read_only && h("span.badge.warn", "read-only"),
+    h("div.who", session.read_only ? h("span.badge.warn", "read-only") : session.role === "operate" && h("span.badge", "operate"),
       h("span.user", { title: `account ${session.account}` }, who, session.account && h("small", session.account)), out)), main);
   show();
 }
@@ -121,7 +149,9 @@ whenExpired(() => loginPage("The session has ended."));
 
 async function begin() {
   try {
-    Object.assign(session, await api("GET", "session"));
+    const told = await api("GET", "session");
+    session.server_read_only = told.read_only;
+    adopt(told);
     if (session.token) frame();
     else if (!session.needs_login) await logIn({});
     else loginPage();

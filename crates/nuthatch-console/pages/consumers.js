@@ -2,6 +2,7 @@
 
 import { adjust, api, go, link, params, part, session } from "./api.js";
 import { ago, ask, badge, command, count, field, h, note, pager, table, time } from "./dom.js";
+import { delivery } from "./delivery.js";
 import { search } from "./streams.js";
 
 const LIMIT = 50;
@@ -55,6 +56,29 @@ async function one(content, stream, name) {
     });
     if (done) again();
   };
+  const floor = info.ack_floor?.stream_seq ?? 0;
+  const preview = h("p.hint", { "aria-live": "polite" });
+  const reset = async () => {
+    const stored = await api("GET", `streams/${part(stream)}`);
+    const { first_seq: first, last_seq: last } = stored.state;
+    const tell = (d) => {
+      const to = d.get("seq").trim() === "" ? floor + 1 : Number(d.get("seq"));
+      if (!Number.isSafeInteger(to) || to < 1) { preview.textContent = "A sequence is a whole number above 0."; return; }
+      const from = Math.max(to, first);
+      const many = Math.max(0, last - from + 1);
+      const again = Math.max(0, Math.min(floor, last) - from + 1);
+      preview.textContent = `It goes on at ${count(from)}: up to ${count(many)} messages are delivered${again ? `, ${count(again)} of them were acknowledged and come again` : ""}${from > floor + 1 ? `; ${count(Math.min(from - 1, last) - floor)} behind what was acknowledged are skipped` : ""}. What is outstanding now is forgotten.`;
+    };
+    const seq = h("input", { name: "seq", inputmode: "numeric", placeholder: `${floor + 1}, behind what was acknowledged` });
+    seq.addEventListener("input", () => tell(new FormData(seq.form)));
+    tell(new Map([["seq", ""]]));
+    const done = await ask({
+      title: "Reset consumer", action: "Reset", danger: true, confirm: name, fields: [field("Go on at sequence", seq), preview],
+      line: (d) => command("request", `$JS.API.CONSUMER.RESET.${stream}.${name}`, d.get("seq") ? JSON.stringify({ seq: Number(d.get("seq")) }) : "{}"),
+      send: async (d) => { const body = { confirm: d.get("confirm") }; if (d.get("seq")) body.seq = Number(d.get("seq")); const found = await api("POST", `${path}/reset`, body); note(`${name} goes on at ${count(found.reset_seq)}.`); },
+    });
+    if (done) again();
+  };
   const remove = async () => {
     const done = await ask({
       title: "Delete consumer", text: "What it has acknowledged is forgotten with it. The messages stay, unless the stream keeps them for its consumers only.", action: "Delete consumer", danger: true, confirm: name,
@@ -69,6 +93,7 @@ async function one(content, stream, name) {
     h("div.title", h("h1", h("span.name", name), " ", info.paused && badge("paused", "warn")), h("div.tools",
       !session.read_only && [
         info.paused ? h("button", { type: "button", onclick: resume }, "Resume…") : h("button", { type: "button", onclick: pause }, "Pause…"),
+        h("button", { type: "button", onclick: () => reset().catch((e) => note(e.message, "bad")) }, "Reset…"),
         h("button.danger", { type: "button", onclick: remove }, "Delete…"),
       ])),
     c.description ? h("p.lead", c.description) : "",
@@ -76,10 +101,13 @@ async function one(content, stream, name) {
     h("div.columns",
       h("section", h("h2", "State"), h("dl.facts",
         row("Delivered up to", [count(info.delivered?.stream_seq), " ", time(info.delivered?.last_active)]), row("Acknowledged up to", [count(info.ack_floor?.stream_seq), " ", time(info.ack_floor?.last_active)]),
+        info.oldest_outstanding && row("Oldest outstanding", [h("a", { href: link(["messages", stream], { seq: info.oldest_outstanding.seq, dir: "forward" }) }, count(info.oldest_outstanding.seq)), `, stored ${ago(info.oldest_outstanding.time)} `, h("span.name", info.oldest_outstanding.subject)]),
+        c.deliver_subject && row("Listeners", h("a", { href: link(["connections"], { subject: c.deliver_subject }) }, "who listens on its subject")),
         info.paused && row("Paused until", time(c.pause_until)), row("Created", time(info.created)))),
       h("section", h("h2", "Configuration"), h("dl.facts",
         row("Kind", c.deliver_subject ? ["push to ", h("span.name", c.deliver_subject)] : "pull"), row("Filter", h("span.subjects", filters)), row("Begins with", c.deliver_policy), row("Acknowledgement", c.ack_policy),
         row("Waits for it", c.ack_wait ? `${c.ack_wait / 1e9} s` : "–"), row("Deliveries", c.max_deliver > 0 ? count(c.max_deliver) : "no limit"), row("Most outstanding", c.max_ack_pending > 0 ? count(c.max_ack_pending) : "no limit")))),
+    !session.read_only && !c.deliver_subject ? delivery(stream, name, path, again) : "",
     h("details", h("summary", "As JSON"), h("pre.box", JSON.stringify(info, null, 2))));
 }
 

@@ -217,7 +217,7 @@ export function table(columns, rows, { sort, order, onsort, empty = "Nothing her
 
 /** Downloads bytes under a name. */
 export function save(raw, name) {
-  const url = URL.createObjectURL(new Blob([raw], { type: "application/octet-stream" }));
+  const url = URL.createObjectURL(raw instanceof Blob ? raw : new Blob([raw], { type: "application/octet-stream" }));
   h("a", { href: url, download: name.replace(/[^\w.-]/g, "_") }).click();
   setTimeout(() => URL.revokeObjectURL(url), 10000);
 }

@@ -3,6 +3,7 @@
 import { adjust, api, go, link, params, part, session } from "./api.js";
 import { ago, ask, badge, bytes, command, count, encode, field, h, kindOf, note, pager, payload, save, table, time } from "./dom.js";
 import { body } from "./messages.js";
+import { newBucket } from "./buckets.js";
 import { search } from "./streams.js";
 
 const LIMIT = 50;
@@ -17,7 +18,7 @@ async function buckets(content, query) {
     { name: "History", num: true, cell: (r) => count(r.history) },
     { name: "Last change", cell: (r) => h("span.nowrap", ago(r.last_time)) },
   ];
-  content.append(h("div.title", h("h1", "Key-value buckets"), h("div.tools", search(query, "Search buckets"))),
+  content.append(h("div.title", h("h1", "Key-value buckets"), h("div.tools", search(query, "Search buckets"), !session.read_only && h("button.primary", { type: "button", onclick: async () => { const name = await newBucket("kv"); if (name) go(["kv", name]); } }, "Create bucket…"))),
     table(columns, found.rows, { sort: found.sorted_by, order: query.order ?? "asc", label: "Buckets", onsort: (sort, order) => adjust({ sort, order, offset: "" }), empty: query.search ? "No bucket has such a name." : "There are no buckets yet." }),
     pager(Number(query.offset ?? 0), LIMIT, found.total, (offset) => adjust({ offset })));
 }
@@ -67,8 +68,17 @@ async function keys(content, bucket, query) {
     pager(Number(query.offset ?? 0), LIMIT, found.total, (offset) => adjust({ offset })));
 }
 
+/** A list has the beginnings of older values: this is one in full. */
+async function showAll(event, bucket, key, r) {
+  const box = event.target.closest(".message-body");
+  try {
+    const found = await api("GET", `kv/${part(bucket)}/entry${params({ key, revision: r.seq })}`);
+    box.querySelector(".payload").replaceWith(body(found, null));
+  } catch (error) { note(error.message, "bad"); }
+}
+
 async function one(content, bucket, key) {
-  const { history } = await api("GET", `kv/${part(bucket)}/entry?key=${part(key)}`);
+  const { history, is_whole: isWhole } = await api("GET", `kv/${part(bucket)}/entry?key=${part(key)}`);
   const [newest] = history;
   const asText = (r) => { try { return new TextDecoder("utf-8", { fatal: true }).decode(payload(r.data)); } catch { return null; } };
   const change = async () => { if (await put(bucket, { key, text: asText(newest) ?? "", revision: newest.seq })) again(); };
@@ -84,7 +94,7 @@ async function one(content, bucket, key) {
   };
   const revisions = history.map((r, at) => h("details.message", { open: at === 0 },
     h("summary", h("span.seq", count(r.seq)), h("span.subject", at === 0 ? "newest" : "", " ", operation(r.operation)), h("span.when", time(r.time)), h("span.size", bytes(r.size)), h("span.preview", r.operation === "PUT" ? preview(r) : "")),
-    h("div.message-body", body(r, null), at > 0 && r.operation === "PUT" && !session.read_only && asText(r) !== null && !r.truncated && h("div.tools", h("button", { type: "button", onclick: () => revert(r) }, "Make it the newest…")))));
+    h("div.message-body", body(r, r.truncated && at > 0 && h("button.tab", { type: "button", onclick: (e) => showAll(e, bucket, key, r) }, "Show all")), at > 0 && r.operation === "PUT" && !session.read_only && asText(r) !== null && !r.truncated && h("div.tools", h("button", { type: "button", onclick: () => revert(r) }, "Make it the newest…")))));
   content.append(crumbs(h("a.name", { href: link(["kv", bucket]) }, bucket)),
     h("div.title", h("h1", h("span.name", key)), h("div.tools",
       h("button", { type: "button", onclick: () => save(payload(newest.data), `${bucket}-${key}`) }, "Download"),
@@ -93,6 +103,7 @@ async function one(content, bucket, key) {
         h("button.danger", { type: "button", onclick: remove }, "Delete…"),
       ])),
     h("section", h("h2", "History"), h("div.messages", revisions)),
+    isWhole ? "" : h("p.hint", "The values are large: not all of the older ones are shown. The command shows them."),
     h("p.dim", h("code", command("kv", "history", bucket, key))));
 }
 

@@ -88,15 +88,20 @@ export async function messages(content, [stream], query) {
       const d = new FormData(jump);
       try {
         const where = d.get("seq") ? { seq: String(Number(d.get("seq"))), dir: "forward" } : d.get("time") ? { time: utc(d.get("time")) } : {};
-        go(["messages", stream], { subject: d.get("subject"), ...where });
+          const sought = d.get("text").trim();
+        const path = d.get("how") === "path";
+        const [name, ...value] = sought.split("=");
+        go(["messages", stream], { subject: d.get("subject"), ...(path && sought ? { path: name.trim(), value: value.join("=").trim() } : { text: sought }), ...where });
       } catch (error) { note(error.message, "bad"); }
     },
   },
   field("Subject", h("input", { name: "subject", value: query.subject ?? "", placeholder: "all, or such as orders.*", spellcheck: "false" })),
   field("From sequence", h("input", { name: "seq", inputmode: "numeric", value: query.dir === "forward" ? query.seq ?? "" : "", placeholder: "newest" })),
   field("From time", h("input", { name: "time", type: "datetime-local", step: "1" })),
+  h("div.field.broad", h("span", "Payload"), h("div.pair", h("select", { name: "how", "aria-label": "How to search" }, [["text", "contains"], ["path", "JSON has"]].map(([value, text]) => h("option", { value, selected: (value === "path") === Boolean(query.path) }, text))),
+    h("input", { name: "text", "aria-label": "What to search for", value: query.path ? `${query.path}${query.value ? `=${query.value}` : ""}` : query.text ?? "", placeholder: "anything; JSON: customer.name=Tanaka", spellcheck: "false" }))),
   h("button.primary", { type: "submit" }, "Show"));
-  const only = { subject: query.subject };
+  const only = { subject: query.subject, text: query.text, path: query.path, value: query.value };
   const isNewest = !query.seq && !query.time && query.dir !== "forward";
   const box = h("div.messages");
   const fill = (page) => clear(box, page.messages.length ? [...page.messages].reverse().map((m) => item(stream, m, false, again)) : h("p.empty", page.is_whole ? "No message there." : "No message in the part that was looked at. Look on."));
@@ -111,7 +116,7 @@ export async function messages(content, [stream], query) {
     h("nav.pager", { "aria-label": "Pages" },
       to("⇤ Oldest", { dir: "forward" }, found.before <= found.first), to("‹ Older", { seq: found.before }, found.before <= found.first),
       to("Newer ›", { seq: found.after, dir: "forward" }, atEnd), to("Newest ⇥", {}, isNewest)),
-    found.is_whole ? "" : h("p.hint", "The search was cut short by a bound; the buttons look on from there."));
+    found.is_whole ? "" : h("p.hint", "Not everything was looked at: a page reads up to 5,000 messages or 16 MiB. The buttons look on from there."));
   if (!(isNewest && query.live === "1")) return undefined;
   let last = found.last;
   let busy = false;

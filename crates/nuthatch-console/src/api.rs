@@ -1,19 +1,25 @@
 //! The API of the pages: what each address asks the broker for.
 
 mod consumers;
+mod dead;
+mod deliveries;
 mod kv;
 mod messages;
+mod objects;
 mod overview;
 mod publish;
+mod search;
+mod server;
 mod streams;
 
 use serde_json::{Value, json};
 
-use crate::Facts;
 use crate::ask::Ask;
 use crate::bounds::BROKER_TIME_MAX;
 use crate::broker::Broker;
 use crate::failure::Failure;
+use crate::host::{Facts, Host};
+use crate::watch::Watch;
 
 /// One request of the browser.
 pub struct Call<'a> {
@@ -23,6 +29,12 @@ pub struct Call<'a> {
     pub ask: &'a Ask,
     /// The process.
     pub facts: &'a Facts,
+    /// More of it.
+    pub host: &'a dyn Host,
+    /// What was kept of it.
+    pub watch: &'a Watch,
+    /// The user's account.
+    pub account: &'a str,
     /// What is being changed, for the log; `None`: nothing yet.
     pub change: Option<String>,
 }
@@ -35,8 +47,54 @@ impl Call<'_> {
     pub fn run(&mut self, method: &str) -> Result<Value, Failure> {
         let ask = self.ask;
         let path: Vec<&str> = ask.path.iter().map(String::as_str).collect();
-        match (method, &path[..]) {
+        match path[..] {
+            ["streams", ..] => self.of_streams(method, &path),
+            ["kv" | "objects", ..] => self.of_buckets(method, &path),
+            _ => self.of_server(method, &path),
+        }
+    }
+
+    fn of_server(&mut self, method: &str, path: &[&str]) -> Result<Value, Failure> {
+        match (method, path) {
             ("GET", ["overview"]) => overview::overview(self),
+            ("GET", ["history"]) => overview::history(self),
+            ("GET", ["consumers"]) => consumers::list(self, None),
+            ("POST", ["publish"]) => publish::publish(self),
+            ("POST", ["request"]) => publish::request(self),
+            ("GET", ["dead"]) => dead::list(self),
+            ("POST", ["dead", what @ ("retry" | "discard" | "forget")]) => dead::act(self, what),
+            ("GET", ["events"]) => dead::events(self),
+            ("GET", ["connections"]) => server::connections(self),
+            ("GET", ["connections", cid]) => server::connection(self, cid),
+            ("POST", ["connections", cid, "kick"]) => server::kick(self, cid),
+            ("GET", ["accounts"]) => server::accounts(self),
+            ("GET", ["users"]) => server::users(self),
+            ("GET", ["may"]) => server::may(self),
+            ("GET", ["logs"]) => server::logs(self),
+            ("GET", ["leafs"]) => server::leafs(self),
+            ("GET", ["configuration"]) => server::configuration(self),
+            _ => Err(unknown(method, path)),
+        }
+    }
+
+    fn of_buckets(&mut self, method: &str, path: &[&str]) -> Result<Value, Failure> {
+        match (method, path) {
+            ("GET", ["kv"]) => streams::list(self, kv::STREAM_PREFIX),
+            ("GET", ["kv", bucket, "keys"]) => kv::keys(self, bucket),
+            ("GET", ["kv", bucket, "entry"]) => kv::entry(self, bucket),
+            ("PUT", ["kv", bucket, "entry"]) => kv::put(self, bucket),
+            ("DELETE", ["kv", bucket, "entry"]) => kv::delete(self, bucket),
+            ("GET", ["objects"]) => streams::list(self, objects::STREAM_PREFIX),
+            ("GET", ["objects", bucket, "files"]) => objects::list(self, bucket),
+            ("GET", ["objects", bucket, "part"]) => objects::part(self, bucket),
+            ("PUT", ["objects", bucket, "file"]) => objects::put(self, bucket),
+            ("DELETE", ["objects", bucket, "file"]) => objects::delete(self, bucket),
+            _ => Err(unknown(method, path)),
+        }
+    }
+
+    fn of_streams(&mut self, method: &str, path: &[&str]) -> Result<Value, Failure> {
+        match (method, path) {
             ("GET", ["streams"]) => streams::list(self, ""),
             ("POST", ["streams"]) => streams::save(self, "CREATE"),
             ("PUT", ["streams"]) => streams::save(self, "UPDATE"),
@@ -50,7 +108,6 @@ impl Call<'_> {
             ("DELETE", ["streams", stream, "messages", sequence]) => {
                 messages::delete(self, stream, sequence)
             }
-            ("GET", ["consumers"]) => consumers::list(self, None),
             ("GET", ["streams", stream, "consumers"]) => consumers::list(self, Some(stream)),
             ("GET", ["streams", stream, "consumers", consumer]) => {
                 consumers::info(self, stream, consumer)
@@ -61,16 +118,24 @@ impl Call<'_> {
             ("DELETE", ["streams", stream, "consumers", consumer]) => {
                 consumers::delete(self, stream, consumer)
             }
-            ("POST", ["publish"]) => publish::publish(self),
-            ("POST", ["request"]) => publish::request(self),
-            ("GET", ["kv"]) => streams::list(self, kv::STREAM_PREFIX),
-            ("GET", ["kv", bucket, "keys"]) => kv::keys(self, bucket),
-            ("GET", ["kv", bucket, "entry"]) => kv::entry(self, bucket),
-            ("PUT", ["kv", bucket, "entry"]) => kv::put(self, bucket),
-            ("DELETE", ["kv", bucket, "entry"]) => kv::delete(self, bucket),
-            _ => Err(Failure::NotFound(format!("{method} /api/{}", path.join("/")))),
+            ("GET", ["streams", stream, "move"]) => streams::moving(self, stream),
+            ("POST", ["streams", stream, "move"]) => streams::relocate(self, stream),
+            ("POST", ["streams", stream, "consumers", consumer, "reset"]) => {
+                consumers::reset(self, stream, consumer)
+            }
+            ("POST", ["streams", stream, "consumers", consumer, "next"]) => {
+                deliveries::next(self, stream, consumer)
+            }
+            ("POST", ["streams", stream, "consumers", consumer, "ack"]) => {
+                deliveries::acknowledge(self, stream, consumer)
+            }
+            _ => Err(unknown(method, path)),
         }
     }
+}
+
+fn unknown(method: &str, path: &[&str]) -> Failure {
+    Failure::NotFound(format!("{method} /api/{}", path.join("/")))
 }
 
 /// Name and account of the user, as the broker tells them.

@@ -36,6 +36,10 @@ pub struct Body {
     pub user: Option<String>,
     pub password: Option<String>,
     pub token: Option<String>,
+    /// The seed of an nkey, or the text of a file of credentials.
+    pub key_text: Option<String>,
+    /// What a session may do at most.
+    pub role: Option<String>,
     /// The name of what is to be destroyed, as text.
     pub confirm: Option<String>,
     pub subject: Option<String>,
@@ -52,6 +56,18 @@ pub struct Body {
     pub filter: Option<String>,
     pub seq: Option<u64>,
     pub keep: Option<u64>,
+    /// Numbers of messages that were given up.
+    pub ids: Option<Vec<u64>>,
+    /// The original goes.
+    pub remove: Option<bool>,
+    pub name: Option<String>,
+    pub description: Option<String>,
+    /// Where an acknowledgement is sent, and which one.
+    pub reply: Option<String>,
+    pub ack: Option<String>,
+    /// Name of a log.
+    pub log: Option<String>,
+    pub cancel: Option<bool>,
 }
 
 /// Reads a body.
@@ -114,7 +130,9 @@ impl Ask {
     pub fn body_bytes_max(&self) -> usize {
         let path: Vec<&str> = self.path.iter().map(String::as_str).collect();
         match path[..] {
-            ["publish" | "request"] | ["kv", _, "entry"] => MESSAGE_BODY_BYTES_MAX,
+            ["publish" | "request"] | ["kv", _, "entry"] | ["objects", _, "file"] => {
+                MESSAGE_BODY_BYTES_MAX
+            }
             ["streams"] => CONFIG_BODY_BYTES_MAX,
             _ => SMALL_BODY_BYTES_MAX,
         }

@@ -39,13 +39,21 @@ pub static ASSETS: &[Asset] = &[
     script!("app.js"),
     script!("dom.js"),
     script!("api.js"),
+    script!("charts.js"),
     script!("overview.js"),
     script!("streams.js"),
     script!("stream-form.js"),
     script!("messages.js"),
     script!("consumers.js"),
+    script!("delivery.js"),
+    script!("dead.js"),
     script!("publish.js"),
     script!("kv.js"),
+    script!("buckets.js"),
+    script!("objects.js"),
+    script!("connections.js"),
+    script!("accounts.js"),
+    script!("server.js"),
 ];
 
 /// The file of this path.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// HTTP connections at a time; further ones wait to be accepted.
+/// HTTP connections at a time: one beyond that ends the one that has asked for nothing for longest.
 pub const CONNECTIONS_MAX: usize = 128;
 /// API requests that are answered at a time; further ones are refused.
 pub const REQUESTS_MAX: usize = 32;
@@ -37,7 +37,7 @@ pub const LOGIN_BODY_TIME_MAX: Duration = Duration::from_secs(5);
 /// Time for a request's body to arrive.
 pub const BODY_TIME_MAX: Duration = Duration::from_secs(30);
 /// Time for the head of a request to arrive.
-pub const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
+pub const HEAD_TIME_MAX: Duration = Duration::from_secs(5);
 /// Buffer of a connection, heads of requests included.
 pub const BUFFER_BYTES: usize = 64 * 1024;
 /// Time for an HTTP connection to be served on; browsers open another one.
@@ -74,6 +74,42 @@ pub const PREVIEW_HEADERS: usize = 64;
 pub const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Keys of a bucket that are looked through.
 pub const KEYS_MAX: usize = 100_000;
+/// Messages that a search looks at for one page.
+pub const SEARCH_GETS_MAX: usize = 5_000;
+/// Bytes of what is searched for.
+pub const SEARCHED_BYTES_MAX: usize = 256;
+/// Bytes of the older values of a key, headers included, that one page of its history reads.
+pub const HISTORY_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Time between two points of the history.
+pub const HISTORY_STEP: Duration = Duration::from_secs(10);
+/// Points of the history: an hour.
+pub const HISTORY_POINTS: usize = 360;
+/// Accounts whose history is kept: 7 MB.
+pub const HISTORY_ACCOUNTS_MAX: usize = 256;
+/// Advisories that wait to be kept; further ones are lost.
+pub const ADVISORIES_WAITING_MAX: usize = 4_096;
+/// Accounts whose advisories are kept.
+pub const HEARD_ACCOUNTS_MAX: usize = 64;
+/// Messages given up that are kept of an account; a new one takes the place of the oldest.
+pub const DEAD_OF_ACCOUNT_MAX: usize = 1_000;
+/// Advisories that are kept of an account.
+pub const EVENTS_OF_ACCOUNT_MAX: usize = 100;
+/// Bytes of an advisory; larger ones are not kept.
+pub const EVENT_BYTES_MAX: usize = 4 * 1024;
+/// Messages given up that one request deals with, and that a page shows.
+pub const DEAD_AT_A_TIME_MAX: usize = 100;
+/// Connections that are looked at together.
+pub const CLIENTS_MAX: usize = 1_024;
+/// Bytes of an object that is uploaded on the pages.
+pub const OBJECT_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Bytes of an object that one answer holds.
+pub const OBJECT_PART_BYTES: usize = 4 * 1024 * 1024;
+/// Bytes of the name of an object.
+pub const OBJECT_NAME_BYTES_MAX: usize = 1024;
+/// Objects of a bucket that are looked through.
+pub const OBJECTS_MAX: usize = 100_000;
+/// Users of a configuration that are shown.
+pub const USERS_MAX: usize = 1_000;
 /// Values of a key that are shown: the most that a bucket keeps.
 pub const HISTORY_MAX: usize = 64;
 /// Headers of a message that is published.

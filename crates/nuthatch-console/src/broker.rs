@@ -4,29 +4,60 @@
 //! is the broker's affair. It is opened again when it was lost, so that a user who was removed
 //! meanwhile is logged out.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nuthatch_client::{
-    Client, ConnectError, ConnectOptions, OwnedMessage, RequestError, ServerInfo, TransportError,
+    Client, ConnectError, ConnectOptions, Credentials, Identity, OwnedMessage, RequestError,
+    ServerInfo, TransportError, nkey,
 };
 use nuthatch_protocol::subject::is_valid_literal;
 use serde_json::Value;
 
+use crate::ask::Body;
 use crate::bounds::{ANSWER_TIME_MAX, BROKER_TIME_MAX, SUBJECT_BYTES_MAX, TRUSTED_IDLE};
 use crate::failure::Failure;
-
-pub use nuthatch_client::Credentials;
 
 /// Prefix of the JetStream API.
 const API: &str = "$JS.API";
 /// The connection's name in monitoring.
 const CLIENT_NAME: &str = "nuthatch console";
 
+/// Who logs in.
+#[derive(Debug, Default)]
+pub struct Who {
+    credentials: Credentials,
+    identity: Option<Arc<Identity>>,
+}
+
+impl Who {
+    /// By what a login gives: a user and password, a token, the seed of an nkey, or the text of a
+    /// file of credentials.
+    ///
+    /// # Errors
+    /// [`Failure::BadRequest`] when the seed or the file is none.
+    pub fn given(body: Body) -> Result<Self, Failure> {
+        let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let key = given(body.key_text).map(|text| {
+            let key =
+                nkey::Nkey::from_text(&text).map_err(|error| Failure::bad(error.to_string()))?;
+            // A seed alone is an nkey, which the configuration knows.
+            Ok(Arc::new(Identity { key, jwt: nkey::jwt_of(&text).ok() }))
+        });
+        let credentials = Credentials {
+            user: given(body.user),
+            password: given(body.password),
+            token: given(body.token),
+        };
+        Ok(Self { credentials, identity: key.transpose()? })
+    }
+}
+
 /// A connection to the broker, with what is needed to open it again.
 #[derive(Debug)]
 pub struct Broker {
     address: String,
-    credentials: Credentials,
+    who: Who,
     client: Option<Client>,
     last_used: Instant,
     deadline: Instant,
@@ -37,9 +68,9 @@ impl Broker {
     ///
     /// # Errors
     /// [`Failure::NotLoggedIn`] when the broker refuses the credentials.
-    pub fn log_in(address: String, credentials: Credentials) -> Result<Self, Failure> {
+    pub fn log_in(address: String, who: Who) -> Result<Self, Failure> {
         let now = Instant::now();
-        let mut broker = Self { address, credentials, client: None, last_used: now, deadline: now };
+        let mut broker = Self { address, who, client: None, last_used: now, deadline: now };
         broker.begin();
         broker.client()?;
         Ok(broker)
@@ -67,7 +98,7 @@ impl Broker {
         });
         match self.client.take() {
             Some(client) => Ok(self.client.insert(client)),
-            None => Ok(self.client.insert(connect(&self.address, &self.credentials)?)),
+            None => Ok(self.client.insert(connect(&self.address, &self.who)?)),
         }
     }
 
@@ -106,6 +137,19 @@ impl Broker {
         let sent = client.writer.publish(subject.as_bytes(), b"", headers, payload);
         let sent = sent.and_then(|()| client.round_trip(timeout));
         sent.map_err(|error| self.lost(error))
+    }
+
+    /// Whether the user may subscribe to a subject.
+    ///
+    /// # Errors
+    /// [`Failure::Denied`]: he may not.
+    pub fn check_listens(&mut self, subject: &str) -> Result<(), Failure> {
+        let client = self.client()?;
+        let asked = client.subscribe(subject, "").and_then(|sid| {
+            client.round_trip(BROKER_TIME_MAX)?;
+            client.writer.unsubscribe(sid)
+        });
+        asked.map_err(|error| self.lost(error))
     }
 
     /// Asks `$JS.API.<what>`.
@@ -169,11 +213,12 @@ impl Broker {
     }
 }
 
-fn connect(address: &str, credentials: &Credentials) -> Result<Client, Failure> {
+fn connect(address: &str, who: &Who) -> Result<Client, Failure> {
     let unavailable = |error: String| Failure::Unavailable(error);
     let mut options =
         ConnectOptions::new(address).map_err(|error| unavailable(error.to_string()))?;
-    options.credentials = credentials.clone();
+    options.credentials = who.credentials.clone();
+    options.identity = who.identity.clone();
     CLIENT_NAME.clone_into(&mut options.name);
     options.timeout = BROKER_TIME_MAX;
     Client::connect(&options).map_err(|error| match error {

@@ -18,6 +18,9 @@ pub enum Failure {
     /// The console changes nothing.
     #[error("this console is read-only")]
     ReadOnly,
+    /// Nobody may use the console.
+    #[error("this console is closed: {0}")]
+    Closed(String),
     /// The user may not do that.
     #[error("your user may not do this: {0}")]
     Denied(String),
@@ -62,7 +65,9 @@ impl Failure {
         match self {
             Self::BadRequest(_) => StatusCode::BAD_REQUEST,
             Self::NotLoggedIn(_) => StatusCode::UNAUTHORIZED,
-            Self::Foreign(_) | Self::ReadOnly | Self::Denied(_) => StatusCode::FORBIDDEN,
+            Self::Foreign(_) | Self::ReadOnly | Self::Closed(_) | Self::Denied(_) => {
+                StatusCode::FORBIDDEN
+            }
             Self::NotFound(_) | Self::Refused { code: 404, .. } => StatusCode::NOT_FOUND,
             Self::Refused { .. } => StatusCode::CONFLICT,
             Self::NoResponders(_) => StatusCode::UNPROCESSABLE_ENTITY,

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener as StdListener, ToSocketAddrs as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,11 +27,15 @@ use crate::bounds::{
     LINE_BYTES_MAX, LOGIN_BODY_TIME_MAX, LOGINS_MAX, REQUESTS_MAX, SMALL_BODY_BYTES_MAX,
     TURN_TIME_MAX, USER_BYTES_MAX,
 };
-use crate::broker::{Broker, Credentials};
+use crate::broker::{Broker, Who};
 use crate::failure::Failure;
 use crate::guard::Guard;
+use crate::host::Host;
+use crate::places::{Place, Places};
+use crate::rights::Role;
 use crate::session::{Session, Sessions};
-use crate::{Host, api, assets};
+use crate::watch::Watch;
+use crate::{api, assets};
 
 /// After a failure to accept, try again so much later.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -74,9 +79,11 @@ pub fn start(settings: Settings, host: Arc<dyn Host>) -> Result<SocketAddr, Star
         source,
     })?;
     let console = Arc::new(Console {
-        host,
+        host: host.clone(),
         guard: Guard::new(settings.hosts, &settings.host),
         sessions: Sessions::new(address.port()),
+        watch: Watch::start(&host),
+        was_closed: AtomicBool::new(false),
         read_only: settings.read_only,
         requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
         logins: Arc::new(Semaphore::new(LOGINS_MAX)),
@@ -97,33 +104,41 @@ struct Console {
     host: Arc<dyn Host>,
     guard: Guard,
     sessions: Sessions,
+    watch: Arc<Watch>,
+    /// Whether the log says that nobody may use the console.
+    was_closed: AtomicBool,
     read_only: bool,
     requests: Arc<Semaphore>,
     logins: Arc<Semaphore>,
 }
 
 async fn accept(console: Arc<Console>, listener: TcpListener) {
-    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = Places::new(CONNECTIONS_MAX);
     loop {
-        let Ok(place) = connections.clone().acquire_owned().await else { return };
         let Ok((stream, remote)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let console = console.clone();
-        tokio::spawn(async move {
-            let served = serve(console, stream, remote);
-            // Whoever stays longer than that opens another connection.
-            let _ = tokio::time::timeout(CONNECTION_TIME_MAX, served).await;
-            drop(place);
-        });
+        // Else all are being answered: this one is closed.
+        if let Some(place) = places.take() {
+            let (console, served) = (console.clone(), place.clone());
+            let task = tokio::spawn(async move {
+                let served = serve(console, stream, remote, served);
+                // Whoever stays longer than that opens another connection.
+                let _ = tokio::time::timeout(CONNECTION_TIME_MAX, served).await;
+            });
+            place.served_by(task.abort_handle());
+        }
     }
 }
 
-async fn serve(console: Arc<Console>, stream: TcpStream, remote: SocketAddr) {
+async fn serve(console: Arc<Console>, stream: TcpStream, remote: SocketAddr, place: Arc<Place>) {
     let service = service_fn(move |request: Request<Incoming>| {
-        let console = console.clone();
-        async move { Ok::<_, Infallible>(console.answer(request, remote).await) }
+        let (console, place) = (console.clone(), place.clone());
+        async move {
+            let _answering = place.answer();
+            Ok::<_, Infallible>(console.answer(request, remote).await)
+        }
     });
     // An error here means that the peer went away or did not speak HTTP.
     let _ = http1::Builder::new()
@@ -168,12 +183,26 @@ impl Console {
         self.host.log(&shown);
     }
 
+    /// Refuses everybody while the console must not be used.
+    fn check_open(&self) -> Result<(), Failure> {
+        let why = self.host.closed();
+        if self.was_closed.swap(why.is_some(), Ordering::Relaxed) != why.is_some() {
+            match &why {
+                Some(why) => self.log(&format!("Console: closed: {why}")),
+                None => self.log("Console: open again"),
+            }
+            self.sessions.close_all();
+        }
+        why.map_or(Ok(()), |why| Err(Failure::Closed(why)))
+    }
+
     async fn answer(
         self: &Arc<Self>,
         request: Request<Incoming>,
         remote: SocketAddr,
     ) -> Response<Full<Bytes>> {
-        if let Err(failure) = self.guard.check_host(request.headers()) {
+        let checked = self.check_open().and_then(|()| self.guard.check_host(request.headers()));
+        if let Err(failure) = checked {
             return respond(failure.status(), JSON, failure.body().to_string());
         }
         let path = request.uri().path().to_owned();
@@ -208,9 +237,11 @@ impl Console {
         match (head.method.as_str(), path) {
             ("GET", "session") => return Ok(self.session(headers).into()),
             ("POST", "login") => {
-                let place = take(&self.logins)?;
                 let read = read(headers, body, SMALL_BODY_BYTES_MAX, LOGIN_BODY_TIME_MAX);
-                return finish(self.clone().log_in(read.await?, remote, place)).await;
+                let read = read.await?;
+                // Not before: whoever sends slowly must not keep others from logging in.
+                let place = take(&self.logins)?;
+                return finish(self.clone().log_in(read, remote, place)).await;
             }
             _ => {}
         }
@@ -228,6 +259,7 @@ impl Console {
         }
         let places = [take(&session.places)?, take(&self.requests)?];
         let mut ask = Ask::new(path, head.uri.query().unwrap_or_default())?;
+        check_role(&session, head.method.as_str(), &ask)?;
         if changes {
             ask.raw = Some(read(headers, body, ask.body_bytes_max(), BODY_TIME_MAX).await?);
         }
@@ -252,6 +284,8 @@ impl Console {
             told["user"] = session.user.as_str().into();
             told["account"] = session.account.as_str().into();
             told["token"] = session.token.as_str().into();
+            told["role"] = session.role.name().into();
+            told["sees_server"] = (facts.is_open || session.account == facts.system_account).into();
         }
         told
     }
@@ -263,19 +297,15 @@ impl Console {
         _place: OwnedSemaphorePermit,
     ) -> Result<Answer, Failure> {
         let body: ask::Body = ask::parse(&body)?;
-        let given = |text: Option<String>| text.filter(|text| !text.is_empty());
-        let credentials = Credentials {
-            user: given(body.user),
-            password: given(body.password),
-            token: given(body.token),
-        };
-        let name = credentials.user.clone().unwrap_or_default();
+        let name = body.user.clone().unwrap_or_default();
+        let role = Role::parse(body.role.as_deref().unwrap_or_default());
+        let role = role.ok_or_else(|| Failure::bad("the role must be read, operate or admin"))?;
         let url = self.host.client_url();
         let opened = tokio::task::spawn_blocking(move || {
-            if credentials.user.as_ref().is_some_and(|user| user.len() > USER_BYTES_MAX) {
+            if body.user.as_ref().is_some_and(|user| user.len() > USER_BYTES_MAX) {
                 return Err(Failure::bad(format!("a user has at most {USER_BYTES_MAX} bytes")));
             }
-            let mut broker = Broker::log_in(url, credentials)?;
+            let mut broker = Broker::log_in(url, Who::given(body)?)?;
             let (user, account) = api::identity(&mut broker);
             Ok((broker, user, account))
         });
@@ -287,10 +317,20 @@ impl Console {
             }
         };
         let shown = user.unwrap_or(name);
-        let (cookie, session) = self.sessions.open(broker, shown, account)?;
+        let (cookie, session) = self.sessions.open(broker, shown, account, role)?;
         let (user, account) = (&session.user, &session.account);
-        self.log(&format!("Console: {user:?} of account {account:?} logged in from {remote}"));
-        let body = json!({ "user": user, "account": account, "token": session.token });
+        self.log(&format!(
+            "Console: {user:?} of account {account:?} logged in from {remote} as {}",
+            role.name()
+        ));
+        let facts = self.host.facts();
+        let body = json!({
+            "user": user,
+            "account": account,
+            "token": session.token,
+            "role": role.name(),
+            "sees_server": facts.is_open || *account == facts.system_account,
+        });
         Ok(Answer { cookie: Some(cookie), ..body.into() })
     }
 
@@ -304,14 +344,21 @@ impl Console {
     ) -> Result<String, Failure> {
         let turn = tokio::time::timeout(TURN_TIME_MAX, session.broker.clone().lock_owned());
         let mut broker = turn.await.map_err(|_| Failure::Busy)?;
-        let facts = self.host.facts();
+        let (console, account) = (self.clone(), session.account.clone());
         let asked = tokio::task::spawn_blocking(move || {
             broker.begin();
             if let Err(failure) = ask.open() {
                 return (None, Err(failure));
             }
-            let mut call =
-                api::Call { broker: &mut broker, ask: &ask, facts: &facts, change: None };
+            let mut call = api::Call {
+                broker: &mut broker,
+                ask: &ask,
+                facts: &console.host.facts(),
+                host: &*console.host,
+                watch: &console.watch,
+                account: &account,
+                change: None,
+            };
             let done = call.run(method.as_str()).map(|told| told.to_string());
             (call.change, done)
         });
@@ -354,6 +401,20 @@ fn check_token(headers: &HeaderMap, session: &Session) -> Result<(), Failure> {
     match given == session.token.as_bytes() {
         true => Ok(()),
         false => Err(Failure::Foreign("the session's token is missing")),
+    }
+}
+
+/// Refuses what is more than the session's role.
+fn check_role(session: &Session, method: &str, ask: &Ask) -> Result<(), Failure> {
+    let path: Vec<&str> = ask.path.iter().map(String::as_str).collect();
+    let needed = Role::needed(method, &path);
+    match session.role >= needed {
+        true => Ok(()),
+        false => Err(Failure::Denied(format!(
+            "you have logged in with the role {}, this needs {}",
+            session.role.name(),
+            needed.name()
+        ))),
     }
 }
 

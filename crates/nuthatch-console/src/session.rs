@@ -17,6 +17,7 @@ use crate::bounds::{
 };
 use crate::broker::Broker;
 use crate::failure::Failure;
+use crate::rights::Role;
 
 /// Bytes of a session's name and of its token.
 const SECRET_BYTES: usize = 32;
@@ -32,6 +33,8 @@ pub struct Session {
     pub account: String,
     /// What his page sends along with every change.
     pub token: String,
+    /// What he may do at most.
+    pub role: Role,
     /// Places for his requests.
     pub places: Arc<Semaphore>,
 }
@@ -63,11 +66,12 @@ impl Sessions {
         broker: Broker,
         user: String,
         account: String,
+        role: Role,
     ) -> Result<(String, Arc<Session>), Failure> {
         let (id, token) = (secret()?, secret()?);
         let broker = Arc::new(tokio::sync::Mutex::new(broker));
         let places = Arc::new(Semaphore::new(SESSION_REQUESTS_MAX));
-        let session = Arc::new(Session { broker, user, account, token, places });
+        let session = Arc::new(Session { broker, user, account, token, role, places });
         let cookie = format!("{}={id}; Path=/; HttpOnly; SameSite=Strict", self.cookie);
         let now = Instant::now();
         let mut entries = self.entries.lock();
@@ -105,6 +109,11 @@ impl Sessions {
             entries.remove(id);
         }
         format!("{}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0", self.cookie)
+    }
+
+    /// Ends all sessions.
+    pub fn close_all(&self) {
+        self.entries.lock().clear();
     }
 
     fn ids<'h>(&'h self, headers: &'h HeaderMap) -> impl Iterator<Item = &'h str> {

@@ -2,6 +2,7 @@
 
 use self::imports::AccountImports;
 use crate::account_id::{SYSTEM_ACCOUNT_ID, named_account_id};
+use crate::advisories::Advisories;
 use crate::interest::Interest;
 use crate::log_id::{LogSlot, SlotSet};
 use crate::mapping::Mappings;
@@ -166,6 +167,8 @@ pub struct Accounts {
     global: Arc<Account>,
     system: Arc<Account>,
     named: ArcSwap<FxHashMap<AccountId, Arc<Account>>>,
+    /// Who hears of advisories beside their subscribers.
+    pub advisories: Advisories,
 }
 
 impl Accounts {
@@ -176,6 +179,7 @@ impl Accounts {
             global: Account::new(AccountId::GLOBAL, GLOBAL_ACCOUNT),
             system: Account::new(SYSTEM_ACCOUNT_ID, &options.system_account),
             named: ArcSwap::default(),
+            advisories: Advisories::default(),
         };
         this.update(options);
         this

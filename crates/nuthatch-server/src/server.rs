@@ -359,6 +359,7 @@ impl Server {
     /// Publishes as [`Server::publish`] does, and streams whose subjects match store it.
     pub fn publish_and_store(self: &Arc<Self>, account: AccountId, message: &Message<'_>) -> bool {
         let Some(account) = self.accounts.get(account) else { return false };
+        self.accounts.advisories.tell(&account.name, message);
         let host: Arc<dyn ImportHost> = self.clone();
         let mut publishes = OwnPublishes::new(Arc::downgrade(&host));
         let (mut egress, mut rng) = (EgressBatch::default(), MemberRng::default());

@@ -154,6 +154,7 @@ impl Sink for ServerSink {
         let Self { account: Some(account), matched, egress, rng, own_publishes, .. } = self else {
             return;
         };
+        self.accounts.advisories.tell(&account.name, message);
         let outgoing = Outgoing::from_message(message);
         let stored = own_publishes.as_mut().and_then(|publishes| {
             publishes.add(account, message, |route| {

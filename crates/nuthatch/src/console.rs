@@ -4,10 +4,17 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use nuthatch_console::{Facts, Host, Settings};
+use nuthatch_console::{Advisory, BoxFuture, Facts, Host, Sample, Settings, User};
+use nuthatch_server::advisories::AdvisoryListener;
+use nuthatch_server::close_reason::CloseReason;
 use nuthatch_server::jetstream_port::JsHealth;
+use nuthatch_server::monitor::{Query, document};
 use nuthatch_server::options::SyncPolicy;
 use nuthatch_server::server::Server;
+use serde_json::{Map, Value};
+
+mod sample;
+mod users;
 
 /// Starts the console of a server that listens for clients, if its options say so.
 ///
@@ -35,7 +42,9 @@ pub fn start(server: &Arc<Server>) -> Result<(), String> {
         read_only: console.read_only,
         hosts: console.hosts.clone(),
     };
-    match nuthatch_console::start(settings, Arc::new(Process(server.clone()))) {
+    let is_exposed = options.console_exposure().is_some() && !console.read_only;
+    let process = Arc::new(Process { server: server.clone(), is_exposed });
+    match nuthatch_console::start(settings, process) {
         Ok(address) => {
             let note = if console.read_only { ", read-only" } else { "" };
             server.log.info(format_args!("Console on http://{address}/{note}"));
@@ -57,11 +66,25 @@ fn needs_tls(server: &Server) -> Option<&'static str> {
 }
 
 /// The process of a server, as the console sees it.
-struct Process(Arc<Server>);
+struct Process {
+    server: Arc<Server>,
+    /// Others than this machine reach the console, and it changes things.
+    is_exposed: bool,
+}
+
+/// Hands advisories on.
+struct Listener<F>(F);
+
+impl<F: Fn(Advisory) + Send + Sync> AdvisoryListener for Listener<F> {
+    fn hear(&self, account: &str, subject: &[u8], body: &[u8]) {
+        let subject = String::from_utf8_lossy(subject).into_owned();
+        (self.0)(Advisory { account: account.to_owned(), subject, body: body.to_vec() });
+    }
+}
 
 impl Host for Process {
     fn facts(&self) -> Facts {
-        let server = &self.0;
+        let server = &self.server;
         let options = server.options();
         Facts {
             name: server.name.clone(),
@@ -70,11 +93,13 @@ impl Host for Process {
             troubles: troubles(server),
             durability: durability(server),
             needs_login: options.has_users() && options.auth.no_auth_user.is_none(),
+            is_open: !options.has_users(),
+            system_account: server.accounts.system().name.clone(),
         }
     }
 
     fn client_url(&self) -> String {
-        let server = &self.0;
+        let server = &self.server;
         let host = &server.options().host;
         let port = server.client_port.load(Ordering::Relaxed);
         match host.parse::<IpAddr>() {
@@ -88,7 +113,48 @@ impl Host for Process {
     }
 
     fn log(&self, line: &str) {
-        self.0.log.info(format_args!("{line}"));
+        self.server.log.info(format_args!("{line}"));
+    }
+
+    fn closed(&self) -> Option<String> {
+        let options = self.server.options();
+        let lets_everybody_in = !options.has_users() || options.auth.no_auth_user.is_some();
+        (self.is_exposed && lets_everybody_in).then(|| {
+            "since a reload the server asks nobody who he is, and others than this machine reach \
+             the console"
+                .to_owned()
+        })
+    }
+
+    fn sample(&self) -> BoxFuture<'_, Sample> {
+        Box::pin(sample::take(&self.server))
+    }
+
+    fn listen(&self, advisories: tokio::sync::mpsc::Sender<Advisory>) {
+        // Without room it is lost: engines do not wait.
+        let hand_on = move |advisory| drop(advisories.try_send(advisory));
+        self.server.accounts.advisories.listen(Arc::new(Listener(hand_on)));
+    }
+
+    fn document<'a>(
+        &'a self,
+        path: &'a str,
+        options: &'a Map<String, Value>,
+    ) -> BoxFuture<'a, Result<Value, String>> {
+        Box::pin(async move {
+            let query = Query::from_options(options);
+            document(&self.server, path, &query, |found| found).await
+        })
+    }
+
+    fn kick(&self, connection: u64) -> bool {
+        let found = self.server.connections.get(connection);
+        let found = found.inspect(|client| client.close(CloseReason::Kicked, None));
+        found.is_some()
+    }
+
+    fn users(&self) -> Vec<User> {
+        users::all(&self.server.options())
     }
 }
 

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use serde_json::{Value, json};
 
+use super::messages::get;
 use super::{Call, streams};
 use crate::bounds::{CONSUMER_STREAMS_MAX, CONSUMERS_MAX};
 use crate::broker::{Broker, name};
@@ -98,10 +99,43 @@ fn row(info: &Value) -> Value {
     })
 }
 
-/// `GET streams/NAME/consumers/CONSUMER`: what the broker tells of it.
+/// `GET streams/NAME/consumers/CONSUMER`: what the broker tells of it, and the oldest message that
+/// waits for its acknowledgement.
 pub fn info(call: &mut Call<'_>, stream: &str, consumer: &str) -> Result<Value, Failure> {
     let what = format!("CONSUMER.INFO.{}.{}", name(stream)?, name(consumer)?);
-    call.broker.ask(&what, &Value::Null)
+    let mut info = call.broker.ask(&what, &Value::Null)?;
+    info["oldest_outstanding"] = oldest_outstanding(call.broker, stream, &info)?;
+    Ok(info)
+}
+
+/// The first message behind the ack floor: null where there is none, or the user may not read it.
+fn oldest_outstanding(broker: &mut Broker, stream: &str, info: &Value) -> Result<Value, Failure> {
+    let config = &info["config"];
+    let several = config["filter_subjects"].as_array().is_some_and(|all| all.len() > 1);
+    if info["num_ack_pending"].as_u64().unwrap_or_default() == 0 || several {
+        return Ok(Value::Null);
+    }
+    let first = config["filter_subjects"].get(0).unwrap_or(&config["filter_subject"]);
+    let filter = first.as_str().filter(|filter| !filter.is_empty()).unwrap_or(">");
+    let floor = info["ack_floor"]["stream_seq"].as_u64().unwrap_or_default();
+    let body = json!({ "seq": floor.saturating_add(1), "next_by_subj": filter });
+    match get(broker, stream, &body) {
+        Ok(Some(found)) => {
+            Ok(json!({ "seq": found.sequence, "time": found.time, "subject": found.subject }))
+        }
+        Err(failure @ Failure::NotLoggedIn(_)) => Err(failure),
+        Ok(None) | Err(_) => Ok(Value::Null),
+    }
+}
+
+/// `POST streams/NAME/consumers/CONSUMER/reset`: it goes on at the sequence `seq`; without one, behind
+/// what was acknowledged.
+pub fn reset(call: &mut Call<'_>, stream: &str, consumer: &str) -> Result<Value, Failure> {
+    call.ask.confirms(consumer)?;
+    let what = format!("CONSUMER.RESET.{}.{}", name(stream)?, name(consumer)?);
+    let body = call.ask.body.seq.map_or_else(|| json!({}), |seq| json!({ "seq": seq }));
+    call.change = Some(format!("reset consumer {consumer:?} of stream {stream:?} {body}"));
+    call.broker.ask(&what, &body)
 }
 
 /// `POST streams/NAME/consumers/CONSUMER/pause`: until a time; none ends the pause.

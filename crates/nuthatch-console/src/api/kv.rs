@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::Call;
 use super::messages::{Stored, get};
 use crate::ask::needed;
-use crate::bounds::{HISTORY_MAX, KEYS_MAX, PREVIEW_BYTES, SUBJECT_BYTES_MAX};
+use crate::bounds::{HISTORY_BYTES_MAX, HISTORY_MAX, KEYS_MAX, PREVIEW_BYTES, SUBJECT_BYTES_MAX};
 use crate::broker::{Broker, name};
 use crate::failure::Failure;
 
@@ -69,23 +69,31 @@ fn revision(stored: &Stored, key: &str, bytes_max: usize) -> Value {
     shown
 }
 
-/// `GET kv/BUCKET/entry?key=`: every value that is kept, the newest first.
+/// `GET kv/BUCKET/entry?key=&revision=`: the newest value, and as much of the older ones as
+/// a list shows, the newest first. With `revision`, that one alone and whole.
 pub fn entry(call: &mut Call<'_>, bucket: &str) -> Result<Value, Failure> {
     let key = call.ask.query("key").ok_or_else(|| Failure::bad("key is missing"))?;
     let (bucket, subject) = (name(bucket)?, subject(bucket, key)?);
     let stream = format!("{STREAM_PREFIX}{bucket}");
-    let (mut history, mut sequence) = (Vec::new(), 1);
-    while history.len() < HISTORY_MAX {
+    let missing = || Failure::NotFound(format!("key {key:?}"));
+    if let Some(sequence) = call.ask.number("revision")? {
         let body = json!({ "seq": sequence, "next_by_subj": subject });
-        let Some(stored) = get(call.broker, &stream, &body)? else { break };
+        let found = get(call.broker, &stream, &body)?.filter(|found| found.sequence == sequence);
+        return Ok(revision(&found.ok_or_else(missing)?, key, VALUE_BYTES_MAX));
+    }
+    let body = json!({ "last_by_subj": subject });
+    let newest = get(call.broker, &stream, &body)?.ok_or_else(missing)?;
+    let mut history = vec![revision(&newest, key, VALUE_BYTES_MAX)];
+    let (mut sequence, mut bytes) = (1, 0);
+    while history.len() < HISTORY_MAX && bytes < HISTORY_BYTES_MAX {
+        let body = json!({ "seq": sequence, "next_by_subj": subject });
+        let found = get(call.broker, &stream, &body)?;
+        let Some(stored) = found.filter(|found| found.sequence < newest.sequence) else { break };
         sequence = stored.sequence.saturating_add(1);
-        history.push(revision(&stored, key, VALUE_BYTES_MAX));
+        bytes += stored.bytes();
+        history.insert(1, revision(&stored, key, PREVIEW_BYTES));
     }
-    if history.is_empty() {
-        return Err(Failure::NotFound(format!("key {key:?}")));
-    }
-    history.reverse();
-    Ok(json!({ "key": key, "history": history }))
+    Ok(json!({ "key": key, "history": history, "is_whole": bytes < HISTORY_BYTES_MAX }))
 }
 
 /// `PUT kv/BUCKET/entry`: `key`, `data` in base64; with `revision` only if that is the newest.

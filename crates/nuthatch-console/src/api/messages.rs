@@ -6,8 +6,10 @@ use nuthatch_client::Message;
 use serde_json::{Value, json};
 
 use super::Call;
+use super::search::Sought;
 use crate::bounds::{
     MESSAGE_GETS_MAX, PAGE_BYTES_MAX, PREVIEW_BYTES, PREVIEW_HEADER_BYTES, PREVIEW_HEADERS,
+    SEARCH_GETS_MAX,
 };
 use crate::broker::{Broker, name};
 use crate::failure::Failure;
@@ -49,7 +51,7 @@ impl Stored {
     }
 
     /// Bytes of its headers and its payload.
-    fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let headers = self.headers.iter().map(|(name, value)| name.len() + value.len());
         headers.sum::<usize>() + self.payload.len()
     }
@@ -128,9 +130,13 @@ pub fn page(call: &mut Call<'_>, stream: &str) -> Result<Value, Failure> {
     let last = info["state"]["last_seq"].as_u64().unwrap_or_default();
     let filter = ask.query("subject").unwrap_or(">").to_owned();
     let (_, limit) = ask.rows()?;
-    let mut reader =
-        Reader { broker: call.broker, stream, filter, gets_left: MESSAGE_GETS_MAX, bytes: 0 };
+    let sought = Sought::given(ask)?;
+    let gets_left = if sought.is_some() { SEARCH_GETS_MAX } else { MESSAGE_GETS_MAX };
+    let mut reader = Reader { broker: call.broker, stream, filter, sought, gets_left, bytes: 0 };
     let page = if let Some(time) = ask.query("time") {
+        if !time.ends_with('Z') {
+            return Err(Failure::bad("time must be in UTC, such as 2026-01-31T12:00:00Z"));
+        }
         let start = reader.sequence_at(time, first, last)?;
         reader.forwards(start, limit)?
     } else {
@@ -169,6 +175,7 @@ struct Reader<'a> {
     broker: &'a mut Broker,
     stream: &'a str,
     filter: String,
+    sought: Option<Sought>,
     gets_left: usize,
     bytes: usize,
 }
@@ -186,6 +193,10 @@ impl Reader<'_> {
         Ok(found)
     }
 
+    fn is_sought(&self, message: &Stored) -> bool {
+        self.sought.as_ref().is_none_or(|sought| sought.is_in(&message.payload))
+    }
+
     fn is_spent(&self) -> bool {
         self.gets_left == 0 || self.bytes >= PAGE_BYTES_MAX
     }
@@ -195,7 +206,9 @@ impl Reader<'_> {
         while messages.len() < limit {
             let Some(found) = self.next(at)? else { break };
             at = found.sequence.saturating_add(1);
-            messages.push(found);
+            if self.is_sought(&found) {
+                messages.push(found);
+            }
         }
         Ok(Page { messages, from: start, to: at, is_whole: !self.is_spent() })
     }
@@ -206,6 +219,10 @@ impl Reader<'_> {
         let (mut messages, mut to) = (Vec::new(), before);
         let mut width = limit as u64;
         while messages.len() < limit && to > first {
+            // A search reads all of a window: one that it cannot finish would be for nothing.
+            if self.sought.is_some() {
+                width = width.min(self.gets_left as u64).max(1);
+            }
             let from = to.saturating_sub(width).max(first);
             let Some(mut found) = self.window(from, to, limit)? else {
                 if self.is_spent() || width == 1 {
@@ -236,7 +253,9 @@ impl Reader<'_> {
                 break;
             };
             at = message.sequence + 1;
-            found.push(message);
+            if self.is_sought(&message) {
+                found.push(message);
+            }
         }
         Ok(Some(found))
     }

@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 use super::Call;
 use crate::failure::Failure;
 
+/// Where a user asks for the traffic of his account.
+const STATZ: &str = "$SYS.REQ.ACCOUNT.PING.STATZ";
+
 /// `GET overview`.
 pub fn overview(call: &mut Call<'_>) -> Result<Value, Failure> {
     let account = match call.broker.ask("INFO", &Value::Null) {
@@ -21,6 +24,7 @@ pub fn overview(call: &mut Call<'_>) -> Result<Value, Failure> {
         "version": facts.version,
         "uptime_ms": facts.uptime_ms,
         "troubles": facts.troubles,
+        "forecasts": call.watch.forecasts(),
         "durability": durability,
         "max_payload": max_payload,
         "account": account,
@@ -28,9 +32,18 @@ pub fn overview(call: &mut Call<'_>) -> Result<Value, Failure> {
     }))
 }
 
+/// `GET history`: the account's last hour, for whoever may ask for its traffic now.
+pub fn history(call: &mut Call<'_>) -> Result<Value, Failure> {
+    match call.broker.ask_at(STATZ, b"", b"") {
+        // An account without connections has no answer.
+        Ok(_) | Err(Failure::TimedOut) => Ok(call.watch.history_of(call.account)),
+        Err(failure) => Err(failure),
+    }
+}
+
 /// What the account has sent and received; null where the user may not ask.
 fn traffic(call: &mut Call<'_>) -> Result<Value, Failure> {
-    match call.broker.ask_at("$SYS.REQ.ACCOUNT.PING.STATZ", b"", b"") {
+    match call.broker.ask_at(STATZ, b"", b"") {
         Ok(told) => Ok(told["data"]["account_statz"][0].clone()),
         Err(failure @ Failure::NotLoggedIn(_)) => Err(failure),
         Err(_) => Ok(Value::Null),

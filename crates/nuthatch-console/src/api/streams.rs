@@ -145,3 +145,22 @@ pub fn purge(call: &mut Call<'_>, stream: &str) -> Result<Value, Failure> {
     call.change = Some(format!("purge stream {stream:?} {body}"));
     call.broker.ask(&format!("STREAM.PURGE.{stream}"), &body)
 }
+
+/// `GET streams/NAME/move`: how a move to another log is doing.
+pub fn moving(call: &mut Call<'_>, stream: &str) -> Result<Value, Failure> {
+    call.broker.ask(&format!("STREAM.MOVE.{}", name(stream)?), &json!({}))
+}
+
+/// `POST streams/NAME/move`: to the log `log`, or `cancel` what is under way.
+pub fn relocate(call: &mut Call<'_>, stream: &str) -> Result<Value, Failure> {
+    let stream = name(stream)?;
+    call.ask.confirms(stream)?;
+    let given = &call.ask.body;
+    let body = match (&given.log, given.cancel.unwrap_or_default()) {
+        (_, true) => json!({ "cancel": true }),
+        (Some(log), _) if !log.is_empty() => json!({ "log": log }),
+        _ => return Err(Failure::bad("log is missing")),
+    };
+    call.change = Some(format!("move stream {stream:?} {body}"));
+    call.broker.ask(&format!("STREAM.MOVE.{stream}"), &body)
+}

@@ -2,13 +2,14 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use nuthatch_console::{Facts, Host, Settings};
-use serde_json::{Value, json};
+use nuthatch_console::{Advisory, BoxFuture, Facts, Host, Sample, Settings, User};
+use serde_json::{Map, Value, json};
 
 /// Waits until it is so.
 pub fn until(what: &str, is_so: impl Fn() -> bool) {
@@ -28,6 +29,10 @@ pub struct Process {
     pub lines: Mutex<Vec<String>>,
     pub asked: Arc<Mutex<Vec<String>>>,
     pub held: Arc<Held>,
+    /// Nobody may use the console.
+    pub is_closed: AtomicBool,
+    /// Where advisories are told.
+    pub advisories: Mutex<Option<tokio::sync::mpsc::Sender<Advisory>>>,
 }
 
 /// What the broker holds back: the answer about the stream SLOW, and to logins of the user slow.
@@ -64,7 +69,14 @@ impl Process {
                 std::thread::spawn(move || play_broker(stream, &heard, &holds));
             }
         });
-        Arc::new(Self { broker, lines: Mutex::default(), asked, held })
+        Arc::new(Self {
+            broker,
+            lines: Mutex::default(),
+            asked,
+            held,
+            is_closed: AtomicBool::new(false),
+            advisories: Mutex::default(),
+        })
     }
 
     pub fn was_asked(&self, subject: &str) -> bool {
@@ -79,7 +91,12 @@ impl Process {
 
 impl Host for Process {
     fn facts(&self) -> Facts {
-        Facts { name: "played".to_owned(), needs_login: true, ..Facts::default() }
+        Facts {
+            name: "played".to_owned(),
+            needs_login: true,
+            system_account: "$SYS".to_owned(),
+            ..Facts::default()
+        }
     }
 
     fn client_url(&self) -> String {
@@ -88,6 +105,37 @@ impl Host for Process {
 
     fn log(&self, line: &str) {
         self.lines.lock().expect("no panic").push(line.to_owned());
+    }
+
+    fn closed(&self) -> Option<String> {
+        self.is_closed.load(Ordering::Relaxed).then(|| "nobody is asked who he is".to_owned())
+    }
+
+    fn sample(&self) -> BoxFuture<'_, Sample> {
+        Box::pin(async { Sample::default() })
+    }
+
+    fn listen(&self, advisories: tokio::sync::mpsc::Sender<Advisory>) {
+        *self.advisories.lock().expect("no panic") = Some(advisories);
+    }
+
+    fn document<'a>(
+        &'a self,
+        path: &'a str,
+        _: &'a Map<String, Value>,
+    ) -> BoxFuture<'a, Result<Value, String>> {
+        self.asked.lock().expect("no panic").push(path.to_owned());
+        Box::pin(async { Ok(json!({})) })
+    }
+
+    fn kick(&self, _: u64) -> bool {
+        self.asked.lock().expect("no panic").push("kick".to_owned());
+        true
+    }
+
+    fn users(&self) -> Vec<User> {
+        self.asked.lock().expect("no panic").push("users".to_owned());
+        Vec::new()
     }
 }
 

@@ -4,6 +4,7 @@ use crate::jetstream_port::JsLog;
 use crate::logs::LogLocation;
 use crate::options::SyncPolicy;
 use crate::server::Server;
+use nuthatch_log::stats::LatencySnapshot;
 use nuthatch_object::{CacheSnapshot, CountersSnapshot, RequestKind, TierStatus};
 use serde_json::{Map, Value, json};
 
@@ -39,6 +40,8 @@ fn one(log: &JsLog, place: Option<&LogLocation>, store: Option<CountersSnapshot>
         "frame_bytes": stats.frame_bytes,
         "written_bytes": stats.written_bytes,
         "read_errors": stats.read_errors,
+        "commit_us": quantiles(&stats.commit_latency),
+        "sync_us": quantiles(&stats.sync_latency),
         "caches": {
             "tail_bytes": stats.tail_bytes,
             "tail_hits": stats.tail_hits,
@@ -56,6 +59,24 @@ fn one(log: &JsLog, place: Option<&LogLocation>, store: Option<CountersSnapshot>
     set("store_cache", place.and_then(LogLocation::cache).map(cache));
     set("tier", place.and_then(LogLocation::tier).map(tier));
     Value::Object(out)
+}
+
+/// Below which so many of all durations since the start were, in microseconds: powers of two.
+fn quantiles(latency: &LatencySnapshot) -> Value {
+    let (count, buckets) = (latency.count(), &latency.buckets);
+    let below = |percent: u64| {
+        let wanted = (count * percent).div_ceil(100);
+        let mut seen = 0;
+        let reaches = |bucket: &u64| {
+            seen += *bucket;
+            seen >= wanted
+        };
+        buckets.iter().position(reaches).map(|place| 1_u64 << place)
+    };
+    match count {
+        0 => Value::Null,
+        _ => json!({ "count": count, "p50": below(50), "p99": below(99) }),
+    }
 }
 
 fn durability(place: Option<&LogLocation>) -> String {

@@ -36,7 +36,7 @@ impl Query {
     }
 
     /// Options of a `$SYS` request, under the names that parameters have.
-    pub(crate) fn from_options(options: &Map<String, Value>) -> Self {
+    pub fn from_options(options: &Map<String, Value>) -> Self {
         let mut values = BTreeMap::new();
         for (name, value) in options {
             let (name, text) = match (name.as_str(), value) {

@@ -1,0 +1,139 @@
+//! The process that the console is part of, as the console sees it.
+
+use std::pin::Pin;
+
+use serde_json::{Map, Value};
+use tokio::sync::mpsc;
+
+/// A future of a trait's method.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Facts of the process that every user may see.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// Name of the server.
+    pub name: String,
+    /// Version of the program.
+    pub version: String,
+    /// Time since its start.
+    pub uptime_ms: u64,
+    /// Its health, as sentences; empty: nothing is wrong.
+    pub troubles: Vec<String>,
+    /// What an acknowledgement means on each log: its name, and words.
+    pub durability: Vec<(String, String)>,
+    /// Clients must show who they are.
+    pub needs_login: bool,
+    /// There are no users: whoever is let in may see and do everything.
+    pub is_open: bool,
+    /// Name of the system account, whose users may see the whole server.
+    pub system_account: String,
+}
+
+/// An advisory as it was published.
+#[derive(Debug, Clone)]
+pub struct Advisory {
+    /// Name of its account.
+    pub account: String,
+    /// Its subject.
+    pub subject: String,
+    /// Its JSON.
+    pub body: Vec<u8>,
+}
+
+/// Counters and gauges of an account.
+#[derive(Debug, Clone, Default)]
+pub struct AccountSample {
+    /// Its name.
+    pub name: String,
+    /// Messages from its clients so far.
+    pub in_messages: u64,
+    /// Messages to its clients so far.
+    pub out_messages: u64,
+    /// Bytes from its clients so far.
+    pub in_bytes: u64,
+    /// Bytes to its clients so far.
+    pub out_bytes: u64,
+    /// Its connections.
+    pub connections: u64,
+    /// Bytes that its streams hold.
+    pub stored_bytes: u64,
+}
+
+/// What is free where a log is.
+#[derive(Debug, Clone)]
+pub struct FreeSpace {
+    /// Name of the log.
+    pub log: String,
+    /// Bytes that are free.
+    pub free_bytes: u64,
+    /// Bytes in all.
+    pub total_bytes: u64,
+}
+
+/// The process at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Sample {
+    /// Its accounts.
+    pub accounts: Vec<AccountSample>,
+    /// The media of its logs.
+    pub space: Vec<FreeSpace>,
+}
+
+/// Which subjects are allowed.
+#[derive(Debug, Clone, Default)]
+pub struct Rule {
+    /// `None`: all that are not denied.
+    pub allow: Option<Vec<String>>,
+    /// Denied ones.
+    pub deny: Vec<String>,
+}
+
+/// A user of the configuration.
+#[derive(Debug, Clone)]
+pub struct User {
+    /// His account.
+    pub account: String,
+    /// His name, or his public key.
+    pub name: String,
+    /// How he proves who he is.
+    pub kind: &'static str,
+    /// What he may publish; `None`: everything.
+    pub publish: Option<Rule>,
+    /// What he may subscribe to; `None`: everything.
+    pub subscribe: Option<Rule>,
+}
+
+/// The process that the console is part of.
+pub trait Host: Send + Sync + 'static {
+    /// Its facts now.
+    fn facts(&self) -> Facts;
+
+    /// URL of the port for clients.
+    fn client_url(&self) -> String;
+
+    /// Writes a line to the log.
+    fn log(&self, line: &str);
+
+    /// Why nobody may use the console now; `None`: the usual case.
+    fn closed(&self) -> Option<String>;
+
+    /// Its counters. Polled on a thread that may block.
+    fn sample(&self) -> BoxFuture<'_, Sample>;
+
+    /// Sends advisories from now on; those for which there is no room are dropped. Called once.
+    fn listen(&self, advisories: mpsc::Sender<Advisory>);
+
+    /// A document of its monitoring, such as `/connz`; or what is wrong with the options. Polled on
+    /// a thread that may block.
+    fn document<'a>(
+        &'a self,
+        path: &'a str,
+        options: &'a Map<String, Value>,
+    ) -> BoxFuture<'a, Result<Value, String>>;
+
+    /// Closes a client's connection; `false`: there is none of this number.
+    fn kick(&self, connection: u64) -> bool;
+
+    /// The users of its configuration.
+    fn users(&self) -> Vec<User>;
+}
