@@ -185,6 +185,7 @@ const STEPS = {
     await page.see("+   \"max_msgs\": 600");
     await shoot("edit");
     await page.press("Save changes");
+    await page.see("The changes are in force.");
     await page.see("What came back");
     assert.ok(JSON.parse(ada("stream", "info", "RETURNS", "--json")).config.max_msgs === 600);
     await page.press("Purge…");

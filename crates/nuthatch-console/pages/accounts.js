@@ -51,7 +51,7 @@ function may(users) {
 export async function accounts(content) {
   const [found, users] = await Promise.all([api("GET", "accounts"), api("GET", "users")]);
   const columns = [
-    { name: "User", cell: (r) => [h("span.name", r.name || "–"), " ", badge(r.kind)] },
+    { name: "User", cell: (r) => [h("span.name", r.name || "–"), r.kind !== "password" && [" ", badge(r.kind)]] },
     { name: "Account", cell: (r) => h("span.name", r.account) },
     { name: "May publish", wide: true, cell: (r) => list(r.publish) },
     { name: "May subscribe to", wide: true, cell: (r) => list(r.subscribe) },

@@ -76,7 +76,7 @@ function loginPage(message) {
   message && h("p.hint", message),
   field("User", user),
   field("Password", h("input", { name: "password", type: "password", autocomplete: "current-password" })),
-  h("details", h("summary", "A token, an nkey or a file of credentials"), field("Token", h("input", { name: "token", type: "password", autocomplete: "off" })),
+  h("details", h("summary", "Token, nkey or credentials file"), field("Token", h("input", { name: "token", type: "password", autocomplete: "off" })),
     field("Seed of an nkey", h("input", { name: "key_text", type: "password", autocomplete: "off" })), field("File of credentials or nkey", h("input", { name: "file", type: "file" }))),
   field("Role", h("select", { name: "role" }, [["admin", "all that the user may do"], ["operate", "operate: messages, keys, pauses"], ["read", "read: look only"]].map(([value, text]) => h("option", { value }, text)))),
   problem);
@@ -115,7 +115,7 @@ async function show() {
   turn += 1;
   const mine = turn;
   for (const a of document.querySelectorAll("header nav a")) {
-    if (a.dataset.page === id) a.setAttribute("aria-current", "page"); else a.removeAttribute("aria-current");
+    if (a.dataset.page === id) { a.setAttribute("aria-current", "page"); a.scrollIntoView({ block: "nearest", inline: "center" }); } else a.removeAttribute("aria-current");
   }
   document.title = `${rest[0] ? `${rest.join(" ")} · ` : ""}${found ? found[1] : "Not found"} · Nuthatch`;
   if (!found) { clear(main, h("h1", "Not found"), h("p", "There is no such page. ", h("a", { href: "#/overview" }, "Overview"))); return; }

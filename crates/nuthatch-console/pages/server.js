@@ -46,7 +46,7 @@ function settings(value, path, out) {
   return out;
 }
 
-const COUNTED = /^(in_|out_|mem$|cpu$|now$|uptime$|connections$|total_connections|subscriptions$|slow_|stale_|stalled_|refused_|routes$|remotes$|leafnodes$|jetstream\.stats)/;
+const COUNTED = /^(in_|out_|mem$|cpu$|now$|uptime$|connections$|total_connections|subscriptions$|go$|gomaxprocs|proto$|cores$|config_load_time|config_digest|slow_|stale_|stalled_|refused_|routes$|remotes$|leafnodes$|jetstream\.stats)/;
 
 export async function server(content) {
   const [found, leafs] = await Promise.all([api("GET", "configuration"), api("GET", "leafs")]);

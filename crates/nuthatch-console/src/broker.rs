@@ -61,6 +61,7 @@ pub struct Broker {
     client: Option<Client>,
     last_used: Instant,
     deadline: Instant,
+    pulls: u64,
 }
 
 impl Broker {
@@ -70,7 +71,8 @@ impl Broker {
     /// [`Failure::NotLoggedIn`] when the broker refuses the credentials.
     pub fn log_in(address: String, who: Who) -> Result<Self, Failure> {
         let now = Instant::now();
-        let mut broker = Self { address, who, client: None, last_used: now, deadline: now };
+        let mut broker =
+            Self { address, who, client: None, last_used: now, deadline: now, pulls: 0 };
         broker.begin();
         broker.client()?;
         Ok(broker)
@@ -120,6 +122,40 @@ impl Broker {
             RequestError::TimedOut { .. } => Failure::TimedOut,
             RequestError::Transport(error) => self.lost(error),
         })
+    }
+
+    /// Asks a consumer for messages and waits for the first answer that is `wanted`: a delivery, which
+    /// comes on the message's own subject, or a status.
+    ///
+    /// # Errors
+    /// As [`Broker::request`].
+    pub fn pull(
+        &mut self,
+        subject: &str,
+        payload: &[u8],
+        wanted: impl Fn(&OwnedMessage) -> bool,
+    ) -> Result<OwnedMessage, Failure> {
+        let timeout = self.check(subject, payload.len(), BROKER_TIME_MAX)?;
+        self.pulls += 1;
+        let pulls = self.pulls;
+        let client = self.client()?;
+        let inbox = format!("{}.p.{pulls}", client.inbox());
+        let deadline = Instant::now() + timeout;
+        let mut ask = || {
+            let sid = client.subscribe(&inbox, "")?;
+            client.writer.publish(subject.as_bytes(), inbox.as_bytes(), b"", payload)?;
+            client.writer.flush()?;
+            let found = loop {
+                match client.next_message(deadline) {
+                    // What answers something older is passed over.
+                    Ok(found) if found.subject != inbox && !wanted(&found) => {}
+                    found => break found,
+                }
+            };
+            client.writer.unsubscribe(sid)?;
+            found
+        };
+        ask().map_err(|error| self.lost(error))
     }
 
     /// Publishes, and waits until the broker has taken it.

@@ -89,9 +89,11 @@ pub fn act(call: &mut Call<'_>, what: &str) -> Result<Value, Failure> {
     if what == "discard" {
         call.ask.confirms("discard")?;
     }
-    let found: Vec<Dead> = call.watch.heard(call.account, |view| {
+    let mut found: Vec<Dead> = call.watch.heard(call.account, |view| {
         view.dead.iter().filter(|dead| ids.contains(&dead.id)).cloned().collect()
     });
+    // As they were published, not as they were given up.
+    found.sort_by(|a, b| (&a.stream, a.sequence).cmp(&(&b.stream, b.sequence)));
     let names: Vec<String> =
         found.iter().map(|dead| format!("{:?} {}", dead.stream, dead.sequence)).collect();
     call.change = Some(format!("{what} of {} dead messages: {}", found.len(), names.join(", ")));

@@ -15,7 +15,12 @@ pub fn next(call: &mut Call<'_>, stream: &str, consumer: &str) -> Result<Value, 
     let what = format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", name(stream)?, name(consumer)?);
     call.change = Some(format!("fetch from consumer {consumer:?} of stream {stream:?}"));
     let body = json!({ "batch": 1, "no_wait": true }).to_string();
-    let found = call.broker.request(&what, b"", body.as_bytes(), BROKER_TIME_MAX)?;
+    let is_ours = |reply: &str| {
+        Place::parse(reply).is_some_and(|p| p.stream == stream && p.consumer == consumer)
+    };
+    let found = call
+        .broker
+        .pull(&what, body.as_bytes(), |found| found.reply.as_deref().is_some_and(is_ours))?;
     let view = found.view();
     if let Some(status) = view.status() {
         let text = format!("{status}");
