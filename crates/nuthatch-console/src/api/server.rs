@@ -61,8 +61,10 @@ fn clients(call: &mut Call<'_>, mut options: Value) -> Result<Value, Failure> {
 /// `GET connections?search=&sort=&subject=&account=&closed=&offset=&limit=`.
 pub fn connections(call: &mut Call<'_>) -> Result<Value, Failure> {
     let (offset, limit) = call.ask.rows()?;
-    let mut options = json!({ "sort": call.ask.query("sort").unwrap_or("bytes_to") });
-    if call.ask.query("closed") == Some("1") {
+    let closed = call.ask.query("closed") == Some("1");
+    let usual = if closed { "stop" } else { "bytes_to" };
+    let mut options = json!({ "sort": call.ask.query("sort").unwrap_or(usual) });
+    if closed {
         options["state"] = "closed".into();
     }
     if let Some(subject) = call.ask.query("subject") {
@@ -79,7 +81,8 @@ pub fn connections(call: &mut Call<'_>) -> Result<Value, Failure> {
     };
     let named = ["name", "ip", "authorized_user", "account", "lang"];
     let wanted = |row: &Value| {
-        search.is_empty() || row["cid"].to_string() == search || named.iter().any(|n| holds(row, n))
+        let is_number = || search.parse().is_ok_and(|cid: u64| row["cid"] == cid);
+        search.is_empty() || is_number() || named.iter().any(|name| holds(row, name))
     };
     let rows: Vec<Value> = rows.into_iter().filter(wanted).map(without_tokens).collect();
     let total = rows.len();

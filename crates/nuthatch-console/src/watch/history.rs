@@ -14,8 +14,10 @@ const TREND_POINTS_MAX: usize = 180;
 /// A medium that is full later than that is no news.
 const TREND_HORIZON: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// A counter or gauge over the hour: when, and how much.
-type Series = VecDeque<(Instant, [u64; 6])>;
+/// When, and what [`numbers`] tells.
+type Point = (Instant, [u64; 6]);
+/// Those of an account.
+type Series = VecDeque<Point>;
 
 /// Samples of the last hour.
 #[derive(Default)]
@@ -61,12 +63,11 @@ impl History {
         let pairs = points.map(|points| points.iter().zip(points.iter().skip(1)));
         let pairs: Vec<_> = pairs.into_iter().flatten().collect();
         let rate = |which: usize| -> Vec<f64> {
-            let of =
-                |((from, before), (to, after)): &(&(Instant, [u64; 6]), &(Instant, [u64; 6]))| {
-                    let seconds = to.duration_since(*from).as_secs_f64().max(0.001);
-                    let rate = after[which].saturating_sub(before[which]) as f64 / seconds;
-                    (rate * 100.0).round() / 100.0
-                };
+            let of = |((from, before), (to, after)): &(&Point, &Point)| {
+                let seconds = to.duration_since(*from).as_secs_f64().max(0.001);
+                let rate = after[which].saturating_sub(before[which]) as f64 / seconds;
+                (rate * 100.0).round() / 100.0
+            };
             pairs.iter().map(of).collect()
         };
         let gauge =

@@ -3,6 +3,7 @@
 
 mod attacks;
 mod played;
+mod watched;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
