@@ -107,7 +107,7 @@ async function one(content, stream, name) {
       h("section", h("h2", "Configuration"), h("dl.facts",
         row("Kind", c.deliver_subject ? ["push to ", h("span.name", c.deliver_subject)] : "pull"), row("Filter", h("span.subjects", filters)), row("Begins with", c.deliver_policy), row("Acknowledgement", c.ack_policy),
         row("Waits for it", c.ack_wait ? `${c.ack_wait / 1e9} s` : "–"), row("Deliveries", c.max_deliver > 0 ? count(c.max_deliver) : "no limit"), row("Most outstanding", c.max_ack_pending > 0 ? count(c.max_ack_pending) : "no limit")))),
-    !session.read_only && !c.deliver_subject ? delivery(stream, name, path, again) : "",
+    !session.read_only && !c.deliver_subject ? delivery(stream, name, path) : "",
     h("details", h("summary", "As JSON"), h("pre.box", JSON.stringify(info, null, 2))));
 }
 

@@ -4,14 +4,13 @@ import { api } from "./api.js";
 import { clear, command, count, failure, h, note, asCommand } from "./dom.js";
 import { body } from "./messages.js";
 
-/** A section with a button; `changed` is called after each acknowledgement. */
-export function delivery(stream, name, path, changed) {
+/** A section with a button that fetches. */
+export function delivery(stream, name, path) {
   const box = h("div.result", { "aria-live": "polite" });
   const answer = async (m, ack, words) => {
     try {
       await api("POST", `${path}/ack`, { reply: m.reply, ack });
-      note(`Message ${m.seq} is ${words}.`);
-      changed();
+      clear(box, h("p.good", `Message ${m.seq} is ${words}.`));
     } catch (error) { note(error.message, "bad"); }
   };
   const fetch = async () => {
