@@ -282,6 +282,7 @@ module.exports = ({ ada, natsAddress, patience }) => {
       await page.type("user", "ada");
       await page.type("password", "birds");
       await page.press("Log in");
+      await page.page.waitForSelector("header.top", { timeout: patience });
       await page.see("read-only");
       assert.equal((await page.api("GET", "streams/ORDERS")).status, 200);
       for (const [method, path, body] of [["POST", "publish", { subject: "a", data: "" }], ["DELETE", "streams/ORDERS", { confirm: "ORDERS" }], ["POST", "dead/forget", { ids: [1] }]]) {
@@ -296,6 +297,7 @@ module.exports = ({ ada, natsAddress, patience }) => {
       await page.type("user", "ada");
       await page.type("password", "birds");
       await page.press("Log in");
+      await page.page.waitForSelector("header.top", { timeout: patience });
       await page.see("operate");
       assert.equal((await page.api("POST", "publish", { subject: "nobody.cares", data: "" })).status, 200);
       const refused = await page.api("DELETE", "streams/ORDERS", { confirm: "ORDERS" });
