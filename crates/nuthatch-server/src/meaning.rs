@@ -197,35 +197,31 @@ pub(crate) struct AckSubject<'a> {
 
 impl<'a> AckSubject<'a> {
     /// `stream.consumer.delivered.stream_seq.consumer_seq.timestamp.pending`, which is what
-    /// [`Meaning::Ack`] holds.
-    pub(crate) fn parse(rest: &'a [u8]) -> Option<Self> {
-        let mut tokens = [&b""[..]; ACK_DOTS + 1];
-        let mut count = 0;
-        for token in rest.split(|&byte| byte == b'.') {
-            *tokens.get_mut(count)? = token;
-            count += 1;
-        }
-        if count != tokens.len() {
-            return None;
-        }
-        Some(Self {
-            stream: tokens[0],
-            consumer: tokens[1],
-            delivered: number(tokens[2])?,
-            stream_seq: number(tokens[3])?,
-            consumer_seq: number(tokens[4])?,
-        })
+    /// [`Meaning::Ack`] holds: how many dots there are has been looked at. Names are passed over once,
+    /// and numbers read while their end is looked for, since each message that is acknowledged comes
+    /// this way.
+    fn parse(rest: &'a [u8]) -> Option<Self> {
+        let (stream, rest) = split_first(rest)?;
+        let (consumer, rest) = split_first(rest)?;
+        let (delivered, rest) = number(rest)?;
+        let (stream_seq, rest) = number(rest)?;
+        let (consumer_seq, _) = number(rest)?;
+        Some(Self { stream, consumer, delivered, stream_seq, consumer_seq })
     }
 }
 
-fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0_u64, |value, byte| {
+/// The number in front of the first dot, and what follows the dot.
+#[inline]
+fn number(text: &[u8]) -> Option<(u64, &[u8])> {
+    let mut value = 0_u64;
+    for (at, byte) in text.iter().enumerate() {
         let digit = byte.wrapping_sub(b'0');
-        (digit <= 9).then(|| value.checked_mul(10)?.checked_add(u64::from(digit))).flatten()
-    })
+        if digit > 9 {
+            return (*byte == b'.' && at > 0).then(|| (value, &text[at + 1..]));
+        }
+        value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
+    }
+    None
 }
 
 #[cfg(test)]

@@ -8,13 +8,32 @@ const SHORT: &str = "S.C.1.22.3.1700000000000000000.4";
 
 #[test]
 fn ack_subjects() {
-    let parsed = AckSubject::parse(SHORT.as_bytes()).unwrap();
-    assert_eq!((parsed.stream, parsed.consumer), (&b"S"[..], &b"C"[..]));
-    assert_eq!((parsed.delivered, parsed.stream_seq, parsed.consumer_seq), (1, 22, 3));
-    for bad in
-        ["S.C.1.2.3.4", "S.C.1.2.3.4.5.6", "S.C.x.2.3.4.5", "", "S.C.1.99999999999999999999.3.4.5"]
-    {
-        assert!(AckSubject::parse(bad.as_bytes()).is_none(), "{bad}");
+    let asked = |rest: &str| {
+        let subject = format!("$JS.ACK.{rest}");
+        let request = meaning(&NOWHERE, subject.as_bytes()).and_then(Meaning::request);
+        request.map(|request| format!("{request:?}"))
+    };
+    let (stream, consumer) = (&b"S"[..], &b"C"[..]);
+    let of = |delivered, stream_seq, consumer_seq| {
+        let ack = AckSubject { stream, consumer, delivered, stream_seq, consumer_seq };
+        Some(format!("{:?}", Request::Ack(ack)))
+    };
+    assert_eq!(asked(SHORT), of(1, 22, 3));
+    assert_eq!(asked("S.C.0.18446744073709551615.007.x."), of(0, u64::MAX, 7));
+    for bad in [
+        "S.C.1.2.3.4",
+        "S.C.1.2.3.4.5.6",
+        "S.C.x.2.3.4.5",
+        "S.C.1.2x.3.4.5",
+        "S.C..2.3.4.5",
+        "S.C.1.2..4.5",
+        "S.C.1.+2.3.4.5",
+        "S.C.1.99999999999999999999.3.4.5",
+        "S.C.1.18446744073709551616.3.4.5",
+        "",
+        "......",
+    ] {
+        assert_eq!(asked(bad), None, "{bad}");
     }
 }
 
