@@ -14,7 +14,7 @@ pub mod real;
 pub use buf::{AlignedBuf, BufPool};
 pub use clock::{Clock, Entropy, ManualClock, SeededEntropy, SystemClock, SystemEntropy};
 pub use medium::{Medium, Reach, WriteOrder};
-pub use mem::{Fault, MemDisk};
+pub use mem::{Fault, MemDisk, SECTOR_BYTES};
 pub use overlay::{Change, OverlayDisk};
 pub use ownership::{Onlooker, OwnableDisk, Ownership, Standing, Tenure};
 pub use ram::RamDisk;

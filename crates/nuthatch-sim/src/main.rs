@@ -8,8 +8,9 @@ usage: sim [--world W] [--theme M] --seed N            prints the trace of one s
        sim [--world W] [--theme M] --from A --count N  runs schedules, prints those that fail and how many an hour of one CPU runs
        with --first it ends at the first that fails
 worlds are quorum (the quorum log's cores, if none is named), node (whole single nodes), control (the
-control plane's cores) and group (the built-in catalog's members); themes of the quorum log are the faults of one classic mistake, m1 to m21, those
-of the control plane its machines: moves, copies, changes, restores, imports, sweeps";
+control plane's cores) and group (the built-in catalog's members); themes of the quorum log are the faults of one
+classic mistake, m1 to m21, that of whole nodes is damage (bits that flip and writes that go astray while a node
+runs, nothing else), those of the control plane its machines: moves, copies, changes, restores, imports, sweeps";
 
 /// What the command line asks for.
 enum Task {
@@ -66,6 +67,11 @@ fn world(args: &mut Vec<String>) -> Option<World> {
     match (named.as_deref().unwrap_or("quorum"), theme) {
         ("node", None) => Some(World::Node(node::Options::drawn())),
         ("group", None) => Some(World::Group(group::Options::drawn())),
+        // Nothing else fails than what is damaged while the process runs.
+        ("node", Some(name)) if name == "damage" => {
+            let (mix, damage) = (Some(node::Mix::none()), node::Damage::Running);
+            Some(World::Node(node::Options { mix, damage, ..node::Options::drawn() }))
+        }
         ("control", None) => Some(World::Control(control::Options::drawn())),
         ("control", Some(name)) => {
             let machine = control::Machine::ALL.into_iter().find(|one| one.name() == name)?;

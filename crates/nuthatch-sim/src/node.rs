@@ -6,6 +6,7 @@
 
 mod check;
 mod clients;
+mod doctor;
 mod faults;
 mod harm;
 mod host;
@@ -13,6 +14,7 @@ mod model;
 mod moves;
 mod nemesis;
 mod outside;
+mod rot;
 mod server;
 mod streams;
 mod tier;
@@ -22,4 +24,4 @@ mod world;
 
 pub use faults::{Fault, Mix};
 pub use violation::Violation;
-pub use world::{Options, Summary, run};
+pub use world::{Damage, Options, Summary, run};

@@ -72,6 +72,16 @@ const NODE: &[&str] = &[
     "streams.settle-whole,streams.move-copies-rest",
 ];
 
+/// Rules that damage shows which comes while a node runs, and nothing else that fails: checks at reading and at
+/// a start.
+const DAMAGE: &[&str] = &[
+    "log.check-body",
+    "log.check-place",
+    "log.check-vouched",
+    "log.check-chain",
+    "streams.missing-is-damage",
+];
+
 /// What `sim` says with a rule turned off: the seed and what was broken.
 fn find(rule: &str, world: &[&str], seeds: u64) -> Option<(u64, String)> {
     let count = seeds.to_string();
@@ -97,7 +107,11 @@ fn every_planted_fault_is_found() {
     });
     let node = NODE.iter().map(|rule| (*rule, vec!["--world", "node"], NODE_SEEDS));
     let mut missed = vec![];
-    for (rule, world, seeds) in control.chain(node).filter(|(rule, ..)| rule.contains(&wanted)) {
+    let damage = ["--world", "node", "--theme", "damage"];
+    let damage = DAMAGE.iter().map(|rule| (*rule, damage.to_vec(), NODE_SEEDS));
+    for (rule, world, seeds) in
+        control.chain(node).chain(damage).filter(|(rule, ..)| rule.contains(&wanted))
+    {
         let Some((seed, why)) = find(rule, &world, seeds) else {
             println!("| {rule} | {} | NOT FOUND | {seeds} | |", world[1]);
             missed.push(rule);
@@ -112,4 +126,5 @@ fn every_planted_fault_is_found() {
 fn nothing_is_found_without_a_planted_fault() {
     assert_eq!(find("", &["--world", "control"], 200), None);
     assert_eq!(find("", &["--world", "node"], 10), None);
+    assert_eq!(find("", &["--world", "node", "--theme", "damage"], 20), None);
 }

@@ -7,10 +7,8 @@ use super::violation::Violation;
 use super::world::World;
 use crate::rng::Rng;
 use nuthatch_log::Disk;
-use nuthatch_log::env::MemDisk;
+use nuthatch_log::env::{MemDisk, SECTOR_BYTES};
 
-/// A write of so many bytes is whole, or it is not there; what was lost or went astray is one.
-const SECTOR_BYTES: usize = 512;
 /// Copies that are damaged, at most.
 const HARMS_MAX: u64 = 6;
 
@@ -39,7 +37,7 @@ fn overwrite(disk: &MemDisk, path: &str, at: u64, bytes: &[u8]) {
 }
 
 /// Damages one place; says where and how.
-fn harm(disk: &MemDisk, rng: &mut Rng) -> Option<String> {
+pub(super) fn harm(disk: &MemDisk, rng: &mut Rng) -> Option<String> {
     let files = files(disk);
     let (path, len) = files.get(rng.below(files.len().max(1) as u64) as usize)?;
     let sectors = len.div_ceil(SECTOR_BYTES as u64);

@@ -4,6 +4,7 @@ use super::outside::{Delivered, Output, Outside, Recorder, Reply, confirmation};
 use super::streams::{Kind, subject};
 use super::tier::{LogTier, Progress};
 use bytes::Bytes;
+use nuthatch_log::doctor::StreamPreview;
 use nuthatch_log::env::SeededEntropy;
 use nuthatch_log::{
     Clock, Compression, Log, LogCore, LogHandle, LogOptions, OpenError, OwnableDisk, SendError,
@@ -133,6 +134,11 @@ impl Host {
         if self.style.by_hand {
             self.core.run_by_hand();
         }
+    }
+
+    /// The streams as a server would show them.
+    pub fn previews(&self) -> Vec<StreamPreview> {
+        self.core.machine().previews()
     }
 
     pub fn turn(&mut self) -> Turn {

@@ -82,7 +82,7 @@ impl From<StartFault> for Violation {
 }
 
 /// Where every stream lives.
-type Homes = [Option<LogStream>; Kind::ALL.len()];
+pub type Homes = [Option<LogStream>; Kind::ALL.len()];
 
 /// A running process.
 pub struct Server {

@@ -27,11 +27,22 @@ const REST: u64 = 5 * SECOND;
 /// Attempts to start that may fail one after the other.
 const STARTS_MAX: u32 = 20;
 
+/// Which damage comes to a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Damage {
+    /// To copies that rest, and to the process that runs.
+    Any,
+    /// Only to the process that runs.
+    Running,
+}
+
 /// How a world is made.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Faults. None: drawn.
     pub mix: Option<Mix>,
+    /// Which damage comes.
+    pub damage: Damage,
     /// True if the trace is printed.
     pub printed: bool,
 }
@@ -40,7 +51,7 @@ impl Options {
     /// Everything drawn from the seed.
     #[must_use]
     pub const fn drawn() -> Self {
-        Self { mix: None, printed: false }
+        Self { mix: None, damage: Damage::Any, printed: false }
     }
 }
 
@@ -71,6 +82,12 @@ pub struct Summary {
     pub untiered: u64,
     /// Steps of a tier that failed.
     pub tier_failures: u64,
+    /// Damages to nodes that ran.
+    pub rotten: u64,
+    /// Nodes among those that did not start again before they were mended.
+    pub stopped: u64,
+    /// Messages that the doctor gave up and named.
+    pub given_up_messages: u64,
     /// Copies of nodes that were damaged.
     pub harmed: u64,
     /// Those that said so and did not start.
@@ -86,6 +103,9 @@ impl Summary {
         self.lives += other.lives;
         self.faults += other.faults;
         self.unreadable += other.unreadable;
+        self.rotten += other.rotten;
+        self.stopped += other.stopped;
+        self.given_up_messages += other.given_up_messages;
         self.harmed += other.harmed;
         self.damaged += other.damaged;
         self.moves += other.moves;
@@ -101,7 +121,8 @@ impl Summary {
         format!(
             "{} answers, {} messages, {} processes, {} faults, {} moves, {} given up, {} segments \
              moved to the store, {} removed from it, {} steps of it failed, {} reads refused, {} \
-             copies damaged, {} of them refused",
+             copies damaged, {} of them refused, {} damages to running nodes, {} nodes refused to \
+             start again, {} messages named as lost",
             self.answered,
             self.messages,
             self.lives,
@@ -113,7 +134,10 @@ impl Summary {
             self.tier_failures,
             self.unreadable,
             self.harmed,
-            self.damaged
+            self.damaged,
+            self.rotten,
+            self.stopped,
+            self.given_up_messages
         )
     }
 }
@@ -172,6 +196,10 @@ pub(super) enum Happening {
         log: usize,
     },
     FaultComes,
+    /// Something of a log is damaged while it is used.
+    Rots {
+        life: u64,
+    },
     Ends {
         life: u64,
         how: End,
@@ -199,7 +227,7 @@ pub(super) struct World {
     pub summary: Summary,
     pub is_faulty: bool,
     /// Clients do nothing any more.
-    is_quiet: bool,
+    pub is_quiet: bool,
     /// What writers and workers do takes up to so long, in microseconds.
     pub slowest: u64,
     pub style: Style,
@@ -250,7 +278,7 @@ impl World {
         self.schedule.rng.bits()
     }
 
-    fn run_until(&mut self, end: u64) -> Result<(), Violation> {
+    pub fn run_until(&mut self, end: u64) -> Result<(), Violation> {
         while let Some(happening) = self.schedule.next_until(end) {
             let now = self.schedule.now();
             self.schedule.trace.record(now, &happening);
@@ -306,6 +334,10 @@ impl World {
             }
             Happening::FaultComes => {
                 self.fault_comes();
+                Ok(())
+            }
+            Happening::Rots { life } if life == self.life => {
+                self.rots();
                 Ok(())
             }
             Happening::Ends { life, how } if life == self.life => self.ends(how),
@@ -405,10 +437,22 @@ impl World {
 
     /// The process ends; what it leaves is looked at, and another one starts some time later.
     pub fn ends(&mut self, how: End) -> Result<(), Violation> {
+        self.end_process(how)?;
+        self.look(false)?;
+        // Mostly it is down for moments, now and then for hours.
+        if self.is_faulty && self.schedule.rng.chance(100) {
+            self.sleep(6 * 3600 * SECOND);
+        }
+        let pause = self.schedule.rng.between(MILLI, SECOND);
+        self.schedule.after(pause, Happening::Starts);
+        Ok(())
+    }
+
+    /// The process ends: what was under way changes nothing any more, and the disks are what that leaves.
+    pub fn end_process(&mut self, how: End) -> Result<(), Violation> {
         self.take_outputs()?;
         if let Some(server) = self.server.take() {
             self.model.clock_max = self.model.clock_max.max(server.now_ns());
-            // What was under way changes nothing any more.
             self.parts.disks.iter().for_each(|disk| disk.inject(DiskFault::PowerCut(0)));
         }
         self.life += 1;
@@ -424,13 +468,6 @@ impl World {
                 End::Killed => disk.survive(),
             };
         }
-        self.look(false)?;
-        // Mostly it is down for moments, now and then for hours.
-        if self.is_faulty && self.schedule.rng.chance(100) {
-            self.sleep(6 * 3600 * SECOND);
-        }
-        let pause = self.schedule.rng.between(MILLI, SECOND);
-        self.schedule.after(pause, Happening::Starts);
         Ok(())
     }
 
@@ -491,7 +528,7 @@ impl World {
     }
 
     /// Faults stop; everything that was asked is answered, and everything is there.
-    fn finish(&mut self) -> Result<(), Violation> {
+    fn finish(&mut self, damage: Damage) -> Result<(), Violation> {
         self.is_faulty = false;
         self.mend();
         let end = self.schedule.now() + QUIET;
@@ -506,7 +543,10 @@ impl World {
         self.is_quiet = true;
         let end = self.schedule.now() + REST;
         self.run_until(end)?;
-        self.look_at_harmed()
+        if damage == Damage::Any {
+            self.look_at_harmed()?;
+        }
+        self.rot()
     }
 
     /// Moves that are under way come to their end.
@@ -536,6 +576,6 @@ impl World {
 pub fn run(seed: u64, options: &Options) -> (Summary, Result<(), Violation>) {
     let mut world = World::new(seed, options);
     let faults_for = world.schedule.rng.between(2 * SECOND, 8 * SECOND);
-    let result = world.run_for(faults_for).and_then(|()| world.finish());
+    let result = world.run_for(faults_for).and_then(|()| world.finish(options.damage));
     (world.summary(), result)
 }
