@@ -12,7 +12,7 @@ use nuthatch_log::StreamId;
 use nuthatch_server::account::Accounts;
 use nuthatch_server::jetstream_port::reroute;
 use nuthatch_server::jetstream_port::{
-    ApiRequest, JetStreamPort, JsView, LogId, LogSlot, Peer, SendError, StreamRoute,
+    ApiRequest, JetStreamPort, JsView, LogId, LogSlot, Peer, SendError, StreamRoute, Wanted,
 };
 use nuthatch_server::options::Options;
 use nuthatch_server::shares::{AccountTurns, Share};
@@ -314,33 +314,24 @@ impl JetStreamPort for JetStreamHandle {
         self.service.registry().read().changes_since(version, account, changed)
     }
 
-    fn route(&self, account: AccountId, subject: &[u8]) -> Option<StreamRoute> {
-        self.service.registry().read().route(account, subject)
-    }
-
-    fn route_by(
-        &self,
-        account: AccountId,
-        subject: &[u8],
-        pattern: &mut Vec<u8>,
-    ) -> Option<StreamRoute> {
+    fn find(&self, account: AccountId, wanted: Wanted<'_>) -> Option<StreamRoute> {
         let registry = self.service.registry().read();
-        let route = registry.route(account, subject)?;
-        let of_all = registry.pattern_of(account, route, subject);
-        pattern.extend_from_slice(of_all.unwrap_or_default().as_bytes());
-        Some(route)
-    }
-
-    fn stream_by_name(&self, account: AccountId, name: &[u8]) -> Option<StreamRoute> {
-        let name = std::str::from_utf8(name).ok()?;
-        let registry = self.service.registry().read();
-        let entry = registry.get(account, name)?;
-        Some(entry.route())
-    }
-
-    fn mirror_of(&self, account: AccountId, origin: &[u8]) -> Option<StreamRoute> {
-        let origin = std::str::from_utf8(origin).ok()?;
-        self.service.registry().read().direct_mirror(account, origin)
+        match wanted {
+            Wanted::Owner { subject, pattern } => {
+                let route = registry.route(account, subject)?;
+                if let Some(pattern) = pattern {
+                    let of_all = registry.pattern_of(account, route, subject);
+                    pattern.extend_from_slice(of_all.unwrap_or_default().as_bytes());
+                }
+                Some(route)
+            }
+            Wanted::Named(name) => {
+                Some(registry.get(account, std::str::from_utf8(name).ok()?)?.route())
+            }
+            Wanted::MirrorOf(origin) => {
+                registry.direct_mirror(account, std::str::from_utf8(origin).ok()?)
+            }
+        }
     }
 
     fn stream_name(&self, route: StreamRoute) -> Option<String> {

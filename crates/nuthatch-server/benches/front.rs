@@ -10,6 +10,7 @@ use nuthatch_log::StreamId;
 use nuthatch_protocol::transform::{Destination, Mapping};
 use nuthatch_server::jetstream_port::{
     ApiRequest, JetStreamPort, JsView, LogId, LogSlot, NoJetStream, Peer, SendError, StreamRoute,
+    Wanted,
 };
 use nuthatch_server::logging::Logger;
 use nuthatch_server::options::{Account, Options};
@@ -46,26 +47,17 @@ impl JetStreamPort for Owner {
     fn version(&self) -> u64 {
         1
     }
-    fn route(&self, _account: AccountId, subject: &[u8]) -> Option<StreamRoute> {
+    fn find(&self, _account: AccountId, wanted: Wanted<'_>) -> Option<StreamRoute> {
         let route = |number| StreamRoute { log: LogId(0), stream: StreamId(number) };
+        let Wanted::Owner { subject, pattern } = wanted else { return Some(route(1)) };
         if let Some(number) = subject.strip_prefix(b"each.") {
             return Some(route(std::str::from_utf8(number).ok()?.parse().ok()?));
         }
-        subject.starts_with(b"own.").then(|| route(1))
-    }
-    fn route_by(
-        &self,
-        account: AccountId,
-        subject: &[u8],
-        pattern: &mut Vec<u8>,
-    ) -> Option<StreamRoute> {
-        if subject.starts_with(b"own.") {
+        let is_own = subject.starts_with(b"own.");
+        if let Some(pattern) = pattern.filter(|_| is_own) {
             pattern.extend_from_slice(b"own.>");
         }
-        self.route(account, subject)
-    }
-    fn stream_by_name(&self, _account: AccountId, _name: &[u8]) -> Option<StreamRoute> {
-        Some(StreamRoute { log: LogId(0), stream: StreamId(1) })
+        is_own.then(|| route(1))
     }
     fn stream_name(&self, _route: StreamRoute) -> Option<String> {
         None

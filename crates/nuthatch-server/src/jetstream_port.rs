@@ -51,14 +51,39 @@ pub struct ApiRequest {
     pub body: Bytes,
 }
 
+/// Which stream is looked for.
+#[derive(Debug)]
+pub enum Wanted<'a> {
+    /// The one that owns a subject to publish to.
+    Owner {
+        /// The subject.
+        subject: &'a [u8],
+        /// If the stream's pattern that selects the subject is literal tokens and then one wildcard, it
+        /// is appended here: every subject that it selects goes to the same stream.
+        pattern: Option<&'a mut Vec<u8>>,
+    },
+    /// The one of this name.
+    Named(&'a [u8]),
+    /// A mirror that serves direct gets for the stream of this name, where there is none.
+    MirrorOf(&'a [u8]),
+}
+
+impl<'a> Wanted<'a> {
+    /// The stream that owns a subject.
+    #[must_use]
+    pub const fn owner(subject: &'a [u8]) -> Self {
+        Self::Owner { subject, pattern: None }
+    }
+}
+
 /// The JetStream service as connections use it. All methods are called from connection tasks and
 /// must neither block nor wait.
 pub trait JetStreamPort: Send + Sync + 'static {
     /// True if JetStream is on for this account; without it `$JS.API.>` has no responders.
     fn enabled(&self, account: AccountId) -> bool;
 
-    /// Changes whenever [`JetStreamPort::route`] or [`JetStreamPort::stream_by_name`] may answer
-    /// differently than before; read once per message, so it must be one atomic load.
+    /// Changes whenever [`JetStreamPort::find`] may answer differently than before; read once per message, so
+    /// it must be one atomic load.
     fn version(&self) -> u64;
 
     /// Appends patterns of the subjects of an account whose routes may have changed since
@@ -72,28 +97,8 @@ pub trait JetStreamPort: Send + Sync + 'static {
         false
     }
 
-    /// The stream that owns a subject to publish to.
-    fn route(&self, account: AccountId, subject: &[u8]) -> Option<StreamRoute>;
-
-    /// As [`JetStreamPort::route`]. If the stream's pattern that selects the subject is literal
-    /// tokens and then one wildcard, it is appended to `pattern`: every subject that it selects goes
-    /// to the same stream.
-    fn route_by(
-        &self,
-        account: AccountId,
-        subject: &[u8],
-        _pattern: &mut Vec<u8>,
-    ) -> Option<StreamRoute> {
-        self.route(account, subject)
-    }
-
-    /// A stream by its name.
-    fn stream_by_name(&self, account: AccountId, name: &[u8]) -> Option<StreamRoute>;
-
-    /// A mirror that serves direct gets for a stream of this name, where there is none.
-    fn mirror_of(&self, _account: AccountId, _origin: &[u8]) -> Option<StreamRoute> {
-        None
-    }
+    /// Where a stream of an account is.
+    fn find(&self, account: AccountId, wanted: Wanted<'_>) -> Option<StreamRoute>;
 
     /// The name of a stream, for error answers.
     fn stream_name(&self, route: StreamRoute) -> Option<String>;
@@ -366,11 +371,7 @@ impl JetStreamPort for NoJetStream {
         true
     }
 
-    fn route(&self, _account: AccountId, _subject: &[u8]) -> Option<StreamRoute> {
-        None
-    }
-
-    fn stream_by_name(&self, _account: AccountId, _name: &[u8]) -> Option<StreamRoute> {
+    fn find(&self, _account: AccountId, _wanted: Wanted<'_>) -> Option<StreamRoute> {
         None
     }
 

@@ -4,7 +4,7 @@
 use crate::account::Account;
 use crate::egress::{DeliveryContext, EgressBatch, Groups, Outgoing};
 use crate::interest::{Matched, SubRef};
-use crate::jetstream_port::{JetStreamPort, StreamRoute};
+use crate::jetstream_port::{JetStreamPort, StreamRoute, Wanted};
 use crate::log_id::LogSlot;
 use crate::mapping::{Fixed, Mapping};
 use crate::member_rng::MemberRng;
@@ -310,12 +310,9 @@ impl Account {
         pattern: Option<&mut Vec<u8>>,
     ) {
         self.interest.match_into(subject, &mut route.matched);
-        route.stream = match pattern {
-            Some(pattern) => jetstream.route_by(self.id, subject, pattern),
-            None => jetstream.route(self.id, subject),
-        };
+        route.stream = jetstream.find(self.id, Wanted::Owner { subject, pattern });
         let stored = |(account, here): (AccountId, Box<[u8]>)| {
-            let route = jetstream.route(account, &here)?;
+            let route = jetstream.find(account, Wanted::owner(&here))?;
             Some((here, route))
         };
         let importers = self.imports.importers_of(subject);

@@ -6,6 +6,7 @@ use nuthatch_log::StreamId;
 use nuthatch_server::conn::Connection;
 use nuthatch_server::jetstream_port::{
     ApiRequest, JetStreamPort, JsView, LogId, LogSlot, NoJetStream, Peer, SendError, StreamRoute,
+    Wanted,
 };
 use nuthatch_server::options::Options;
 use nuthatch_server::sink::ServerSink;
@@ -57,12 +58,13 @@ impl JetStreamPort for Recorder {
     fn version(&self) -> u64 {
         1
     }
-    fn route(&self, _account: AccountId, subject: &[u8]) -> Option<StreamRoute> {
-        let owns = |prefix: &[u8]| subject.starts_with(prefix);
-        owns(b"own.").then_some(STREAM).or_else(|| owns(b"other.").then_some(OTHER))
-    }
-    fn stream_by_name(&self, _account: AccountId, name: &[u8]) -> Option<StreamRoute> {
-        (name == b"S").then_some(STREAM)
+    fn find(&self, _account: AccountId, wanted: Wanted<'_>) -> Option<StreamRoute> {
+        match wanted {
+            Wanted::Owner { subject, .. } if subject.starts_with(b"own.") => Some(STREAM),
+            Wanted::Owner { subject, .. } if subject.starts_with(b"other.") => Some(OTHER),
+            Wanted::Named(b"S") => Some(STREAM),
+            _ => None,
+        }
     }
     fn stream_name(&self, _route: StreamRoute) -> Option<String> {
         Some("S".to_owned())

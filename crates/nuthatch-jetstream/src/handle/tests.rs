@@ -99,7 +99,7 @@ async fn streams_live_in_more_logs_than_a_word_has_bits() {
         let subject = format!("s.{number}");
         create(&handle.service, &name, &subject, &[&tag]).await.expect("it is created");
     }
-    let route = |number| handle.route(ACCOUNT, format!("s.{number}").as_bytes());
+    let route = |number| handle.find(ACCOUNT, Wanted::owner(format!("s.{number}").as_bytes()));
     let mut logs: Vec<_> = (2..40).filter_map(route).map(|route| route.log).collect();
     logs.sort_unstable();
     logs.dedup();
@@ -116,19 +116,19 @@ async fn a_log_comes_and_goes_while_others_serve() {
     create(&handle.service, "STAYS", "stays.>", &[]).await.expect("it is created");
     handle.attach(open_log(2, "cold")).await.expect("it is attached");
     create(&handle.service, "GOES", "goes.>", &["log:cold"]).await.expect("it is created");
-    let there = handle.route(ACCOUNT, b"goes.x").expect("it has a route");
+    let there = handle.find(ACCOUNT, Wanted::owner(b"goes.x")).expect("it has a route");
     let seen = handle.version();
 
     let log = handle.detach(there.log).expect("it is attached");
-    assert!(handle.route(ACCOUNT, b"goes.x").is_none() && handle.version() != seen);
-    assert!(handle.route(ACCOUNT, b"stays.x").is_some() && handle.slots().len() == 2);
+    assert!(handle.find(ACCOUNT, Wanted::owner(b"goes.x")).is_none() && handle.version() != seen);
+    assert!(handle.find(ACCOUNT, Wanted::owner(b"stays.x")).is_some() && handle.slots().len() == 2);
     let sent = handle.send(there.log, Event::Writable, true, u64::MAX);
     assert!(matches!(sent, Err(SendError::Closed(_))), "older routes lead nowhere");
     assert!(create(&handle.service, "NEW", "new", &["log:cold"]).await.is_err());
 
     let back = Arc::into_inner(log).expect("nobody else has it");
     assert_eq!(handle.attach(back).await, Ok(1));
-    assert_eq!(handle.route(ACCOUNT, b"goes.x"), Some(there));
+    assert_eq!(handle.find(ACCOUNT, Wanted::owner(b"goes.x")), Some(there));
     handle.stop().expect("clean");
 }
 
@@ -158,13 +158,15 @@ async fn refused_behind(name: &str, subject: &str) {
     let handle = serving(&names(2)).await;
     handle.attach(open_log(2, "cold")).await.expect("it is attached");
     create(&handle.service, "S", "one.>", &["log:cold"]).await.expect("it is created");
-    let there = handle.route(ACCOUNT, b"one.x").expect("it has a route");
+    let there = handle.find(ACCOUNT, Wanted::owner(b"one.x")).expect("it has a route");
     let log = handle.detach(there.log).expect("it is attached");
     create(&handle.service, name, subject, &[]).await.expect("both are free");
     let again = Arc::into_inner(log).expect("nobody else has it");
     let refused = handle.attach(again).await;
     assert!(matches!(refused, Err(AttachError::Streams(_))), "{refused:?}");
-    assert!(handle.route(ACCOUNT, b"one.x").is_none_or(|route| route.log != there.log));
+    assert!(
+        handle.find(ACCOUNT, Wanted::owner(b"one.x")).is_none_or(|route| route.log != there.log)
+    );
     assert_eq!(handle.slots().len(), 2);
     handle.stop().expect("clean");
 }
@@ -184,13 +186,13 @@ async fn a_stream_whose_log_is_taken_away_while_it_is_created_comes_back_with_th
     let log = handle.detach(id).expect("it is attached");
     drop(release);
     assert_eq!(creating.await.expect_err("its log is away").err_code, 10008);
-    assert!(handle.route(ACCOUNT, b"goes.x").is_none());
+    assert!(handle.find(ACCOUNT, Wanted::owner(b"goes.x")).is_none());
     assert_eq!(handle.service.registry.read().count(ACCOUNT), 0);
     create(&handle.service, "STAYS", "stays.>", &[]).await.expect("it is created");
 
     let back = Arc::into_inner(log).expect("nobody else has it");
     assert_eq!(handle.attach(back).await, Ok(1));
-    assert_eq!(handle.route(ACCOUNT, b"goes.x").map(|route| route.log), Some(id));
+    assert_eq!(handle.find(ACCOUNT, Wanted::owner(b"goes.x")).map(|route| route.log), Some(id));
     handle.stop().expect("clean");
 }
 
@@ -238,7 +240,7 @@ async fn an_engine_hears_of_what_came_while_its_log_was_away() {
     let id = cold.id;
     handle.attach(cold).await.expect("it is attached");
     create(&handle.service, "S", "s.>", &["log:cold"]).await.expect("it is created");
-    let stream = handle.route(ACCOUNT, b"s.x").expect("it has a route").stream;
+    let stream = handle.find(ACCOUNT, Wanted::owner(b"s.x")).expect("it has a route").stream;
     let config = ConsumerConfig {
         name: "C".into(),
         durable_name: "C".into(),

@@ -5,7 +5,7 @@ use super::{ImportHost, request_info};
 use crate::account::Account;
 use crate::egress::{DeliveryContext, Outgoing};
 use crate::interest::Matched;
-use crate::jetstream_port::{ApiRequest, LogId, Requester, SendError, StreamRoute};
+use crate::jetstream_port::{ApiRequest, LogId, Requester, SendError, StreamRoute, Wanted};
 use crate::meaning::{AckSubject, Meaning, Place, Request, meaning};
 use crate::peer::{EnginePeer, Peer};
 use crate::route::deliver_on;
@@ -60,7 +60,7 @@ pub fn route_inbound(
     }
     // A consumer's delivery is not published: no stream stores it.
     if message.subject == message.routed
-        && let Some(route) = jetstream.route(account.id, message.routed)
+        && let Some(route) = jetstream.find(account.id, Wanted::owner(message.routed))
     {
         to_stream(host, account, route, message, way);
         taken = true;
@@ -191,7 +191,7 @@ fn ack(
     ack: &AckSubject<'_>,
     way: &DeliveryContext<'_>,
 ) -> bool {
-    let Some(route) = host.jetstream().stream_by_name(account.id, ack.stream) else {
+    let Some(route) = host.jetstream().find(account.id, Wanted::Named(ack.stream)) else {
         return false;
     };
     let mut parts = Parts::new(message, b"");
@@ -215,7 +215,9 @@ fn flow(
     (stream, consumer): (&[u8], &[u8]),
     way: &DeliveryContext<'_>,
 ) -> bool {
-    let Some(route) = host.jetstream().stream_by_name(account.id, stream) else { return false };
+    let Some(route) = host.jetstream().find(account.id, Wanted::Named(stream)) else {
+        return false;
+    };
     let mut parts = Parts::new(message, b"");
     let (consumer, subject) = (parts.span(consumer), parts.span(message.routed));
     let item = FlowItem { stream: route.stream, consumer, subject };
@@ -229,7 +231,9 @@ fn pull(
     (stream, consumer): (&[u8], &[u8]),
     way: &DeliveryContext<'_>,
 ) -> bool {
-    let Some(route) = host.jetstream().stream_by_name(account.id, stream) else { return false };
+    let Some(route) = host.jetstream().find(account.id, Wanted::Named(stream)) else {
+        return false;
+    };
     let mut parts = Parts::new(message, b"");
     let item = PullItem {
         stream: route.stream,
@@ -250,9 +254,11 @@ fn direct_get(
     way: &DeliveryContext<'_>,
 ) -> bool {
     let jetstream = host.jetstream();
-    let own = jetstream.stream_by_name(account.id, stream);
+    let own = jetstream.find(account.id, Wanted::Named(stream));
     let for_origin = own.is_none();
-    let Some(route) = own.or_else(|| jetstream.mirror_of(account.id, stream)) else { return false };
+    let Some(route) = own.or_else(|| jetstream.find(account.id, Wanted::MirrorOf(stream))) else {
+        return false;
+    };
     let mut parts = Parts::new(message, b"");
     let item = DirectGetItem {
         stream: route.stream,

@@ -5,7 +5,7 @@ use super::publish::Handled;
 use super::{ConnReader, Turn};
 use crate::account_id::SYSTEM_ACCOUNT_ID;
 use crate::egress::{DirectWrites, Outgoing};
-use crate::jetstream_port::{ApiRequest, LogId, Requester, StreamRoute};
+use crate::jetstream_port::{ApiRequest, LogId, Requester, StreamRoute, Wanted};
 use crate::meaning::{AckSubject, Meaning, Place, Request, effective_subject, meaning};
 use crate::peer::MuxRoute;
 use crate::system_port::{OwnRequest, own_document};
@@ -163,7 +163,7 @@ impl Turn<'_> {
         let (jetstream, account) = (server.jetstream(), session.account.id);
         // Read before the look-up: what changes in between makes the result look old, not new.
         let version = jetstream.version();
-        streams.lookup(version, name, || jetstream.stream_by_name(account, name))
+        streams.lookup(version, name, || jetstream.find(account, Wanted::Named(name)))
     }
 
     fn push(&mut self, log: LogId, item: Item) {
@@ -282,7 +282,7 @@ impl Turn<'_> {
         let own = self.stream(stream);
         let for_origin = own.is_none();
         let account = self.reader.session.account.id;
-        let mirror = || self.reader.server.jetstream().mirror_of(account, stream);
+        let mirror = || self.reader.server.jetstream().find(account, Wanted::MirrorOf(stream));
         let Some(route) = own.or_else(mirror) else { return Handled::No };
         let reply = publish.reply.unwrap_or_default();
         let item = DirectGetItem {

@@ -57,16 +57,13 @@ impl JetStreamPort for Owner {
     fn changes_since(&self, version: u64, account: AccountId, out: &mut Vec<Box<[u8]>>) -> bool {
         self.changes.lock().since(version, account, out)
     }
-    fn route(&self, _: AccountId, subject: &[u8]) -> Option<StreamRoute> {
-        Some(self.owner(subject)?.0)
-    }
-    fn route_by(&self, _: AccountId, subject: &[u8], pattern: &mut Vec<u8>) -> Option<StreamRoute> {
+    fn find(&self, _: AccountId, wanted: Wanted<'_>) -> Option<StreamRoute> {
+        let Wanted::Owner { subject, pattern } = wanted else { return None };
         let (route, own) = self.owner(subject)?;
-        pattern.extend_from_slice(if is_region(own.as_bytes()) { own.as_bytes() } else { b"" });
+        if let Some(pattern) = pattern.filter(|_| is_region(own.as_bytes())) {
+            pattern.extend_from_slice(own.as_bytes());
+        }
         Some(route)
-    }
-    fn stream_by_name(&self, _: AccountId, _: &[u8]) -> Option<StreamRoute> {
-        None
     }
     fn stream_name(&self, _route: StreamRoute) -> Option<String> {
         None
