@@ -74,13 +74,7 @@ const NODE: &[&str] = &[
 
 /// Rules that damage shows which comes while a node runs, and nothing else that fails: checks at reading and at
 /// a start.
-const DAMAGE: &[&str] = &[
-    "log.check-body",
-    "log.check-place",
-    "log.check-vouched",
-    "log.check-chain",
-    "streams.missing-is-damage",
-];
+const DAMAGE: &[&str] = &["log.check-body", "log.check-vouched", "log.check-chain"];
 
 /// What `sim` says with a rule turned off: the seed and what was broken.
 fn find(rule: &str, world: &[&str], seeds: u64) -> Option<(u64, String)> {
