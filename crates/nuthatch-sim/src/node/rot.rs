@@ -14,6 +14,9 @@ const MILLI: u64 = 1_000;
 const SECOND: u64 = 1_000_000;
 /// So long damage comes.
 const ROTS: u64 = 3 * SECOND;
+/// After that clients go on for so long: where the writes of a frame and of the one that vouches for it both went
+/// wrong, nothing would tell of the first.
+const GOES_ON: u64 = 2 * SECOND;
 /// After that so long a process rests: whatever it acknowledged has a later frame that vouches for it.
 const REST: u64 = 2 * SECOND;
 /// Damages of one process, at most.
@@ -35,8 +38,9 @@ impl World {
         self.run_until(began + ROTS)?;
         // What has not gone wrong by now does not any more.
         self.parts.disks.iter().for_each(nuthatch_log::env::MemDisk::heal);
+        self.run_until(began + ROTS + GOES_ON)?;
         self.is_quiet = true;
-        self.run_until(began + ROTS + REST)?;
+        self.run_until(began + ROTS + GOES_ON + REST)?;
         self.look_at_rotten()
     }
 
