@@ -47,6 +47,7 @@ pub const SERVER_LAYERS: &[&[&str]] = &[
         "jetstream_port",
         "route",
         "account_imports",
+        "advisories",
         "own_publishes",
         "sink",
         "conn",

@@ -1,4 +1,5 @@
 //! Nodes of a quorum log as processes, and clients at them.
+#![allow(dead_code)] // each test binary uses its part
 
 use crate::support::{TIMEOUT, TempDir, create_stream, read_all};
 use nuthatch_client::{Client, ConnectOptions, OwnedMessage};
