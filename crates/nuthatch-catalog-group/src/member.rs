@@ -1,7 +1,11 @@
 //! The core of one member of the group.
 
+mod setup;
+mod sight;
+
+use self::setup::{config, encode_state, founded, replacement, state};
 use crate::asked::{Calls, Origin, Waiting};
-use crate::catalog_codec::{catalog, put_catalog, put_txn, txn};
+use crate::catalog_codec::{put_txn, txn};
 use crate::coding::{Malformed, Reader, Writer, malformed};
 use crate::founding::Founding;
 use crate::identity::{self, Identity, PEERS_MAX, Peers};
@@ -12,25 +16,13 @@ use crate::store::Store;
 use crate::taking_part::TakingPart;
 use crate::types::{Boot, MemberId};
 use nuthatch_log::env::Disk;
-use nuthatch_quorum::catalog::{Call, Catalog, CatalogReply, NodeRow, Ordering as _};
-use nuthatch_quorum::types::{BootCount, Member as KeeperOf, NodeId};
-use raft::eraftpb::{
-    ConfChangeSingle, ConfChangeType, ConfChangeV2, ConfState, Entry, EntryType, Message,
-    MessageType, Snapshot,
-};
-use raft::{Config, RawNode, ReadOnlyOption, SnapshotStatus, StateRole};
+use nuthatch_quorum::catalog::{Call, Catalog, CatalogReply, Ordering as _};
+use nuthatch_quorum::types::NodeId;
+use raft::eraftpb::{ConfChangeV2, ConfState, Entry, EntryType, Message, MessageType, Snapshot};
+use raft::{RawNode, SnapshotStatus};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::io;
 use std::sync::Arc;
-
-/// Ticks between two beats of the leader.
-const BEAT_TICKS: usize = 2;
-
-/// Ticks without a leader after which the first node campaigns; each further one waits for [`RANK_TICKS`] more. The
-/// library draws from a range of one, so there is no chance in it and there are no ties.
-const ELECTION_TICKS: usize = 10;
-const RANK_TICKS: usize = 3;
 
 /// Ticks between two attempts to join.
 const JOIN_TICKS: u64 = 10;
@@ -41,12 +33,6 @@ const GONE_TICKS: u64 = 40;
 
 /// Members at a time to which there are connections.
 const MET_MAX: usize = 16;
-
-/// Bytes of entries in one message.
-const MESSAGE_BYTES: u64 = 1 << 20;
-
-/// Messages with entries that are on their way to a member at a time.
-const INFLIGHT_MAX: usize = 64;
 
 /// Bounds of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,7 +77,7 @@ pub enum Effect {
         /// Its number.
         number: u64,
         /// The answer.
-        reply: CatalogReply,
+        reply: Box<CatalogReply>,
     },
     /// Nobody knows what became of a call.
     GaveUp {
@@ -216,66 +202,6 @@ impl Member {
             self.out.push(Effect::Report("this node takes part in the catalog".to_owned()));
         }
         Ok(std::mem::take(&mut self.out))
-    }
-
-    /// Which member this is.
-    #[must_use]
-    pub fn id(&self) -> MemberId {
-        self.identity.member
-    }
-
-    /// What it holds, applied as far as it knows.
-    #[must_use]
-    pub fn catalog(&self) -> &Catalog {
-        &self.catalog
-    }
-
-    /// True if it leads, as far as it knows.
-    #[must_use]
-    pub fn is_leader(&self) -> bool {
-        self.raw.raft.state == StateRole::Leader
-    }
-
-    /// The member that leads, as far as this one knows.
-    #[must_use]
-    pub fn leader(&self) -> Option<MemberId> {
-        (self.raw.raft.leader_id != raft::INVALID_ID).then_some(MemberId(self.raw.raft.leader_id))
-    }
-
-    /// The library's term, and how far this member has applied the log.
-    #[must_use]
-    pub fn position(&self) -> (u64, u64) {
-        (self.raw.raft.term, self.applied)
-    }
-
-    /// The greatest boot counter that it has seen of another member.
-    #[must_use]
-    pub fn holds(&self, member: MemberId) -> Option<Boot> {
-        self.peers.get(&member).copied()
-    }
-
-    /// True if it may vote.
-    #[must_use]
-    pub fn takes_part(&self) -> bool {
-        self.taking_part.is_on()
-    }
-
-    /// Why it will never take part again, if so.
-    #[must_use]
-    pub fn is_refused(&self) -> Option<&'static str> {
-        self.taking_part.why_never()
-    }
-
-    /// True if no change of the members is under way.
-    #[must_use]
-    pub fn is_settled(&self) -> bool {
-        self.conf().voters_outgoing.is_empty()
-    }
-
-    /// The disk of each node, as far as this member has applied the log.
-    #[must_use]
-    pub fn members(&self) -> &BTreeMap<NodeId, MemberId> {
-        &self.members
     }
 
     fn conf(&self) -> ConfState {
@@ -483,7 +409,7 @@ impl Member {
 
     fn answer(&mut self, number: u64, reply: CatalogReply) {
         if self.calls.answered(number) {
-            self.out.push(Effect::Answer { number, reply });
+            self.out.push(Effect::Answer { number, reply: Box::new(reply) });
         }
     }
 
@@ -613,8 +539,8 @@ impl Member {
         if self.applied < self.raw.store().index() + self.limits.snapshot_entries {
             return Ok(());
         }
-        let mut snapshot = Snapshot::default();
-        snapshot.data = encode_state(&self.catalog, &self.members).into();
+        let data = encode_state(&self.catalog, &self.members).into();
+        let mut snapshot = Snapshot { data, ..Snapshot::default() };
         let conf = self.conf();
         let term = self.raw.raft.raft_log.term(self.applied).map_err(io::Error::other)?;
         let about = snapshot.mut_metadata();
@@ -622,97 +548,6 @@ impl Member {
         about.set_conf_state(conf);
         self.raw.mut_store().begin_with(snapshot, None)
     }
-}
-
-impl fmt::Debug for Member {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let raft = &self.raw.raft;
-        f.debug_struct("Member")
-            .field("id", &self.id())
-            .field("state", &raft.state)
-            .field("term", &raft.term)
-            .field("leader", &raft.leader_id)
-            .field("applied", &self.applied)
-            .field("last", &raft.raft_log.last_index())
-            .field("conf", &raft.prs().conf().to_conf_state())
-            .field("members", &self.members)
-            .field("met", &self.met)
-            .field("taking_part", &self.taking_part)
-            .finish_non_exhaustive()
-    }
-}
-
-/// How the library is set up.
-fn config(member: MemberId, node: NodeId, applied: u64) -> Config {
-    let election_tick = ELECTION_TICKS + RANK_TICKS * usize::from(node.0.saturating_sub(1));
-    Config {
-        id: member.0,
-        election_tick: ELECTION_TICKS,
-        heartbeat_tick: BEAT_TICKS,
-        min_election_tick: election_tick,
-        max_election_tick: election_tick + 1,
-        applied,
-        max_size_per_msg: MESSAGE_BYTES,
-        max_inflight_msgs: INFLIGHT_MAX,
-        check_quorum: true,
-        pre_vote: true,
-        read_only_option: ReadOnlyOption::Safe,
-        ..Config::default()
-    }
-}
-
-/// The change by which one disk takes the place of another: majorities of before and after decide it.
-fn replacement(new: MemberId, former: MemberId) -> ConfChangeV2 {
-    let single = |id: MemberId, change_type| ConfChangeSingle {
-        node_id: id.0,
-        change_type,
-        ..ConfChangeSingle::default()
-    };
-    let mut change = ConfChangeV2::default();
-    let changes =
-        vec![single(new, ConfChangeType::AddNode), single(former, ConfChangeType::RemoveNode)];
-    change.set_changes(changes.into());
-    change
-}
-
-/// What a log begins with.
-fn founded(founding: &Founding) -> Snapshot {
-    let keeper =
-        |founder: &crate::Founder| KeeperOf { node: founder.id, incarnation: founder.node.keeper };
-    let row = |founder: &crate::Founder| {
-        let incarnation = founder.node.keeper;
-        (founder.id, NodeRow { incarnation, boots: BootCount(0), former: vec![] })
-    };
-    let founders = &founding.founders;
-    let catalog =
-        Catalog::founded(founders.iter().map(keeper).collect(), founders.iter().map(row).collect());
-    let members = founders.iter().map(|founder| (founder.id, founder.node.member)).collect();
-    let mut snapshot = Snapshot::default();
-    snapshot.data = encode_state(&catalog, &members).into();
-    let voters = founders.iter().map(|founder| founder.node.member.0).collect();
-    snapshot.mut_metadata().set_conf_state(ConfState { voters, ..ConfState::default() });
-    snapshot
-}
-
-fn encode_state(catalog: &Catalog, members: &BTreeMap<NodeId, MemberId>) -> Vec<u8> {
-    let mut to = Writer::default();
-    put_catalog(&mut to, catalog);
-    let members: Vec<_> = members.iter().collect();
-    to.all(&members, |to, (node, member)| {
-        to.u8(node.0);
-        to.u64(member.0);
-    });
-    to.0
-}
-
-/// What a snapshot holds.
-fn state(snapshot: &Snapshot) -> Result<(Catalog, BTreeMap<NodeId, MemberId>), Malformed> {
-    let mut from = Reader(&snapshot.data);
-    let catalog = catalog(&mut from)?;
-    let member = |from: &mut Reader<'_>| Ok((NodeId(from.u8()?), MemberId(from.u64()?)));
-    let members = from.all(member)?.into_iter().collect();
-    from.end()?;
-    Ok((catalog, members))
 }
 
 #[cfg(test)]

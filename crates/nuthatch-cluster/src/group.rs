@@ -228,7 +228,7 @@ impl Driver {
     fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Send(envelope) => self.connections.send(&envelope),
-            Effect::Answer { number, reply } => self.answer(number, Some(reply)),
+            Effect::Answer { number, reply } => self.answer(number, Some(*reply)),
             Effect::GaveUp { number } => self.answer(number, None),
             Effect::Report(text) => self.report.say(&text),
         }

@@ -44,11 +44,13 @@ fn held(boot: Boot) -> Body {
 }
 
 fn bodies(effects: &[Effect]) -> Vec<&Body> {
-    let body = |effect| match effect {
-        &Effect::Send(ref envelope) => Some(&envelope.body),
-        _ => None,
-    };
-    effects.iter().filter_map(body).collect()
+    let mut bodies = vec![];
+    for effect in effects {
+        if let Effect::Send(envelope) = effect {
+            bodies.push(&envelope.body);
+        }
+    }
+    bodies
 }
 
 #[test]
