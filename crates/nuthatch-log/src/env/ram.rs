@@ -15,6 +15,11 @@ pub struct RamDisk(Arc<RamShared>);
 
 struct RamShared {
     files: Mutex<BTreeMap<String, Arc<RamFile>>>,
+    budget: Arc<Budget>,
+}
+
+/// What files count against; they know this and not the disk, which knows them.
+struct Budget {
     used: AtomicU64,
     capacity: u64,
 }
@@ -23,12 +28,12 @@ impl RamDisk {
     /// An empty disk that takes `capacity` bytes.
     #[must_use]
     pub fn new(capacity: u64) -> Self {
-        let (files, used) = (Mutex::new(BTreeMap::new()), AtomicU64::new(0));
-        Self(Arc::new(RamShared { files, used, capacity }))
+        let budget = Arc::new(Budget { used: AtomicU64::new(0), capacity });
+        Self(Arc::new(RamShared { files: Mutex::new(BTreeMap::new()), budget }))
     }
 }
 
-impl RamShared {
+impl Budget {
     fn take(&self, bytes: u64) -> io::Result<()> {
         let fits = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.capacity);
         match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
@@ -45,7 +50,7 @@ impl RamShared {
 impl Disk for RamDisk {
     fn create(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
         let state = Mutex::new(Extents::default());
-        let file = Arc::new(RamFile { state, disk: Arc::clone(&self.0) });
+        let file = Arc::new(RamFile { state, budget: Arc::clone(&self.0.budget) });
         self.0.files.lock().insert(path.to_owned(), Arc::clone(&file));
         Ok(file)
     }
@@ -85,7 +90,7 @@ impl Disk for RamDisk {
     }
 
     fn free_bytes(&self) -> io::Result<u64> {
-        Ok(self.0.capacity.saturating_sub(self.0.used.load(Ordering::Relaxed)))
+        Ok(self.0.budget.capacity.saturating_sub(self.0.budget.used.load(Ordering::Relaxed)))
     }
 
     fn medium(&self) -> Medium {
@@ -112,12 +117,12 @@ struct Extents {
 
 struct RamFile {
     state: Mutex<Extents>,
-    disk: Arc<RamShared>,
+    budget: Arc<Budget>,
 }
 
 impl Drop for RamFile {
     fn drop(&mut self) {
-        self.disk.give(self.state.get_mut().len);
+        self.budget.give(self.state.get_mut().len);
     }
 }
 
@@ -150,7 +155,7 @@ fn to_usize(n: u64) -> usize {
 impl RamFile {
     fn grow(&self, state: &mut Extents, end: u64) -> io::Result<()> {
         if end > state.len {
-            self.disk.take(end - state.len)?;
+            self.budget.take(end - state.len)?;
             state.len = end;
         }
         Ok(())
@@ -218,7 +223,7 @@ impl DiskFile for RamFile {
         self.grow(&mut state, len)?;
         let old = state.len;
         state.clear(len, old.max(len));
-        self.disk.give(old - len);
+        self.budget.give(old - len);
         state.len = len;
         Ok(())
     }
@@ -261,5 +266,16 @@ mod tests {
         drop(file);
         disk.remove("f").expect("remove");
         assert_eq!(disk.free_bytes().expect("free"), 100);
+    }
+
+    #[test]
+    fn nothing_survives_the_last_clone() {
+        let disk = RamDisk::new(100);
+        drop(disk.create("f").expect("create"));
+        let shared = Arc::downgrade(&disk.0);
+        drop(disk.clone());
+        assert!(shared.upgrade().is_some());
+        drop(disk);
+        assert!(shared.upgrade().is_none());
     }
 }
