@@ -18,6 +18,13 @@ import (
 
 var _ nats.InProcessConnProvider = (*embed.Broker)(nil)
 
+// patient is a context that a busy machine does not run out of.
+func patient(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 func start(t *testing.T, options embed.Options) *embed.Broker {
 	t.Helper()
 	broker, err := embed.Start(options)
@@ -29,7 +36,7 @@ func start(t *testing.T, options embed.Options) *embed.Broker {
 
 func connect(t *testing.T, broker *embed.Broker) jetstream.JetStream {
 	t.Helper()
-	conn, err := nats.Connect("", nats.InProcessServer(broker))
+	conn, err := nats.Connect("", nats.InProcessServer(broker), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +56,7 @@ func must(t *testing.T, err error) {
 }
 
 func TestThreeBrokersWriteCloseAndOpenAgain(t *testing.T) {
-	ctx := context.Background()
+	ctx := patient(t)
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
 	var wait sync.WaitGroup
 	for number, dir := range dirs {
@@ -86,7 +93,7 @@ func TestThreeBrokersWriteCloseAndOpenAgain(t *testing.T) {
 
 // The settings of a system that embeds its log: each is seen to work.
 func TestSettings(t *testing.T) {
-	ctx, dir := context.Background(), t.TempDir()
+	ctx, dir := patient(t), t.TempDir()
 	logFile := filepath.Join(dir, "logs", `broker "one".log`)
 	must(t, os.Mkdir(filepath.Dir(logFile), 0o700))
 	options := embed.Options{
@@ -98,7 +105,7 @@ func TestSettings(t *testing.T) {
 	if !strings.HasPrefix(broker.URL(), "nats://127.0.0.1:") || strings.HasSuffix(broker.URL(), ":4222") {
 		t.Error(broker.URL())
 	}
-	conn, err := nats.Connect(broker.URL())
+	conn, err := nats.Connect(broker.URL(), nats.Timeout(time.Minute))
 	must(t, err)
 	defer conn.Close()
 	if conn.MaxPayload() != 8<<20 {

@@ -52,9 +52,9 @@ class BrokerTest(unittest.TestCase):
         }
 
         async def use(url):
-            client = await nats.connect(url)
+            client = await nats.connect(url, connect_timeout=60)
             self.assertEqual(client.max_payload, 8 << 20)
-            js = client.jetstream()
+            js = client.jetstream(timeout=60)
             kept = Retention(max_age_s=72 * 3600, max_msgs=2)
             info = await js.add_stream(name="P", subjects=["p.>"], **kept.stream_config())
             self.assertEqual((info.config.max_age, info.config.max_bytes), (72 * 3600, -1))
@@ -127,9 +127,9 @@ class BrokerTest(unittest.TestCase):
         host.wait()
 
         async def read(url):
-            client = await nats.connect(url)
-            state = (await client.jetstream().stream_info("LOG")).state
-            bodies = [(await client.jetstream().get_msg("LOG", seq)).data for seq in acknowledged]
+            client = await nats.connect(url, connect_timeout=60)
+            state = (await client.jetstream(timeout=60).stream_info("LOG")).state
+            bodies = [(await client.jetstream(timeout=60).get_msg("LOG", seq)).data for seq in acknowledged]
             await client.close()
             return state, bodies
 
