@@ -83,16 +83,23 @@ def slow(options, System, run_load):
 
 def calm(options, System, run_load):
     """Full load for a while: nobody may take the log over from an owner that lives."""
-    system, runs = System(options.only[0], options.dir, options), 0
+    system, runs, ended = System(options.only[0], options.dir, options), 0, 0
     try:
         system.create_stream()
         ends = time.monotonic() + 60 * options.minutes
         while time.monotonic() < ends:
-            run_load(system, ["--size", "128", "--batch", "4000"], options.messages, options)
-            runs += 1
+            try:
+                run_load(system, ["--size", "128", "--batch", "4000"], options.messages, options)
+                runs += 1
+            except SystemExit as error:
+                ended += 1
+                print(error, flush=True)
         epochs = {line for at in range(system.count) for line in (system.dir / f"n{at}.log").read_text().splitlines()
                   if " is kept by the nodes " in line}
-        print(f"{runs * options.messages:,} messages in {options.minutes:g} minutes, {len(epochs)} owners: 1 is the first one")
+        print(f"{runs * options.messages:,} messages in {options.minutes:g} minutes, {ended} runs that ended before; "
+              f"{len(epochs)} owners: 1 is the first one")
+        for line in sorted(epochs):
+            print(line)
     finally:
         system.stop()
     return {"messages": runs * options.messages, "owners": len(epochs)}

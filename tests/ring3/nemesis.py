@@ -398,6 +398,7 @@ class Nemesis:
         await asyncio.sleep(hold_s)
 
     async def eio(self, fault, victims):
+        """A sync fails. A node that needed it to start ends; somebody starts it again."""
         for node in victims:
             node.disk.disturbed()
             node.disk.fail_syncs(1)
@@ -405,3 +406,6 @@ class Nemesis:
         for node in victims:
             node.disk.fail_syncs(0)
             self.effects["failed syncs"] += node.disk.disturbed()
+            if node.has_ended():
+                self.effects["starts that a failed sync ended"] += 1
+                node.start()
