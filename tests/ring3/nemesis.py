@@ -326,7 +326,7 @@ class Nemesis:
         does not start with that gets an empty disk, as its pages tell people."""
         node, before = victims[0], self.cluster.set()
         node.kill()
-        what = random.Random(fault.seed).choice(["promise", "identity", "catalog-seen", "format", "base", "state"])
+        what = random.Random(fault.seed).choice(["promise", "identity", "catalog-seen", "format", "state"])
         self.effects[f"bits flipped in {what}"] += len(await self.wait(node.disk.rot, fault.seed, what))
         node.start()
         await asyncio.sleep(2 + fault.hold_s)
