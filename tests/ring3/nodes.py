@@ -30,7 +30,7 @@ class Node:
         return [
             str(self.cluster.binary), "serve", "-a", host, "-p", str(port), "-sd", str(self.disk.store),
             "--node-name", self.name, "--cluster-listen", listen, "--routes", routes,
-            "--catalog", f"file://{self.cluster.dir}/catalog", "--cluster-key", str(self.cluster.key),
+            "--catalog", self.cluster.catalog, "--cluster-key", str(self.cluster.key),
         ]
 
     def start(self):
@@ -98,6 +98,7 @@ class Cluster:
         self.replicas = count if is_nats else 1
         self.nodes = [(NatsNode if is_nats else Node)(self, at, disk(at)) for at in range(count)]
         self.clocks = RightClocks()
+        self.catalog = f"file://{self.dir}/catalog"
         # Nobody waits for a cluster that was found wrong.
         self.is_wrong = lambda: False
 

@@ -50,6 +50,7 @@ def arguments():
     parser.add_argument("--binary", default=os.environ.get("NUTHATCH_BINARY"), help="the server")
     parser.add_argument("--forgetfs", help="the program of tests/ring3/forgetfs: power can be cut")
     parser.add_argument("--clocks", help="the library of tests/ring3/clocks: clocks can be wrong")
+    parser.add_argument("--catalog", help="`built-in`, or the address of a bucket; else a directory beside the disks")
     parser.add_argument("--rule-off", help="rules of the protocol to do without, in a build with the feature `mutations`")
     parser.add_argument("--nats", help="a nats-server instead, as it comes, with R3 streams; kinds of faults: those without `wipe` and `restore`")
     parser.add_argument("--dir", default=REPO / "target", help="below it the nodes store")
@@ -288,6 +289,7 @@ def main():
     directory = pathlib.Path(tempfile.mkdtemp(prefix="ring3-", dir=pathlib.Path(options.dir).resolve()))
     net = (Loopback if options.loopback else Namespaces)(options.nodes)
     cluster = Cluster(options.nats or options.binary, directory, net, options.nodes, options.forgetfs, options.rule_off, bool(options.nats))
+    cluster.catalog = options.catalog or cluster.catalog
     if options.clocks:
         cluster.clocks = Clocks(directory, options.nodes, options.clocks, options.seed, not options.loopback)
     end_on_signals(cluster, directory)
