@@ -14,6 +14,8 @@ from disks import ForgetfulDisk, PlainDisk
 
 # Only what hangs needs a limit.
 LIMIT_S = 180
+# Between looks at a disk of a node that runs.
+LOOK_S = 1
 DISK = re.compile(r"(\d+) \(disk ([0-9a-f]{32})\)")
 
 
@@ -140,7 +142,9 @@ class Cluster:
 
     def wait_healed(self, node):
         """Until nothing is damaged or lacking in what a node has in its journal."""
-        self.wait(f"{node.name} is not healed", lambda: self.is_whole(node))
+        # Each look reads all of the journal beside the node, which has to read it, too.
+        time.sleep(LOOK_S)
+        self.wait(f"{node.name} is not healed", lambda: self.is_whole(node), pause_s=LOOK_S)
 
     def set(self):
         """The disks that the last owner said keep the log, by the number of the node."""
@@ -150,14 +154,14 @@ class Cluster:
         lines.sort(key=lambda line: (epoch(line), line.split("]", 1)[1][:28]))
         return dict(DISK.findall(lines[-1])) if lines else {}
 
-    def wait(self, what, is_so, limit_s=LIMIT_S):
+    def wait(self, what, is_so, limit_s=LIMIT_S, pause_s=0.1):
         deadline = time.monotonic() + limit_s
         while not is_so():
             if self.is_wrong():
                 raise Stuck("found while a fault was there")
             if time.monotonic() > deadline:
                 raise Stuck(f"{limit_s} s later: {what}")
-            time.sleep(0.1)
+            time.sleep(pause_s)
 
     def wait_begun(self, node):
         """Until a node has begun on its disk after an image of that was taken: it has raised its boot counter."""
