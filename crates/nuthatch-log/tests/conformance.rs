@@ -176,6 +176,21 @@ fn a_batch_becomes_few_frames_and_large_records_fit() {
 }
 
 #[test]
+fn the_open_segment_is_counted() {
+    on_each(|options, disk, _| {
+        let mut rig = Rig::open(options.clone(), disk()).expect("opens");
+        rig.create(1, 0);
+        rig.publish(1, b"first");
+        let before = rig.handle.stats();
+        assert!(before.segments >= 1 && before.segment_bytes > 0, "{before:?}");
+        rig.publish(1, &[7; 10_000]);
+        let after = rig.handle.stats();
+        assert!(after.segment_bytes >= before.segment_bytes + 10_000, "{after:?}");
+        assert!(after.live_bytes >= before.live_bytes + 10_000, "{after:?}");
+    });
+}
+
+#[test]
 fn what_nobody_awaits_waits_for_the_timer() {
     on_each(|options, disk, _| {
         let mut rig = Rig::open(options.clone(), disk()).expect("opens");

@@ -255,7 +255,11 @@ impl LogInner {
         self.committed = meta.lsn;
         let offset = u32::try_from(place.offset).expect("segments stay below 4 GiB");
         let segment = place.segment.id();
-        self.segments.note_frame(&place, meta.lsn, meta.message_bytes, self.now);
+        let (segments, bytes) =
+            self.segments.note_frame(&place, meta.lsn, meta.message_bytes, self.now);
+        add(&self.stats.segments, segments);
+        add(&self.stats.segment_bytes, bytes);
+        add(&self.stats.live_bytes, meta.message_bytes);
         self.index.commit(&meta.runs, meta.lsn, segment, offset);
         self.promised -= self.padded(meta.len);
         add(&self.stats.frames, 1);

@@ -346,8 +346,15 @@ impl Segments {
         self.by_id.remove(&id)
     }
 
-    /// Counts a frame that was committed now.
-    pub fn note_frame(&mut self, place: &Written, lsn: Lsn, message_bytes: u64, now: Timestamp) {
+    /// Counts a frame that was committed now; returns by how much that made the totals larger:
+    /// segments, and bytes of frames.
+    pub fn note_frame(
+        &mut self,
+        place: &Written,
+        lsn: Lsn,
+        message_bytes: u64,
+        now: Timestamp,
+    ) -> (u64, u64) {
         let id = place.segment.id();
         if self.open != Some(id) {
             if let Some(before) = self.open.and_then(|before| self.by_id.get_mut(&before)) {
@@ -358,11 +365,14 @@ impl Segments {
             self.open = Some(id);
         }
         let fresh = || SegmentInfo::new(Arc::clone(&place.segment), 0, lsn);
+        let before = self.by_id.len();
         let info = self.by_id.entry(id).or_insert_with(fresh);
+        let grown = place.end.saturating_sub(info.data_end);
         info.data_end = place.end;
         info.end = lsn;
         info.live += message_bytes;
         self.written += place.end - place.offset;
+        ((self.by_id.len() - before) as u64, grown)
     }
 
     /// Counts a dead message; one that is not committed yet counts against the open segment.
