@@ -90,7 +90,8 @@ fn for_each(
     if failures.is_empty() {
         return Ok(());
     }
-    let text = format!("{} streams done, {} not:\n", done.len(), failures.len());
+    let count = show::plural(done.len() as u64, "stream");
+    let text = format!("{count} done, {} not:\n", failures.len());
     Err(CliError::Failed(text + &failures.join("\n")))
 }
 
@@ -121,7 +122,7 @@ fn restore(args: &RestoreArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     names.sort_unstable();
     let mut session = Session::open(connect)?;
     let act = |session: &mut Session, name: &str| {
-        backup::bring(session, &dir.join(name), None, &args.place)
+        backup::bring(session, &dir.join(name), None, &args.place, true)
     };
     for_each(&mut session, names, act, backup::restored)
 }
@@ -129,8 +130,9 @@ fn restore(args: &RestoreArgs, connect: &ConnectArgs) -> Result<(), CliError> {
 fn info(connect: &ConnectArgs) -> Result<(), CliError> {
     let mut session = Session::open(connect)?;
     let user = session.client.request("$SYS.REQ.USER.INFO", b"", b"", session.timeout)?;
-    let user: Value = serde_json::from_slice(&user.payload)
-        .map_err(|err| CliError::Failed(format!("the server's words about us: {err}")))?;
+    let user: Value = serde_json::from_slice(&user.payload).map_err(|err| {
+        CliError::Failed(format!("the server's answer about the user is not understood: {err}"))
+    })?;
     let user = user["data"].clone();
     let js = session.api("INFO", &Value::Null).ok();
     let json = json!({ "user": user, "jetstream": js });

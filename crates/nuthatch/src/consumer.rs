@@ -8,7 +8,7 @@ mod next;
 
 use clap::{Args, Subcommand};
 use nuthatch_client::connect::ConnectArgs;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::error::CliError;
 use crate::input::check_name;
@@ -40,6 +40,8 @@ pub enum ConsumerCommand {
     Pause(make::PauseArgs),
     /// End a pause
     Resume(ForceArgs),
+    /// Take the messages of a priority group away from the client that holds them
+    Unpin(UnpinArgs),
     /// Delete a consumer
     #[command(visible_alias = "delete", alias = "del")]
     Rm(ForceArgs),
@@ -64,6 +66,18 @@ pub struct ForceArgs {
     force: bool,
 }
 
+/// Options of `consumer unpin`.
+#[derive(Debug, Clone, Args)]
+pub struct UnpinArgs {
+    #[command(flatten)]
+    name: NameArgs,
+    /// Priority group of the consumer
+    group: String,
+    /// Do not ask
+    #[arg(long, short)]
+    force: bool,
+}
+
 /// Runs a command about consumers.
 pub fn run(command: &ConsumerCommand, connect: &ConnectArgs) -> Result<(), CliError> {
     match command {
@@ -76,6 +90,7 @@ pub fn run(command: &ConsumerCommand, connect: &ConnectArgs) -> Result<(), CliEr
         ConsumerCommand::Copy(args) => make::copy(args, connect),
         ConsumerCommand::Pause(args) => make::pause(args, connect),
         ConsumerCommand::Resume(args) => make::resume(args, connect),
+        ConsumerCommand::Unpin(args) => unpin(args, connect),
         ConsumerCommand::Rm(args) => rm(args, connect),
     }
 }
@@ -95,6 +110,21 @@ impl NameArgs {
             .api(&format!("CONSUMER.INFO.{stream}.{name}"), &Value::Null)
             .map_err(CliError::js(format!("consumer {name} of stream {stream}")))
     }
+}
+
+/// Another client of the group gets the messages from now on.
+fn unpin(args: &UnpinArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    args.name.check()?;
+    let (stream, name, group) = (&args.name.stream, &args.name.consumer, &args.group);
+    let mut session = Session::open(connect)?;
+    let question = format!("Take group {group} of consumer {name} away from its client?");
+    confirm(&question, args.force)?;
+    let reply = session
+        .api(&format!("CONSUMER.UNPIN.{stream}.{name}"), &json!({ "group": group }))
+        .map_err(CliError::js(format!("could not unpin consumer {name} of stream {stream}")))?;
+    session.print(&reply, || {
+        format!("Group {group} of consumer {name} is free for the next client that pulls\n")
+    })
 }
 
 fn rm(args: &ForceArgs, connect: &ConnectArgs) -> Result<(), CliError> {

@@ -40,7 +40,7 @@ pub enum ContextCommand {
 pub struct AddArgs {
     /// Context name
     name: String,
-    /// Words about it
+    /// Description
     #[arg(long)]
     description: Option<String>,
     /// Select it

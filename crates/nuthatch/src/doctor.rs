@@ -5,6 +5,7 @@ mod keeper;
 mod log_locations;
 mod report;
 mod state_decoder;
+mod watched;
 
 pub use log_locations::{DEFAULT_LOG, LogLocation, in_bucket, in_directory, logs_under};
 pub use report::stream_json;
@@ -144,7 +145,7 @@ fn visit(place: LogLocation, args: &DoctorArgs) -> Visit {
             return visit;
         }
     };
-    visit.diagnosis = diagnose(&disk, &StreamStateDecoder, options);
+    visit.diagnosis = diagnose(&watched::directory(&disk), &StreamStateDecoder, options);
     if let Ok(diagnosis) = &visit.diagnosis
         && args.apply
         && !diagnosis.is_healthy()
@@ -156,7 +157,8 @@ fn visit(place: LogLocation, args: &DoctorArgs) -> Visit {
         });
         let applied = applied.map_err(|error| cannot_write(&visit.place.dir, error));
         visit.is_mended = applied.is_ok()
-            && diagnose(&disk, &StreamStateDecoder, options).is_ok_and(|again| again.is_healthy());
+            && diagnose(&watched::directory(&disk), &StreamStateDecoder, options)
+                .is_ok_and(|again| again.is_healthy());
         visit.applied = Some(applied);
     }
     visit

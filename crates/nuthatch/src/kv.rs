@@ -84,6 +84,14 @@ pub fn run(command: &KvCommand, connect: &ConnectArgs) -> Result<(), CliError> {
     }
 }
 
+/// What the streams behind buckets begin with.
+const STREAM_PREFIX: &str = "KV_";
+
+/// Puts a failure into the words of buckets.
+fn explained(session: &mut Session, bucket: &str, err: CliError) -> CliError {
+    session.about_bucket(STREAM_PREFIX, bucket, err)
+}
+
 /// The stream behind a bucket.
 ///
 /// # Errors
@@ -94,7 +102,7 @@ pub fn stream_name(bucket: &str) -> Result<String, CliError> {
         let text = format!("{bucket:?} is no bucket name: letters, digits, _ and - only");
         return Err(CliError::Usage(text));
     }
-    Ok(format!("KV_{bucket}"))
+    Ok(format!("{STREAM_PREFIX}{bucket}"))
 }
 
 impl KeyArgs {

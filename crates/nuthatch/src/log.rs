@@ -7,8 +7,8 @@ pub mod report;
 
 use crate::doctor::{DEFAULT_LOG, LogLocation, in_bucket, in_directory, logs_under};
 use clap::{Args, Subcommand};
-use nuthatch_log::Disk;
 use nuthatch_log::env::ReadOnlyDisk;
+use nuthatch_log::{Disk, Inspection, SegmentInspection};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,6 +18,8 @@ use std::sync::Arc;
 const EXIT_DAMAGE: u8 = 1;
 /// Exit code where nothing could be shown.
 const EXIT_CANNOT_LOOK: u8 = 2;
+/// Most segments that are named where the one that was asked for does not exist.
+const NAMED_SEGMENTS: usize = 20;
 
 /// Look at the files of a log
 #[derive(Debug, Subcommand)]
@@ -62,21 +64,82 @@ pub struct InspectArgs {
 /// Standard output is gone.
 pub fn run(args: &InspectArgs) -> io::Result<ExitCode> {
     let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut wanted = Wanted { name: args.segment.as_deref(), is_found: false, known: Vec::new() };
     let code = match (&args.dir, &args.store) {
         (Some(dir), _) => match logs_under(dir) {
             Ok(places) => {
                 let mut code = 0;
                 for place in &places {
-                    code = code.max(inspect_directory(&mut out, place, args)?);
+                    code = code.max(inspect_directory(&mut out, place, args, &mut wanted)?);
                 }
                 code
             }
             Err(error) => cannot_look(&dir.display().to_string(), &error),
         },
-        (None, address) => inspect_bucket(&mut out, address.as_deref().unwrap_or_default(), args)?,
+        (None, address) => {
+            let address = address.as_deref().unwrap_or_default();
+            inspect_bucket(&mut out, address, args, &mut wanted)?
+        }
     };
     out.flush()?;
-    Ok(ExitCode::from(code))
+    Ok(ExitCode::from(code.max(wanted.complain())))
+}
+
+/// The segment that was asked for, if one was.
+struct Wanted<'a> {
+    /// Its file name or its number.
+    name: Option<&'a str>,
+    /// One of the logs has it.
+    is_found: bool,
+    /// Files of the segments that there are.
+    known: Vec<String>,
+}
+
+impl Wanted<'_> {
+    /// True if a segment is to be shown.
+    fn is(&self, segment: &SegmentInspection) -> bool {
+        self.name.is_none_or(|name| segment.file == name || segment.id.to_string() == name)
+    }
+
+    /// Notes what a log has, and whether that is wanted.
+    fn note(&mut self, segments: &[SegmentInspection]) {
+        self.is_found |= segments.iter().any(|segment| self.is(segment));
+        self.known.extend(segments.iter().map(|segment| segment.file.clone()));
+    }
+
+    /// Files of the segments of a log that are to be shown, in the order of their positions.
+    fn files(&mut self, disk: &dyn Disk) -> io::Result<Vec<String>> {
+        let mut files = disk.list("")?;
+        files.retain(|file| file.ends_with(".seg"));
+        let Some(name) = self.name else { return Ok(files) };
+        self.known.extend(files.iter().cloned());
+        if name.parse::<u64>().is_err() {
+            files.retain(|file| file == name);
+        } else {
+            // Numbers are in the segments, not in the names of their files.
+            let inspection = Inspection::look(disk, &mut |_, _| ());
+            let inspection = inspection.map_err(|error| io::Error::other(error.to_string()))?;
+            let is_wanted = |file: &String| {
+                inspection.segments.iter().any(|segment| segment.file == *file && self.is(segment))
+            };
+            files.retain(is_wanted);
+        }
+        self.is_found |= !files.is_empty();
+        Ok(files)
+    }
+
+    /// Says that no log has it; returns the exit code.
+    fn complain(&self) -> u8 {
+        let Some(name) = self.name.filter(|_| !self.is_found && !self.known.is_empty()) else {
+            return 0;
+        };
+        let mut known = self.known[..self.known.len().min(NAMED_SEGMENTS)].join(", ");
+        if self.known.len() > NAMED_SEGMENTS {
+            known.push_str(", …");
+        }
+        eprintln!("nuthatch: there is no segment {name}; there are: {known}");
+        EXIT_CANNOT_LOOK
+    }
 }
 
 fn cannot_look(place: &str, error: &io::Error) -> u8 {
@@ -88,22 +151,28 @@ fn inspect_directory(
     out: &mut impl Write,
     place: &LogLocation,
     args: &InspectArgs,
+    wanted: &mut Wanted<'_>,
 ) -> io::Result<u8> {
     let opened = ReadOnlyDisk::open(&place.dir)
         .and_then(|disk| Ok((disk.is_in_use()?, in_directory(&place.dir)?.0)));
     match opened {
-        Ok((in_use, disk)) => inspect(out, place, disk, in_use, args),
+        Ok((in_use, disk)) => inspect(out, place, disk, in_use, args, wanted),
         Err(error) => Ok(cannot_look(&place.dir.display().to_string(), &error)),
     }
 }
 
-fn inspect_bucket(out: &mut impl Write, address: &str, args: &InspectArgs) -> io::Result<u8> {
+fn inspect_bucket(
+    out: &mut impl Write,
+    address: &str,
+    args: &InspectArgs,
+    wanted: &mut Wanted<'_>,
+) -> io::Result<u8> {
     let dir = format!("{}/{}", address.trim_end_matches('/'), args.log_name);
     match in_bucket(address, &args.log_name) {
         // Nothing tells whether a server has it open.
         Ok(view) => {
             let place = LogLocation { dir: dir.into(), named: address.into() };
-            inspect(out, &place, Arc::new(view), true, args)
+            inspect(out, &place, Arc::new(view), true, args, wanted)
         }
         Err(error) => Ok(cannot_look(&dir, &error)),
     }
@@ -115,9 +184,14 @@ fn inspect(
     disk: Arc<dyn Disk>,
     in_use: bool,
     args: &InspectArgs,
+    wanted: &mut Wanted<'_>,
 ) -> io::Result<u8> {
     if args.frames || args.records {
-        return detail::list(out, place, &*disk, args);
+        let files = match wanted.files(&*disk) {
+            Ok(files) => files,
+            Err(error) => return Ok(cannot_look(&place.dir.display().to_string(), &error)),
+        };
+        return detail::list(out, &*disk, &files, args);
     }
-    overview::show(out, place, disk, in_use, args)
+    overview::show(out, place, disk, in_use, args, wanted)
 }

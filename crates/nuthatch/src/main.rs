@@ -2,6 +2,8 @@
 
 mod account;
 mod bench;
+mod chart;
+mod complete;
 mod console;
 mod consumer;
 mod context;
@@ -10,23 +12,30 @@ mod doctor;
 mod error;
 mod events;
 mod follow;
+mod help;
 mod input;
 mod kv;
 mod log;
 mod manual;
 mod message;
 mod object;
+mod progress;
+mod screen;
 mod serve;
 mod server;
 mod session;
 mod show;
 mod stream;
+mod suggest;
+mod table;
 mod template;
+mod terminal;
 mod top;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use nuthatch_bench::cli::BenchArgs;
 use nuthatch_client::connect::ConnectArgs;
 
@@ -48,7 +57,7 @@ const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed, with the reason on the s
 
 /// A durable log broker that speaks NATS and JetStream
 #[derive(Debug, Parser)]
-#[command(name = "nuthatch", version = VERSION, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "nuthatch", version = VERSION, max_term_width = help::MAX_WIDTH, after_help = EXIT_CODES)]
 struct Cli {
     #[command(flatten)]
     connect: ConnectArgs,
@@ -103,13 +112,19 @@ enum Command {
     Log(log::LogCommand),
     Completions(manual::CompletionsArgs),
     Man(manual::ManArgs),
+    /// Explain the options of every command that talks to a server
+    #[command(name = help::TOPIC, hide = true)]
+    Connection,
 }
 
 fn main() -> ExitCode {
     if let Some(args) = serve::arguments(std::env::args_os()) {
         return serve::run(args);
     }
-    let cli = Cli::parse();
+    // A shell that asks how a line goes on; ends the process.
+    complete::answer(Cli::command);
+    let matches = help::fold(Cli::command()).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // `serve` in the first place is taken care of above; here it follows options of ours.
     if let Command::Serve { args } = cli.command {
         return serve::run(args);
@@ -142,8 +157,9 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Log(log::LogCommand::Report(args)) if args.is_local() => {
             return log::report::run_local(args, &cli.connect);
         }
-        Command::Completions(args) => return manual::completions(args, Cli::command()),
+        Command::Completions(args) => return manual::completions(args),
         Command::Man(args) => return manual::man(args, Cli::command()),
+        Command::Connection => return Ok(write!(std::io::stdout(), "{}", help::options())?),
         _ => {}
     }
     if let Command::Bench(args) = &cli.command
@@ -173,7 +189,8 @@ fn run(cli: Cli) -> Result<(), CliError> {
         | Command::Doctor(_)
         | Command::Log(_)
         | Command::Completions(_)
-        | Command::Man(_) => Ok(()),
+        | Command::Man(_)
+        | Command::Connection => Ok(()),
     }
 }
 
@@ -184,6 +201,32 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// Every command but the first and the topic shows the options of the connection as one line, and
+    /// takes them nevertheless.
+    #[test]
+    fn options_of_the_connection_are_explained_once() {
+        let mut root = help::fold(Cli::command());
+        root.build();
+        let show = |path: &[&str]| {
+            let start = root.clone();
+            let at = |command: clap::Command, name: &&str| {
+                command.find_subcommand(name).expect("a command").clone()
+            };
+            path.iter().fold(start, at).render_long_help().to_string()
+        };
+        for path in [&["stream", "info"][..], &["pub"], &["kv"], &["server", "report", "mem"]] {
+            let text = show(path);
+            assert!(text.contains("nuthatch help connection"), "{text}");
+            assert!(text.contains("--json") && !text.contains("--tlscert"), "{text}");
+        }
+        assert!(!show(&["doctor"]).contains("nuthatch help connection"));
+        let topic = show(&[help::TOPIC]);
+        assert!(topic.contains("--tlscert") && topic.contains("NATS_CREDS"), "{topic}");
+        let line = ["nuthatch", "stream", "info", "S", "--tlscert", "c.pem", "-s", "x:1"];
+        let cli = Cli::from_arg_matches(&root.get_matches_from(line)).unwrap();
+        assert_eq!(cli.connect.server, "x:1");
     }
 
     /// clap copies the value of a global option over an argument of the same name. With `json` that

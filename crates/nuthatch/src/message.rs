@@ -27,14 +27,28 @@ pub struct Style {
 /// # Errors
 /// When the output is gone.
 pub fn print(message: &OwnedMessage, lead: &str, style: Style) -> Result<(), CliError> {
-    let mut out = io::stdout().lock();
     if style.json {
-        writeln!(out, "{}", to_json(message))?;
-    } else if style.subjects_only {
+        return Ok(writeln!(io::stdout(), "{}", to_json(message))?);
+    }
+    print_text(message, lead, "", style)
+}
+
+/// Prints a message for people; `lead` stands before the subject, `facts` behind it.
+///
+/// # Errors
+/// When the output is gone.
+pub fn print_text(
+    message: &OwnedMessage,
+    lead: &str,
+    facts: &str,
+    style: Style,
+) -> Result<(), CliError> {
+    let mut out = io::stdout().lock();
+    if style.subjects_only {
         writeln!(out, "{}", message.subject)?;
     } else {
         if !style.raw {
-            print_head(&mut out, message, lead)?;
+            print_head(&mut out, message, lead, facts)?;
         }
         if !style.headers_only {
             out.write_all(&message.payload)?;
@@ -45,10 +59,15 @@ pub fn print(message: &OwnedMessage, lead: &str, style: Style) -> Result<(), Cli
     Ok(())
 }
 
-fn print_head(out: &mut impl Write, message: &OwnedMessage, lead: &str) -> io::Result<()> {
+fn print_head(
+    out: &mut impl Write,
+    message: &OwnedMessage,
+    lead: &str,
+    facts: &str,
+) -> io::Result<()> {
     let reply = message.reply.as_deref();
     let reply = reply.map(|reply| format!(" with reply {reply:?}")).unwrap_or_default();
-    writeln!(out, "{lead}{:?}{reply}", message.subject)?;
+    writeln!(out, "{lead}{:?}{reply}{facts}", message.subject)?;
     if let Some(status) = message.view().status() {
         writeln!(out, "Status: {status} {}", message.view().status_text())?;
     }

@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use nuthatch_client::connect::ConnectArgs;
 
 use crate::error::CliError;
+use crate::session::Session;
 
 /// Commands about object stores.
 #[derive(Debug, Clone, Subcommand)]
@@ -73,6 +74,14 @@ pub fn run(command: &ObjectCommand, connect: &ConnectArgs) -> Result<(), CliErro
     }
 }
 
+/// What the streams behind buckets begin with.
+const STREAM_PREFIX: &str = "OBJ_";
+
+/// Puts a failure into the words of buckets.
+fn explained(session: &mut Session, bucket: &str, err: CliError) -> CliError {
+    session.about_bucket(STREAM_PREFIX, bucket, err)
+}
+
 /// The stream behind a bucket.
 ///
 /// # Errors
@@ -83,5 +92,5 @@ pub fn stream_name(bucket: &str) -> Result<String, CliError> {
         let text = format!("{bucket:?} is no bucket name: letters, digits, _ and - only");
         return Err(CliError::Usage(text));
     }
-    Ok(format!("OBJ_{bucket}"))
+    Ok(format!("{STREAM_PREFIX}{bucket}"))
 }

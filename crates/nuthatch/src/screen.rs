@@ -19,6 +19,14 @@ pub enum Key {
     Order,
     /// The other way round.
     Reverse,
+    /// Explain the keys, or stop explaining.
+    Help,
+    /// So many lines further down; up when negative.
+    Scroll(i32),
+    /// As many lines as the window has further down, or up.
+    Page(i32),
+    /// Back to the first line.
+    Top,
     /// The window has changed.
     Redraw,
 }
@@ -39,6 +47,12 @@ impl Screen {
         let screen = Self { open: true };
         execute!(io::stdout(), EnterAlternateScreen, cursor::Hide)?;
         Ok(screen)
+    }
+
+    /// Columns and rows of the window; nothing when it does not tell.
+    pub fn size(&self) -> Option<(usize, usize)> {
+        let (columns, rows) = size().ok()?;
+        (columns > 0 && rows > 0).then(|| (usize::from(columns), usize::from(rows)))
     }
 
     /// Draws the text, cut to the window.
@@ -110,6 +124,12 @@ fn meaning(event: &Event) -> Option<Key> {
         KeyCode::Char('q') | KeyCode::Esc => Some(Key::Quit),
         KeyCode::Char('s') => Some(Key::Order),
         KeyCode::Char('r') => Some(Key::Reverse),
+        KeyCode::Char('?' | 'h') => Some(Key::Help),
+        KeyCode::Char('j') | KeyCode::Down => Some(Key::Scroll(1)),
+        KeyCode::Char('k') | KeyCode::Up => Some(Key::Scroll(-1)),
+        KeyCode::Char(' ') | KeyCode::PageDown => Some(Key::Page(1)),
+        KeyCode::Char('b') | KeyCode::PageUp => Some(Key::Page(-1)),
+        KeyCode::Char('g') | KeyCode::Home => Some(Key::Top),
         _ => None,
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use nuthatch_server::Services;
-use nuthatch_server::options::Invocation;
+use nuthatch_server::options::{Command, Invocation, Options};
 
 /// The name under which the whole command line belongs to the server.
 const SERVER_NAME: &str = "nats-server";
@@ -34,6 +34,14 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     let services =
         Services { jetstream: nuthatch_jetstream::start, console: crate::console::start };
     nuthatch_server::run(invocation, &args, services)
+}
+
+/// The text of `nuthatch serve --help`.
+pub fn help() -> String {
+    match Options::load(Invocation::Nuthatch, &["--help".to_owned()]) {
+        Ok(Command::Help(text)) => text,
+        _ => String::new(),
+    }
 }
 
 #[cfg(test)]

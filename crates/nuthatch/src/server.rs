@@ -2,6 +2,7 @@
 
 mod check;
 mod info;
+mod ls;
 pub mod mapping;
 mod ping;
 mod report;
@@ -17,6 +18,9 @@ use crate::error::CliError;
 /// Commands about servers.
 #[derive(Debug, Clone, Subcommand)]
 pub enum ServerCommand {
+    /// List servers: all for a user of the system account, else the one we are connected to
+    #[command(visible_alias = "list")]
+    Ls(ls::LsArgs),
     /// Measure the round trip to every server, or to the one we are connected to
     Ping(ping::PingArgs),
     /// Show what a server says about itself
@@ -35,6 +39,7 @@ pub enum ServerCommand {
 /// Runs a command about servers.
 pub fn run(command: &ServerCommand, connect: &ConnectArgs) -> Result<(), CliError> {
     match command {
+        ServerCommand::Ls(args) => ls::run(args, connect),
         ServerCommand::Ping(args) => ping::run(args, connect),
         ServerCommand::Info(args) => info::run(args, connect),
         ServerCommand::Report(command) => report::run(command, connect),

@@ -9,6 +9,10 @@ use nuthatch_client::{Client, RequestError};
 use serde_json::Value;
 
 use crate::error::CliError;
+use crate::suggest;
+
+/// How long the names are waited for that a mistyped one may mean.
+const HINT_LIMIT: Duration = Duration::from_millis(500);
 
 /// An open connection and how to use it.
 #[derive(Debug)]
@@ -45,7 +49,59 @@ impl Session {
     /// # Errors
     /// Like [`js::api_at`].
     pub fn api(&mut self, what: &str, body: &Value) -> Result<Value, JsError> {
-        js::api_at(&mut self.client, &self.api_prefix, what, body, self.timeout)
+        let answer = js::api_at(&mut self.client, &self.api_prefix, what, body, self.timeout);
+        answer.map_err(|err| self.with_question(what, err))
+    }
+
+    /// Adds "did you mean …?" to the error about a stream or a consumer that does not exist.
+    fn with_question(&mut self, what: &str, err: JsError) -> JsError {
+        let JsError::Api(mut error) = err else { return err };
+        let tokens: Vec<&str> = what.split('.').collect();
+        let nearest = match (error.err_code, &tokens[..]) {
+            (js::STREAM_NOT_FOUND, ["STREAM", "MSG", _, name] | ["STREAM", _, name]) => {
+                self.similar("STREAM.NAMES", "", name)
+            }
+            (js::STREAM_NOT_FOUND, ["CONSUMER", _, name, ..]) => {
+                self.similar("STREAM.NAMES", "", name)
+            }
+            (js::CONSUMER_NOT_FOUND, ["CONSUMER", _, stream, name]) => {
+                self.similar(&format!("CONSUMER.NAMES.{stream}"), "", name)
+            }
+            _ => None,
+        };
+        error.description.push_str(&suggest::question(nearest.as_deref()));
+        JsError::Api(error)
+    }
+
+    /// The name in one page of a list that is nearest to `name`, which does not exist; names begin
+    /// with `prefix`, which is taken off. Nothing when the list cannot be had.
+    fn similar(&mut self, list: &str, prefix: &str, name: &str) -> Option<String> {
+        let field = if list.starts_with("CONSUMER") { "consumers" } else { "streams" };
+        let timeout = self.timeout.min(HINT_LIMIT);
+        let page =
+            js::api_at(&mut self.client, &self.api_prefix, list, &Value::Null, timeout).ok()?;
+        let names = page[field].as_array()?.iter().filter_map(Value::as_str);
+        let names = names.filter_map(|name| name.strip_prefix(prefix));
+        suggest::nearest(name, names).map(str::to_owned)
+    }
+
+    /// Says of a failure that its bucket does not exist, when that is what it means: the streams
+    /// behind buckets, whose names begin with `prefix`, are none of the user's business.
+    pub fn about_bucket(&mut self, prefix: &str, bucket: &str, err: CliError) -> CliError {
+        let is_missing = match &err {
+            CliError::Js { source, .. } => source.err_code() == Some(js::STREAM_NOT_FOUND),
+            CliError::NotStored(_) | CliError::Request(RequestError::NoResponders(_)) => true,
+            _ => false,
+        };
+        if !is_missing {
+            return err;
+        }
+        if let Err(JsError::NotEnabled) = self.api("INFO", &Value::Null) {
+            return CliError::js(format!("bucket {bucket}"))(JsError::NotEnabled);
+        }
+        let nearest = self.similar("STREAM.NAMES", prefix, bucket);
+        let question = suggest::question(nearest.as_deref());
+        CliError::NotFound(format!("there is no bucket {bucket}{question}"))
     }
 
     /// All pages of a list of JetStream's API.

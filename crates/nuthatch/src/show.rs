@@ -6,58 +6,8 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// A table of left-aligned columns; columns of numbers are aligned to the right.
-#[derive(Debug)]
-pub struct Table {
-    rows: Vec<Vec<String>>,
-}
-
-impl Table {
-    /// A table with these column titles.
-    pub fn new(titles: &[&str]) -> Self {
-        Self { rows: vec![titles.iter().map(|title| (*title).to_owned()).collect()] }
-    }
-
-    /// Adds a row with as many cells as there are titles.
-    pub fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells.iter().map(|cell| printable(cell)).collect());
-    }
-
-    /// The finished table, with a line under the titles.
-    pub fn render(&self) -> String {
-        let columns = self.rows[0].len();
-        let width = |column: usize| self.cells(column).map(|c| c.chars().count()).max();
-        let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-        let numeric: Vec<bool> = (0..columns).map(|column| self.is_numeric(column)).collect();
-        let mut out = String::new();
-        for (index, row) in self.rows.iter().enumerate() {
-            let mut line = String::new();
-            for (column, cell) in row.iter().enumerate() {
-                let gap = if column == 0 { "" } else { "  " };
-                let _ = if numeric[column] {
-                    write!(line, "{gap}{cell:>0$}", widths[column])
-                } else {
-                    write!(line, "{gap}{cell:<0$}", widths[column])
-                };
-            }
-            let _ = writeln!(out, "{}", line.trim_end());
-            if index == 0 {
-                let lines: Vec<String> = widths.iter().map(|width| "─".repeat(*width)).collect();
-                let _ = writeln!(out, "{}", lines.join("  "));
-            }
-        }
-        out
-    }
-
-    fn cells(&self, column: usize) -> impl Iterator<Item = &String> {
-        self.rows.iter().filter_map(move |row| row.get(column))
-    }
-
-    fn is_numeric(&self, column: usize) -> bool {
-        let starts_with_digit = |cell: &String| cell.starts_with(|c: char| c.is_ascii_digit());
-        self.cells(column).skip(1).all(|cell| starts_with_digit(cell) && !cell.contains(['-', ':']))
-    }
-}
+pub use crate::table::Table;
+use crate::terminal::{Look, printable};
 
 /// Lines of `name: value`, the names right-aligned, under headings.
 #[derive(Debug, Default)]
@@ -71,7 +21,8 @@ impl DetailView {
     /// Starts a part.
     pub fn heading(&mut self, title: &str) {
         let gap = if self.out.is_empty() { "" } else { "\n" };
-        let _ = writeln!(self.out, "{gap}{title}:\n");
+        let title = Look::of_stdout().title(&format!("{title}:"));
+        let _ = writeln!(self.out, "{gap}{title}\n");
     }
 
     /// Adds a line.
@@ -91,12 +42,6 @@ impl DetailView {
     pub fn render(self) -> String {
         self.out
     }
-}
-
-/// Text without characters that would move the cursor or worse: names of clients and descriptions
-/// are whatever strangers wrote.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// A limit where -1 (and for sizes 0) means none.
@@ -130,6 +75,12 @@ pub fn count(number: u64) -> String {
         out.push(digit);
     }
     out
+}
+
+/// `1 message`, `2,000 messages`: a number and its noun, which is given in the singular.
+pub fn plural(number: u64, noun: &str) -> String {
+    let end = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{end}", count(number))
 }
 
 /// A duration in nanoseconds as `1h30m`, `2s`, `1.5s`, `100ms`.
@@ -249,6 +200,8 @@ mod tests {
         assert_eq!(bytes(1536), "1.5 KiB");
         assert_eq!(bytes(u64::MAX), "16384.0 PiB");
         assert_eq!(count(1_234_567), "1,234,567");
+        let nouns = [plural(1, "message"), plural(0, "message"), plural(2000, "message")];
+        assert_eq!(nouns, ["1 message", "0 messages", "2,000 messages"]);
         assert_eq!(limit(&json!(-1), count), "unlimited");
         assert_eq!(limit(&json!(5000), count), "5,000");
         let second = 1_000_000_000;
@@ -282,14 +235,5 @@ mod tests {
         for text in [table.render(), details.render()] {
             assert!(!text.contains(['\u{1b}', '\r', '\u{7}']), "{text:?}");
         }
-    }
-
-    #[test]
-    fn tables() {
-        let mut table = Table::new(&["Name", "Messages"]);
-        table.row(vec!["ORDERS".into(), "5".into()]);
-        table.row(vec!["A".into(), "1,000".into()]);
-        let expected = "Name    Messages\n──────  ────────\nORDERS         5\nA          1,000\n";
-        assert_eq!(table.render(), expected);
     }
 }

@@ -4,6 +4,9 @@ pub mod backup;
 mod config;
 pub mod contents;
 mod details;
+mod find;
+mod gaps;
+mod graph;
 mod import;
 mod list;
 mod live_import;
@@ -35,6 +38,10 @@ pub enum StreamCommand {
     State(NameArgs),
     /// Show what all streams hold and how they are used
     Report(list::ReportArgs),
+    Find(find::FindArgs),
+    /// Show which sequences were removed from inside a stream
+    Gaps(gaps::GapsArgs),
+    Graph(graph::GraphArgs),
     /// List the subjects of a stream's messages
     #[command(visible_alias = "subj")]
     Subjects(contents::SubjectsArgs),
@@ -93,6 +100,9 @@ pub fn run(command: &StreamCommand, connect: &ConnectArgs) -> Result<(), CliErro
         StreamCommand::Info(args) => details::info(args, connect),
         StreamCommand::State(args) => details::state(&args.stream, connect),
         StreamCommand::Report(args) => list::report(args, connect),
+        StreamCommand::Find(args) => find::run(args, connect),
+        StreamCommand::Gaps(args) => gaps::run(args, connect),
+        StreamCommand::Graph(args) => graph::run(args, connect),
         StreamCommand::Subjects(args) => contents::subjects(args, connect),
         StreamCommand::Get(args) => contents::get(args, connect),
         StreamCommand::View(args) => contents::view(args, connect),

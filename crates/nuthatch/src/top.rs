@@ -3,8 +3,8 @@
 //! Every interval one sample is taken; what is shown are the differences of two. On a terminal the
 //! view is redrawn in place; elsewhere, and with `--once`, it is printed.
 
+mod live;
 mod sample;
-mod screen;
 mod view;
 
 use std::io::{self, IsTerminal, Write};
@@ -16,22 +16,26 @@ use nuthatch_client::connect::ConnectArgs;
 use nuthatch_client::units::parse_duration;
 
 use crate::error::CliError;
+use crate::screen::Screen;
 use crate::server::source::SourceArgs;
 use sample::Sampler;
-use screen::{Key, Screen};
+
+/// Streams, and connections, that are printed where nothing can be scrolled.
+const DEFAULT_ROWS: usize = 20;
 
 /// Watch streams, connections and servers
 ///
-/// Streams are those of the connection's account. Figures of servers and connections need a user
-/// of the system account, or --monitor. Keys: q ends, s changes the order, r turns it round.
+/// Shows the account of the connection and its streams; to users of the system account, or with
+/// --monitor, servers and connections too. Keys: ? explains all of them, q ends.
 #[derive(Debug, Clone, Args)]
 pub struct TopArgs {
     /// Time between two samples, such as 1s
     #[arg(long, short = 'd', default_value = "1s", value_parser = parse_duration)]
     interval: Duration,
-    /// Show no more than this many streams and as many connections
-    #[arg(long, short = 'n', default_value_t = 20)]
-    conns: usize,
+    /// Show no more than this many streams and as many connections [default: 20; on a terminal all,
+    /// which can be scrolled]
+    #[arg(long, short = 'n')]
+    conns: Option<usize>,
     /// What comes first
     #[arg(long, value_enum, default_value_t)]
     sort: Order,
@@ -81,7 +85,7 @@ pub fn run(args: &TopArgs, connect: &ConnectArgs) -> Result<(), CliError> {
         return print(args, &mut sampler, connect.json);
     }
     let mut screen = Screen::open()?;
-    let shown = watch(args, &mut sampler, &mut screen);
+    let shown = live::watch(args, &mut sampler, &mut screen);
     screen.close()?;
     shown
 }
@@ -100,40 +104,15 @@ fn print(args: &TopArgs, sampler: &mut Sampler, json: bool) -> Result<(), CliErr
             writeln!(out, "{}", rates.to_json())?;
         } else {
             let gap = if number > 0 { "\n" } else { "" };
-            write!(out, "{gap}{}", view::render(&rates, args.sort, false, args.conns))?;
+            write!(
+                out,
+                "{gap}{}",
+                view::render(&rates, args.sort, false, args.conns.unwrap_or(DEFAULT_ROWS))
+            )?;
         }
         out.flush()?;
         before = now;
         number += 1;
     }
     Ok(())
-}
-
-/// Redraws until the user has seen enough.
-fn watch(args: &TopArgs, sampler: &mut Sampler, screen: &mut Screen) -> Result<(), CliError> {
-    let (mut order, mut reverse) = (args.sort, false);
-    let mut before = sampler.take()?;
-    let mut rates = before.since(&before);
-    let mut number = 0;
-    loop {
-        let direction = if reverse { "least" } else { "most" };
-        let keys =
-            format!("sorted by {order:?}, {direction} first; keys: s order, r turn, q end\n");
-        screen.draw(&(keys + &view::render(&rates, order, reverse, args.conns)))?;
-        match screen.wait(args.interval)? {
-            Some(Key::Quit) => return Ok(()),
-            Some(Key::Order) => order = order.next(),
-            Some(Key::Reverse) => reverse = !reverse,
-            Some(Key::Redraw) => {}
-            None => {
-                number += 1;
-                if args.max_refresh.is_some_and(|most| number > most) {
-                    return Ok(());
-                }
-                let now = sampler.take()?;
-                rates = now.since(&before);
-                before = now;
-            }
-        }
-    }
 }

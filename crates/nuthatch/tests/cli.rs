@@ -3,8 +3,12 @@
 
 #[path = "cli/admin.rs"]
 mod admin;
+#[path = "cli/completing.rs"]
+mod completing;
 #[path = "cli/security.rs"]
 mod security;
+#[path = "cli/telling.rs"]
+mod telling;
 #[path = "cli/workbench.rs"]
 mod workbench;
 

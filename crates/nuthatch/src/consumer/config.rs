@@ -77,10 +77,10 @@ pub struct ConfigArgs {
     /// Deliver nothing before this time, RFC 3339, or for this long, such as 1h
     #[arg(long, value_name = "UNTIL")]
     pause: Option<String>,
-    /// Words about it
+    /// Description
     #[arg(long)]
     description: Option<String>,
-    /// Free data as KEY=VALUE; may be repeated
+    /// Metadata as KEY=VALUE; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     metadata: Vec<String>,
 }

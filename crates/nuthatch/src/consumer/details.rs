@@ -2,6 +2,7 @@
 
 use nuthatch_client::connect::ConnectArgs;
 use serde_json::Value;
+use time::OffsetDateTime;
 
 use super::NameArgs;
 use crate::error::CliError;
@@ -29,6 +30,15 @@ pub fn filter(config: &Value) -> String {
         .unwrap_or_else(|| "all".into())
 }
 
+/// How long ago something was last delivered or acknowledged. Servers know since their start.
+pub fn activity(place: &Value, now: OffsetDateTime) -> String {
+    match (show::since(&place["last_active"], now).as_str(), number(&place["consumer_seq"])) {
+        ("never", 0) => "never".into(),
+        ("never", _) => "none since the server's start".into(),
+        (age, _) => format!("{age} ago"),
+    }
+}
+
 /// A consumer's configuration and state for people.
 pub fn render(info: &Value) -> String {
     let mut details = DetailView::default();
@@ -44,6 +54,9 @@ pub fn render(info: &Value) -> String {
     details.line("Last delivered", place(&info["delivered"]));
     details.line("Acknowledged up to", place(&info["ack_floor"]));
     let count = |key: &str| show::count(number(&info[key]));
+    let now = OffsetDateTime::now_utc();
+    details.line("Last delivery", activity(&info["delivered"], now));
+    details.line("Last acknowledgement", activity(&info["ack_floor"], now));
     details.line("Unacknowledged", count("num_ack_pending"));
     details.line("Redelivered", count("num_redelivered"));
     details.line("Unprocessed", count("num_pending"));
@@ -81,5 +94,22 @@ fn configuration(details: &mut DetailView, config: &Value) {
     details.line_if("Headers only", config["headers_only"].as_bool().map(|_| "yes".into()));
     for (key, value) in config["metadata"].as_object().into_iter().flatten() {
         details.line(&format!("Metadata {key}"), show::text(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use time::macros::datetime;
+
+    #[test]
+    fn what_was_before_the_start_is_not_taken_for_never() {
+        let now = datetime!(2026-01-02 00:00:10 UTC);
+        let check = |place: Value, expected: &str| assert_eq!(activity(&place, now), expected);
+        check(json!({ "consumer_seq": 0 }), "never");
+        check(json!({ "consumer_seq": 3 }), "none since the server's start");
+        let time = "2026-01-02T00:00:00Z";
+        check(json!({ "consumer_seq": 3, "last_active": time }), "10s ago");
     }
 }

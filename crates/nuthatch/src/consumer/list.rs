@@ -5,7 +5,7 @@ use nuthatch_client::connect::ConnectArgs;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::details::{filter, kind};
+use super::details::{activity, filter, kind};
 use crate::error::CliError;
 use crate::input::check_name;
 use crate::session::Session;
@@ -116,7 +116,7 @@ fn table(consumers: &[Value], held: u64, raw: bool) -> String {
             count(&consumer["num_redelivered"]),
             count(&consumer["num_pending"]) + &share,
             count(&consumer["ack_floor"]["stream_seq"]),
-            show::since(&consumer["delivered"]["last_active"], now),
+            activity(&consumer["delivered"], now),
         ]);
     }
     table.render()

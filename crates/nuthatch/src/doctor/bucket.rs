@@ -3,7 +3,7 @@
 
 use super::log_locations::bucket;
 use super::state_decoder::StreamStateDecoder;
-use super::{DoctorArgs, LogLocation, Visit, report};
+use super::{DoctorArgs, LogLocation, Visit, report, watched};
 use nuthatch_log::Disk;
 use nuthatch_log::doctor::{Applied, Diagnosis, DoctorError, DoctorOptions, diagnose};
 use nuthatch_object::{Bucket, BucketRepairer, BucketView, LastOwner, Survey};
@@ -50,7 +50,8 @@ fn examine(
     args: &DoctorArgs,
 ) -> Result<Diagnosis, DoctorError> {
     let disk: Arc<dyn Disk> = view;
-    let diagnosis = diagnose(&disk, &StreamStateDecoder, DoctorOptions { likely: args.likely });
+    let options = DoctorOptions { likely: args.likely };
+    let diagnosis = diagnose(&watched::bucket(&disk), &StreamStateDecoder, options);
     if let Some(why) = bucket.given_up() {
         let text = format!("the store failed, so nothing can be said of what it holds: {why}");
         return Err(io::Error::other(text).into());

@@ -8,7 +8,7 @@ use nuthatch_client::units::parse_duration;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::{BucketArgs, stream_name};
+use super::{BucketArgs, explained, stream_name};
 use crate::error::CliError;
 use crate::follow::{Follower, From};
 use crate::input::{nanos, parse_limit};
@@ -45,7 +45,7 @@ pub struct AddArgs {
     /// Copies in a cluster
     #[arg(long)]
     replicas: Option<u64>,
-    /// Words about it
+    /// Description
     #[arg(long)]
     description: Option<String>,
     /// Compress values
@@ -172,6 +172,7 @@ fn fetch(session: &mut Session, bucket: &str) -> Result<Value, CliError> {
     session
         .api(&format!("STREAM.INFO.{}", stream_name(bucket)?), &Value::Null)
         .map_err(CliError::js(format!("bucket {bucket}")))
+        .map_err(|err| explained(session, bucket, err))
 }
 
 /// Runs `kv info`.
@@ -248,7 +249,8 @@ pub fn compact(args: &CompactArgs, connect: &ConnectArgs) -> Result<(), CliError
     let mut session = Session::open(connect)?;
     confirm(&format!("Remove what is left of deleted keys of {bucket}?"), args.force)?;
     let mut gone = Vec::new();
-    let mut follower = Follower::open(&mut session, &stream, &[], From::LastPerSubject)?;
+    let mut follower = Follower::open(&mut session, &stream, &[], From::LastPerSubject)
+        .map_err(|err| explained(&mut session, bucket, err))?;
     let mut left = follower.pending_at_start;
     while left > 0 {
         let deadline = Instant::now() + session.timeout;
@@ -268,5 +270,8 @@ pub fn compact(args: &CompactArgs, connect: &ConnectArgs) -> Result<(), CliError
             .map_err(CliError::js(format!("could not purge {subject}")))?;
     }
     let json = json!({ "bucket": bucket, "removed": gone.len() });
-    session.print(&json, || format!("{} deleted keys were removed\n", gone.len()))
+    session.print(&json, || {
+        let were = if gone.len() == 1 { "was" } else { "were" };
+        format!("{} {were} removed\n", show::plural(gone.len() as u64, "deleted key"))
+    })
 }

@@ -11,7 +11,7 @@ use nuthatch_client::units::parse_duration;
 use serde_json::{Value, json};
 
 use super::watch::operation;
-use super::{KeyArgs, stream_name};
+use super::{KeyArgs, explained, stream_name};
 use crate::error::CliError;
 use crate::input::{block_of, read_body};
 use crate::message::put_body;
@@ -121,8 +121,28 @@ fn write(
     key.stream()?;
     let target = key.target(session)?;
     crate::core::check_size(session, value.len())?;
-    let ack = session.publish_stored(&target, &block_of(headers), value)?;
+    let ack = session
+        .publish_stored(&target, &block_of(headers), value)
+        .map_err(|err| explained(session, &key.bucket, err))?;
     Ok(show::number(&ack["seq"]))
+}
+
+/// Says what has become of a key that was to be replaced in another revision.
+fn not_replaced(session: &mut Session, key: &KeyArgs, expected: u64, err: CliError) -> CliError {
+    match err {
+        CliError::Refused(error) if error.err_code == WRONG_LAST_SEQUENCE => {}
+        other => return other,
+    }
+    let (name, bucket) = (&key.key, &key.bucket);
+    let now = match fetch(session, key, None) {
+        Ok(last) if operation(&last.message) == "PUT" => format!("has revision {}", last.revision),
+        Ok(last) => format!("was deleted in revision {}", last.revision),
+        Err(CliError::NotFound(_)) => "has no value".into(),
+        Err(other) => return other,
+    };
+    CliError::Failed(format!(
+        "nothing was written: key {name} of bucket {bucket} {now}, not revision {expected}"
+    ))
 }
 
 fn report(session: &Session, key: &KeyArgs, revision: u64) -> Result<(), CliError> {
@@ -176,7 +196,8 @@ pub fn update(args: &UpdateArgs, connect: &ConnectArgs) -> Result<(), CliError> 
     let mut session = Session::open(connect)?;
     let expected = args.revision.to_string();
     let headers = [(EXPECTED, expected.as_str())];
-    let revision = write(&mut session, &args.key, &headers, args.value.as_bytes())?;
+    let revision = write(&mut session, &args.key, &headers, args.value.as_bytes())
+        .map_err(|err| not_replaced(&mut session, &args.key, args.revision, err))?;
     report(&session, &args.key, revision)
 }
 
@@ -202,7 +223,7 @@ fn fetch(session: &mut Session, key: &KeyArgs, revision: Option<u64>) -> Result<
         Err(CliError::Js { source, .. }) if err_code(&source) == NO_MESSAGE => {
             return Err(missing());
         }
-        other => other?,
+        other => other.map_err(|err| explained(session, &key.bucket, err))?,
     };
     if found["subject"] != subject {
         return Err(missing());
@@ -270,7 +291,8 @@ pub fn del(args: &DelArgs, connect: &ConnectArgs) -> Result<(), CliError> {
         confirm(&format!("Delete bucket {bucket} and all its keys?"), args.force)?;
         let reply = session
             .api(&format!("STREAM.DELETE.{stream}"), &Value::Null)
-            .map_err(CliError::js(format!("could not delete bucket {bucket}")))?;
+            .map_err(CliError::js(format!("could not delete bucket {bucket}")))
+            .map_err(|err| explained(&mut session, bucket, err))?;
         return session.print(&reply, || format!("Bucket {bucket} was deleted\n"));
     };
     let key = KeyArgs { bucket: bucket.clone(), key: key.clone() };
@@ -309,6 +331,7 @@ pub fn revert(args: &RevertArgs, connect: &ConnectArgs) -> Result<(), CliError> 
     confirm(&question, args.force)?;
     let expected = newest.revision.to_string();
     let headers = [(EXPECTED, expected.as_str())];
-    let revision = write(&mut session, key, &headers, &old.message.payload)?;
+    let revision = write(&mut session, key, &headers, &old.message.payload)
+        .map_err(|err| not_replaced(&mut session, key, newest.revision, err))?;
     report(&session, key, revision)
 }

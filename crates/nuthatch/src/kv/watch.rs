@@ -8,7 +8,7 @@ use nuthatch_client::OwnedMessage;
 use nuthatch_client::connect::ConnectArgs;
 use serde_json::{Value, json};
 
-use super::{KeyArgs, bucket, stream_name};
+use super::{KeyArgs, bucket, explained, stream_name};
 use crate::core::subscribe::WAIT_STEP;
 use crate::error::CliError;
 use crate::follow::{Delivered, Follower, From};
@@ -105,7 +105,8 @@ pub fn run(args: &WatchArgs, connect: &ConnectArgs) -> Result<(), CliError> {
         _ => From::LastPerSubject,
     };
     let mut session = Session::open(connect)?;
-    let mut follower = Follower::open(&mut session, &stream, &[filter], from)?;
+    let mut follower = Follower::open(&mut session, &stream, &[filter], from)
+        .map_err(|err| explained(&mut session, &args.bucket, err))?;
     let mut shown = 0;
     while args.count.is_none_or(|count| shown < count) {
         let Some(entry) = follower.next(&mut session, Instant::now() + WAIT_STEP)? else {
@@ -163,7 +164,8 @@ fn collect(
     from: From,
 ) -> Result<Vec<Delivered>, CliError> {
     let filter = filter(bucket, key)?;
-    let mut follower = Follower::open(session, &stream_name(bucket)?, &[filter], from)?;
+    let mut follower = Follower::open(session, &stream_name(bucket)?, &[filter], from)
+        .map_err(|err| explained(session, bucket, err))?;
     let mut entries = Vec::new();
     let mut left = follower.pending_at_start;
     while left > 0 {

@@ -1,35 +1,25 @@
 //! Frames and records of segments, one line each.
 
-use super::{EXIT_CANNOT_LOOK, EXIT_DAMAGE, InspectArgs};
-use crate::doctor::LogLocation;
+use super::{EXIT_DAMAGE, InspectArgs};
 use nuthatch_log::doctor::{FrameView, Seen, walk_segment};
 use nuthatch_log::{Disk, RecordRef};
 use serde_json::json;
 use std::io::{self, Write};
 
-/// Lists frames, and records if asked to; returns the exit code.
+/// Lists frames of segments, and records if asked to; returns the exit code.
 pub fn list(
     out: &mut impl Write,
-    place: &LogLocation,
     disk: &dyn Disk,
+    files: &[String],
     args: &InspectArgs,
 ) -> io::Result<u8> {
-    let mut names = disk.list("")?;
-    names.retain(|name| name.ends_with(".seg"));
-    if let Some(wanted) = &args.segment {
-        names.retain(|name| name == wanted);
-        if names.is_empty() {
-            eprintln!("nuthatch: {}: no segment file {wanted}", place.dir.display());
-            return Ok(EXIT_CANNOT_LOOK);
-        }
-    }
     let mut code = 0;
-    for name in names {
+    for name in files {
         if !args.json {
             writeln!(out, "{name}")?;
         }
-        let walked = walk_segment(disk, &name, &mut |seen| match seen {
-            Seen::Frame(frame) => frame_line(out, &name, frame, args.json),
+        let walked = walk_segment(disk, name, &mut |seen| match seen {
+            Seen::Frame(frame) => frame_line(out, name, frame, args.json),
             Seen::Record(at, record) if args.records => record_line(out, at, &record, args.json),
             Seen::Record(..) => Ok(()),
             Seen::Fault(fault, offset) => {

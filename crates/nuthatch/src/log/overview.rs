@@ -1,7 +1,8 @@
 //! The log as a whole: segments, checkpoints, streams, what is live and what is dead.
 
-use super::{EXIT_CANNOT_LOOK, EXIT_DAMAGE, InspectArgs};
+use super::{EXIT_CANNOT_LOOK, EXIT_DAMAGE, InspectArgs, Wanted};
 use crate::doctor::{LogLocation, open_preview};
+use crate::show::plural;
 use nuthatch_log::doctor::{CheckpointInspection, Inspection, SegmentInspection, StreamPreview};
 use nuthatch_log::env::OverlayDisk;
 use nuthatch_log::{Disk, RecordRef, StreamId};
@@ -27,6 +28,7 @@ pub fn show(
     disk: Arc<dyn Disk>,
     in_use: bool,
     args: &InspectArgs,
+    wanted: &mut Wanted<'_>,
 ) -> io::Result<u8> {
     let overview = match look(disk, in_use) {
         Ok(overview) => overview,
@@ -40,10 +42,13 @@ pub fn show(
             return Ok(EXIT_CANNOT_LOOK);
         }
     };
-    let only = |segment: &SegmentInspection| match &args.segment {
-        None => true,
-        Some(wanted) => segment.file == *wanted || segment.id.to_string() == *wanted,
-    };
+    if args.segment.is_some() {
+        wanted.note(&overview.inspection.segments);
+        if !overview.inspection.segments.iter().any(|segment| wanted.is(segment)) {
+            return Ok(0);
+        }
+    }
+    let only = |segment: &SegmentInspection| wanted.is(segment);
     if args.json {
         writeln!(out, "{:#}", overview.json(place, &only))?;
     } else {
@@ -128,7 +133,10 @@ impl Overview {
         }
         writeln!(
             out,
-            "      {frames} frames, {records} records, {messages} messages; checksums read"
+            "      {}, {}, {}; checksums read",
+            plural(*frames, "frame"),
+            plural(*records, "record"),
+            plural(*messages, "message"),
         )?;
         let (data, footer, all) = (segment.good_bytes, segment.footer_bytes, segment.file_bytes);
         write!(out, "      {all} bytes: {data} of frames, {footer} of footer")?;
@@ -195,8 +203,10 @@ fn stream_text(out: &mut impl Write, stream: &StreamPreview) -> io::Result<()> {
     let StreamPreview { id, name, first, last, messages, bytes, consumers, .. } = stream;
     writeln!(
         out,
-        "  stream {name} (id {id}): {messages} messages, {bytes} bytes in the log, sequence {first} \
-         to {last}, {consumers} consumers"
+        "  stream {name} (id {id}): {}, {} in the log, sequence {first} to {last}, {}",
+        plural(*messages, "message"),
+        plural(*bytes, "byte"),
+        plural(*consumers as u64, "consumer"),
     )
 }
 

@@ -9,7 +9,7 @@ use nuthatch_client::units::parse_duration;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::stream_name;
+use super::{explained, stream_name};
 use crate::core::subscribe::WAIT_STEP;
 use crate::error::CliError;
 use crate::follow::{Delivered, Follower, From};
@@ -34,7 +34,7 @@ pub struct AddArgs {
     /// Copies in a cluster
     #[arg(long, default_value_t = 1)]
     replicas: u64,
-    /// Words about it
+    /// Description
     #[arg(long)]
     description: Option<String>,
     /// Compress files
@@ -46,7 +46,7 @@ pub struct AddArgs {
     /// Placement cluster
     #[arg(long)]
     cluster: Option<String>,
-    /// Free data as KEY=VALUE; may be repeated
+    /// Metadata as KEY=VALUE; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     metadata: Vec<String>,
 }
@@ -115,6 +115,7 @@ fn fetch(session: &mut Session, bucket: &str) -> Result<Value, CliError> {
     session
         .api(&format!("STREAM.INFO.{}", stream_name(bucket)?), &Value::Null)
         .map_err(CliError::js(format!("bucket {bucket}")))
+        .map_err(|err| explained(session, bucket, err))
 }
 
 /// Prints a bucket's configuration and state.
@@ -195,7 +196,8 @@ fn meta_of(delivered: &Delivered) -> Option<Value> {
 fn list_files(session: &mut Session, bucket: &str, names_only: bool) -> Result<(), CliError> {
     let filters = [format!("$O.{bucket}.M.>")];
     let from = From::LastPerSubject;
-    let mut follower = Follower::open(session, &stream_name(bucket)?, &filters, from)?;
+    let mut follower = Follower::open(session, &stream_name(bucket)?, &filters, from)
+        .map_err(|err| explained(session, bucket, err))?;
     let mut files = Vec::new();
     let mut left = follower.pending_at_start;
     while left > 0 {
@@ -233,7 +235,8 @@ pub fn rm(bucket: &str, force: bool, connect: &ConnectArgs) -> Result<(), CliErr
     confirm(&format!("Delete bucket {bucket} and all its files?"), force)?;
     let reply = session
         .api(&format!("STREAM.DELETE.{stream}"), &Value::Null)
-        .map_err(CliError::js(format!("could not delete bucket {bucket}")))?;
+        .map_err(CliError::js(format!("could not delete bucket {bucket}")))
+        .map_err(|err| explained(&mut session, bucket, err))?;
     session.print(&reply, || format!("Bucket {bucket} was deleted\n"))
 }
 
@@ -254,7 +257,8 @@ pub fn watch(args: &WatchArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let (bucket, stream) = (&args.bucket, stream_name(&args.bucket)?);
     let mut session = Session::open(connect)?;
     let filters = [format!("$O.{bucket}.M.>")];
-    let mut follower = Follower::open(&mut session, &stream, &filters, From::LastPerSubject)?;
+    let mut follower = Follower::open(&mut session, &stream, &filters, From::LastPerSubject)
+        .map_err(|err| explained(&mut session, bucket, err))?;
     let mut shown = 0;
     while args.count.is_none_or(|count| shown < count) {
         let wait = Instant::now() + WAIT_STEP;

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE;
 use nuthatch_client::connect::ConnectArgs;
 use serde_json::{Value, json};
 
-use super::stream_name;
+use super::{explained, stream_name};
 use crate::error::CliError;
 use crate::input::block_of;
 use crate::session::Session;
@@ -35,7 +35,7 @@ pub fn find(session: &mut Session, bucket: &str, file: &str) -> Result<Option<Va
         Err(CliError::Js { source, .. }) if source.err_code() == Some(NO_MESSAGE) => {
             return Ok(None);
         }
-        other => other?,
+        other => other.map_err(|err| explained(session, bucket, err))?,
     };
     let mut meta: Value = serde_json::from_slice(&decoded(&found["data"])).map_err(|err| {
         CliError::Failed(format!("what bucket {bucket} knows about {file} is damaged: {err}"))

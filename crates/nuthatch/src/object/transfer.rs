@@ -40,7 +40,7 @@ pub struct PutArgs {
     /// Name in the bucket (default: the path as given)
     #[arg(long)]
     name: Option<String>,
-    /// Words about it
+    /// Description
     #[arg(long)]
     description: Option<String>,
     /// Header as NAME:VALUE; may be repeated

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use super::upload::upload;
 use crate::error::{CliError, damage_note};
 use crate::input::check_name;
+use crate::progress::{Progress, Unit};
 use crate::session::Session;
 use crate::show::{self, number};
 
@@ -24,6 +25,8 @@ use crate::show::{self, number};
 pub const META_FILE: &str = "backup.json";
 /// File with the stream's content.
 const DATA_FILE: &str = "stream.tar.s2";
+/// What that file is called until it is whole.
+const PART_FILE: &str = "stream.tar.s2.part";
 /// Without a chunk for at least so long a backup has failed.
 const IDLE_LIMIT: Duration = Duration::from_secs(10);
 
@@ -56,9 +59,15 @@ pub struct BackupOptions {
     /// Accepted for scripts made for the nats command: consumers are part of a backup
     #[arg(long, hide = true, conflicts_with = "no_consumers")]
     consumers: bool,
-    /// Accepted for scripts made for the nats command: there is no progress bar
+    /// Do not show how far it is
     #[arg(long)]
     no_progress: bool,
+}
+
+impl BackupOptions {
+    fn progress(&self, what: String) -> Progress {
+        if self.no_progress { Progress::hidden() } else { Progress::new(what, Unit::Bytes) }
+    }
 }
 
 /// Options of `stream restore`.
@@ -71,7 +80,7 @@ pub struct RestoreArgs {
     config: Option<PathBuf>,
     #[command(flatten)]
     place: PlaceOptions,
-    /// Accepted for scripts made for the nats command: there is no progress bar
+    /// Do not show how far it is
     #[arg(long)]
     no_progress: bool,
 }
@@ -117,9 +126,24 @@ pub struct Contents {
     pub consumers: u64,
 }
 
+/// A reader that tells how far it is.
+struct Counted<'a, R> {
+    inner: R,
+    progress: &'a Progress,
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let got = self.inner.read(into)?;
+        self.progress.add(got as u64);
+        Ok(got)
+    }
+}
+
 /// Reads a whole archive and counts what it holds.
-fn count(path: &Path, stream: &str) -> Result<Contents, CliError> {
+fn count(path: &Path, stream: &str, progress: &Progress) -> Result<Contents, CliError> {
     let file = File::open(path).map_err(file_error("read", path))?;
+    let file = Counted { inner: file, progress };
     let mut found = Contents::default();
     let counted = nuthatch_archive::read::<_, ArchiveError>(file, stream, &mut |item| {
         match item {
@@ -144,10 +168,10 @@ pub fn backup(args: &BackupArgs, connect: &ConnectArgs) -> Result<(), CliError> 
 /// Summary of a backup in a line.
 pub fn describe(told: &Value) -> String {
     format!(
-        "Stream {}: {} messages and {} consumers in {} of {}\n",
+        "Stream {}: {} and {} in {} of {}\n",
         show::text(&told["stream"]),
-        show::count(number(&told["messages"])),
-        show::count(number(&told["consumers"])),
+        show::plural(number(&told["messages"]), "message"),
+        show::plural(number(&told["consumers"]), "consumer"),
         show::bytes(number(&told["bytes"])),
         show::text(&told["file"]),
     )
@@ -166,28 +190,56 @@ pub fn take(
     nuthatch_server::private_files::keep_private();
     fs::create_dir_all(target).map_err(file_error("create", target))?;
     let (meta_path, data_path) = (target.join(META_FILE), target.join(DATA_FILE));
+    let part_path = target.join(PART_FILE);
     if !how.force && (meta_path.exists() || data_path.exists()) {
         let text = format!("there is a backup in {}; pass --force", target.display());
         return Err(CliError::Usage(text));
+    }
+    if part_path.exists() {
+        eprintln!(
+            "nuthatch: {} is what an interrupted backup has left; it is begun anew",
+            part_path.display()
+        );
     }
     let request = json!({
         "deliver_subject": Value::Null, "no_consumers": how.no_consumers, "jsck": how.check,
         "chunk_size": chunk_size,
     });
-    let (reply, bytes) = receive(session, stream, request, &data_path)?;
-    let data = File::open(&data_path).map_err(file_error("read", &data_path))?;
-    data.sync_all().map_err(file_error("write", &data_path))?;
-    let found = count(&data_path, stream)?;
-    // Last: a directory with this file holds a whole backup.
+    let progress = how.progress(format!("Backup of {stream}"));
+    let (reply, bytes) = receive(session, stream, request, &part_path, &progress)?;
+    drop(progress);
+    let data = File::open(&part_path).map_err(file_error("read", &part_path))?;
+    data.sync_all().map_err(file_error("write", &part_path))?;
+    let reading = how.progress(format!("Reading the backup of {stream}"));
+    reading.set_end(bytes);
+    let found = count(&part_path, stream, &reading)?;
+    drop(reading);
     let meta = json!({ "config": reply["config"], "state": reply["state"] });
-    let mut file = File::create(&meta_path).map_err(file_error("write", &meta_path))?;
-    file.write_all(format!("{meta:#}\n").as_bytes())
-        .and_then(|()| file.sync_all())
-        .map_err(file_error("write", &meta_path))?;
+    put_in_place(target, &meta)?;
     Ok(json!({
         "stream": stream, "messages": found.messages, "consumers": found.consumers,
         "bytes": bytes, "file": data_path.display().to_string(),
     }))
+}
+
+/// Gives a whole backup its names. The description of the stream comes last: a directory that has
+/// one holds a whole backup, and one that was replaced has none meanwhile.
+fn put_in_place(target: &Path, meta: &Value) -> Result<(), CliError> {
+    let (meta_path, data_path) = (target.join(META_FILE), target.join(DATA_FILE));
+    match fs::remove_file(&meta_path) {
+        Err(err) if err.kind() != io::ErrorKind::NotFound => {
+            return Err(file_error("replace", &meta_path)(err));
+        }
+        _ => {}
+    }
+    fs::rename(target.join(PART_FILE), &data_path).map_err(file_error("write", &data_path))?;
+    let beside = target.join(format!("{META_FILE}.part"));
+    let mut file = File::create(&beside).map_err(file_error("write", &beside))?;
+    file.write_all(format!("{meta:#}\n").as_bytes())
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&beside, &meta_path))
+        .and_then(|()| File::open(target)?.sync_all())
+        .map_err(file_error("write", &meta_path))
 }
 
 /// Asks for a backup and writes its chunks to a file, until the message that says how it went;
@@ -197,6 +249,7 @@ fn receive(
     stream: &str,
     mut request: Value,
     path: &Path,
+    progress: &Progress,
 ) -> Result<(Value, u64), CliError> {
     let (chunks, answers) = (session.fresh_inbox(), session.fresh_inbox());
     request["deliver_subject"] = chunks.as_str().into();
@@ -212,6 +265,8 @@ fn receive(
         let message = next(session, stream)?;
         if message.subject == answers {
             answer = read_answer(&message).map_err(CliError::js(format!("stream {stream}")))?;
+            // What is stored; it arrives packed, so that the end comes sooner.
+            progress.set_end(number(&answer["state"]["bytes"]));
         } else if message.subject == chunks && message.payload.is_empty() {
             is_ended = true;
             check_end(stream, &message)?;
@@ -222,6 +277,7 @@ fn receive(
             };
             file.write_all(&message.payload).map_err(file_error("write", path))?;
             bytes += message.payload.len() as u64;
+            progress.set(bytes);
             if let Some(reply) = &message.reply {
                 session.client.writer.publish(reply.as_bytes(), b"", b"", b"")?;
                 session.client.writer.flush()?;
@@ -274,8 +330,21 @@ fn check_end(stream: &str, message: &OwnedMessage) -> Result<(), CliError> {
 /// Reads what a backup says about its stream.
 fn read_meta(dir: &Path) -> Result<Value, CliError> {
     let path = dir.join(META_FILE);
-    let bytes = fs::read(&path).map_err(file_error("read", &path))?;
-    parse_json(&path, &bytes)
+    match fs::read(&path) {
+        Ok(bytes) => parse_json(&path, &bytes),
+        Err(err) if err.kind() == io::ErrorKind::NotFound && is_unfinished(dir) => {
+            Err(CliError::NotFound(format!(
+                "the backup in {} was interrupted and is not whole; make it again",
+                dir.display()
+            )))
+        }
+        Err(err) => Err(file_error("read", &path)(err)),
+    }
+}
+
+/// True if a backup was begun in a directory and not ended.
+fn is_unfinished(dir: &Path) -> bool {
+    [PART_FILE, DATA_FILE].iter().any(|name| dir.join(name).exists())
 }
 
 fn parse_json(path: &Path, bytes: &[u8]) -> Result<Value, CliError> {
@@ -293,28 +362,30 @@ pub fn restore(args: &RestoreArgs, connect: &ConnectArgs) -> Result<(), CliError
             Some(parse_json(path, &bytes)?)
         }
     };
-    let told = bring(&mut session, &args.file, other, &args.place)?;
+    let tells = !args.no_progress;
+    let told = bring(&mut session, &args.file, other, &args.place, tells)?;
     session.print(&told, || restored(&told))
 }
 
 /// Summary of a restore in a line.
 pub fn restored(told: &Value) -> String {
     format!(
-        "Stream {}: {} messages, sequences {} to {}, {} consumers\n",
+        "Stream {}: {}, sequences {} to {}, {}\n",
         show::text(&told["config"]["name"]),
-        show::count(number(&told["state"]["messages"])),
+        show::plural(number(&told["state"]["messages"]), "message"),
         told["state"]["first_seq"],
         told["state"]["last_seq"],
-        show::count(number(&told["state"]["consumer_count"])),
+        show::plural(number(&told["state"]["consumer_count"]), "consumer"),
     )
 }
 
-/// Restores one stream from its directory.
+/// Restores one stream from its directory; `tells` how far it is, where somebody looks.
 pub fn bring(
     session: &mut Session,
     dir: &Path,
     other_config: Option<Value>,
     place: &PlaceOptions,
+    tells: bool,
 ) -> Result<Value, CliError> {
     let meta = read_meta(dir)?;
     let name = show::text(&meta["config"]["name"]);
@@ -327,7 +398,10 @@ pub fn bring(
     place.apply(&mut config);
     let path = dir.join(DATA_FILE);
     let file = File::open(&path).map_err(file_error("read", &path))?;
-    let mut input = BufReader::new(file);
+    let what = format!("Restore of {name}");
+    let progress = if tells { Progress::new(what, Unit::Bytes) } else { Progress::hidden() };
+    progress.set_end(file.metadata().map_or(0, |facts| facts.len()));
+    let mut input = BufReader::new(Counted { inner: file, progress: &progress });
     upload(session, &config, &meta["state"], |out| {
         let mut buffer = vec![0; 64 * 1024];
         loop {

@@ -16,7 +16,7 @@ pub struct ConfigArgs {
     /// Subjects it stores, several with commas (default: its name)
     #[arg(long, value_delimiter = ',')]
     subjects: Vec<String>,
-    /// Words about it
+    /// Description
     #[arg(long)]
     description: Option<String>,
     /// Where messages are kept (default: file)
@@ -52,7 +52,7 @@ pub struct ConfigArgs {
     /// How long a marker stays where a message was deleted by a limit, such as 15m
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     subject_del_markers_ttl: Option<Duration>,
-    /// Free data as KEY=VALUE; may be repeated
+    /// Metadata as KEY=VALUE; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     metadata: Vec<String>,
     /// Placement tag; may be repeated

@@ -2,6 +2,7 @@
 //! ([`super::live_import`]), into a running server.
 
 use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,6 +16,7 @@ use super::backup::{PlaceOptions, file_error, restored};
 use super::live_import::{self, LiveImportArgs};
 use super::upload::upload;
 use crate::error::CliError;
+use crate::progress::{Progress, Unit};
 use crate::session::{Session, print};
 use crate::show::{self, number};
 
@@ -152,11 +154,33 @@ fn import_one(
     args.place.apply(&mut config);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now_ns = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
+    let progress = Progress::new(format!("Import of {}", name_of(place)), Unit::Bytes);
+    // Of what is sent nobody knows the size before; it is about that of the messages.
+    progress.set_end(stored.state.bytes);
     let info = upload(session, &config, &json!(stored.state), |out| {
-        stored.write(out, now_ns).map(drop).map_err(failed)
+        let mut out = Told { inner: out, progress: &progress };
+        stored.write(&mut out, now_ns).map(drop).map_err(failed)
     })?;
     verify(&stored, &info)?;
     Ok(info)
+}
+
+/// A writer that tells how far it is.
+struct Told<'a, W> {
+    inner: W,
+    progress: &'a Progress,
+}
+
+impl<W: Write> Write for Told<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.progress.add(written as u64);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
 }
 
 /// Whether what the server has is what the files hold.
@@ -175,8 +199,8 @@ fn verify(stored: &StoredStream, info: &Value) -> Result<(), CliError> {
         return Ok(());
     }
     Err(CliError::Failed(format!(
-        "the files hold {} messages up to sequence {end}, the server has {} up to {last}",
-        show::count(read),
+        "the files hold {} up to sequence {end}, the server has {} up to {last}",
+        show::plural(read, "message"),
         show::count(has)
     )))
 }

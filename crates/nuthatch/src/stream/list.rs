@@ -52,7 +52,8 @@ struct OrderArgs {
     storage: bool,
 }
 
-fn fetch(session: &mut Session, subject: Option<&String>) -> Result<Vec<Value>, CliError> {
+/// Configuration and state of the streams, by name; only of those that store a subject, if given.
+pub fn fetch(session: &mut Session, subject: Option<&String>) -> Result<Vec<Value>, CliError> {
     let filter = match subject {
         Some(subject) => json!({ "subject": subject }),
         None => Value::Null,
@@ -84,13 +85,15 @@ pub fn ls(args: &LsArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     session.print(&json!(streams), || {
         let hidden = match before - streams.len() {
             0 => String::new(),
+            1 => "1 more belongs to a bucket; see it with --all\n".to_owned(),
             count => format!("{count} more belong to buckets; see them with --all\n"),
         };
         if streams.is_empty() { format!("No streams\n{hidden}") } else { table(&streams) + &hidden }
     })
 }
 
-fn table(streams: &[Value]) -> String {
+/// Streams for people.
+pub fn table(streams: &[Value]) -> String {
     let titles = ["Name", "Subjects", "Storage", "Messages", "Size", "Consumers", "Last message"];
     let mut table = Table::new(&titles);
     for stream in streams {

@@ -9,6 +9,7 @@ mod source;
 mod target;
 mod verify;
 
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ use serde_json::{Value, json};
 
 use crate::error::CliError;
 use crate::input::check_name;
+use crate::progress::{Progress, Unit};
 use crate::show;
 use source::Source;
 use target::Target;
@@ -225,12 +227,17 @@ fn bring(
     target: &mut Target,
 ) -> Result<u64, CliError> {
     let (mut count, mut told) = (0, Instant::now());
+    let progress = Progress::new(format!("Import of {}", import.name), Unit::Messages);
+    progress.set_end(last.saturating_sub(first) + 1);
+    // Programs that read along get lines.
+    let tells_lines = !io::stderr().is_terminal();
     let mut reader = source.read(&import.name, first, last)?;
     target.begin_batches(&import.name, first);
     while let Some(message) = reader.next(source)? {
         target.push(&message.as_imported())?;
         count += 1;
-        if told.elapsed() >= TELL_EVERY {
+        progress.set(message.seq.saturating_sub(first) + 1);
+        if tells_lines && told.elapsed() >= TELL_EVERY {
             told = Instant::now();
             eprintln!("{}: {} of {last}", import.name, message.seq);
         }

@@ -1,6 +1,5 @@
 //! `stream move`: another log for a stream that is in use.
 
-use std::io::{IsTerminal, Write as _, stderr};
 use std::thread;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::error::CliError;
 use crate::input::check_name;
+use crate::progress::{Progress, Unit};
 use crate::session::Session;
 use crate::show::text;
 
@@ -75,17 +75,15 @@ fn ask(session: &mut Session, stream: &str, body: &Value) -> Result<Value, CliEr
 
 /// Waits until no move is under way any more; shows how it is doing where somebody looks.
 fn follow(session: &mut Session, stream: &str, mut told: Value) -> Result<Value, CliError> {
-    let shows = stderr().is_terminal() && !session.json;
+    let (from, to) = (text(&told["log"]), text(&told["move"]["to"]));
+    let what = format!("Moving {stream} from log {from} to log {to}");
+    let progress = Progress::new(what, Unit::Messages);
     while told["moving"] == true {
-        if shows {
-            eprint!("\r\x1b[K{}", describe(&told).trim_end());
-            stderr().flush()?;
-        }
+        let report = &told["move"];
+        progress.set_end(report["last_seq"].as_u64().unwrap_or(0));
+        progress.set(report["copied_seq"].as_u64().unwrap_or(0));
         thread::sleep(LOOK_EVERY);
         told = ask(session, stream, &json!({}))?;
-    }
-    if shows {
-        eprint!("\r\x1b[K");
     }
     Ok(told)
 }

@@ -23,6 +23,8 @@ pub struct Sampler {
 #[derive(Debug, Clone)]
 pub struct Sample {
     at: Instant,
+    /// What JetStream says of the account; null where it is off.
+    account: Value,
     servers: Vec<Value>,
     streams: Vec<Value>,
     connections: Vec<Value>,
@@ -46,6 +48,8 @@ pub struct Row {
 /// The rates shown.
 #[derive(Debug, Clone)]
 pub struct Rates {
+    /// What JetStream says of the account; null where it is off.
+    pub account: Value,
     /// Servers.
     pub servers: Vec<Row>,
     /// Streams of the account; messages in are those stored.
@@ -79,6 +83,7 @@ impl Sampler {
     pub fn take(&mut self) -> Result<Sample, CliError> {
         let mut sample = Sample {
             at: Instant::now(),
+            account: self.session.api("INFO", &Value::Null).unwrap_or_default(),
             servers: Vec::new(),
             streams: self.streams()?,
             connections: Vec::new(),
@@ -129,6 +134,7 @@ impl Sample {
             bytes: [|_| 0, |_| 0],
         };
         Rates {
+            account: self.account.clone(),
             servers: rows(&self.servers, &before.servers, &of_server, seconds),
             streams: rows(&self.streams, &before.streams, &of_stream, seconds),
             connections: rows(&self.connections, &before.connections, &of_connection, seconds),
@@ -188,6 +194,7 @@ mod tests {
             |last: u64| json!({ "config": { "name": "S" }, "state": { "last_seq": last } });
         let sample = |at, last| Sample {
             at,
+            account: Value::Null,
             servers: vec![json!({ "server_name": "s", "in_msgs": last * 3, "out_bytes": 5 })],
             streams: vec![stream(last)],
             connections: Vec::new(),

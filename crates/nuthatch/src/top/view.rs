@@ -3,9 +3,12 @@
 use std::cmp::Ordering;
 use std::fmt::Write as _;
 
+use serde_json::Value;
+
 use super::Order;
 use super::sample::{Rates, Row};
 use crate::show::{self, Table, number, text};
+use crate::terminal::Look;
 
 /// The whole view.
 pub fn render(rates: &Rates, order: Order, reverse: bool, most: usize) -> String {
@@ -14,8 +17,9 @@ pub fn render(rates: &Rates, order: Order, reverse: bool, most: usize) -> String
         render_server(&mut out, server);
     }
     if !rates.has_servers {
+        render_account(&mut out, &rates.account);
         out.push_str(
-            "(servers and connections: need a user of the system account, or --monitor)\n",
+            "(servers and connections: as a user of the system account, or with --monitor)\n",
         );
     }
     out.push('\n');
@@ -29,19 +33,44 @@ pub fn render(rates: &Rates, order: Order, reverse: bool, most: usize) -> String
     out
 }
 
+/// What every user may know: what the own account has, and how near that is to its limits.
+fn render_account(out: &mut String, account: &Value) {
+    if !account.is_object() {
+        out.push_str("This account has no JetStream\n");
+        return;
+    }
+    let limits = &account["limits"];
+    let size = |used: &Value, limit: &Value| match limit.as_i64() {
+        Some(limit) if limit > 0 => {
+            format!("{} of {}", show::bytes(number(used)), show::bytes(limit.unsigned_abs()))
+        }
+        _ => show::bytes(number(used)),
+    };
+    let _ = writeln!(
+        out,
+        "Account: {}, {}, {} stored, {} in memory, {} to the API, {} failed",
+        show::plural(number(&account["streams"]), "stream"),
+        show::plural(number(&account["consumers"]), "consumer"),
+        size(&account["storage"], &limits["max_storage"]),
+        size(&account["memory"], &limits["max_memory"]),
+        show::plural(number(&account["api"]["total"]), "request"),
+        show::count(number(&account["api"]["errors"])),
+    );
+}
+
 fn render_server(out: &mut String, row: &Row) {
     let facts = &row.facts;
     let _ = writeln!(
         out,
-        "{} {}, up {}, processor {:.1}%, memory {}, {} connections, {} subscriptions, {} slow",
+        "{} {}, up {}, processor {:.1}%, memory {}, {}, {}, {}",
         text(&facts["server_name"]),
         text(&facts["version"]),
         text(&facts["uptime"]),
         facts["cpu"].as_f64().unwrap_or(0.0),
         show::bytes(number(&facts["mem"])),
-        number(&facts["connections"]),
-        number(&facts["subscriptions"]),
-        number(&facts["slow_consumers"]),
+        show::plural(number(&facts["connections"]), "connection"),
+        show::plural(number(&facts["subscriptions"]), "subscription"),
+        show::plural(number(&facts["slow_consumers"]), "slow consumer"),
     );
     let _ = writeln!(
         out,
@@ -53,7 +82,8 @@ fn render_server(out: &mut String, row: &Row) {
     );
 }
 
-fn rate(rate: f64) -> String {
+/// Messages a second.
+pub fn rate(rate: f64) -> String {
     if rate > 0.0 && rate < 10.0 { format!("{rate:.1}") } else { show::count(rate.round() as u64) }
 }
 
@@ -125,7 +155,7 @@ fn stream_table(rows: &[&Row], most: usize) -> String {
             show::count(number(&state["consumer_count"])),
         ]);
     }
-    table.render() + &more(rows.len(), most)
+    table.render_for(Look::PLAIN) + &more(rows.len(), most)
 }
 
 fn connection_table(rows: &[&Row], most: usize) -> String {
@@ -161,7 +191,7 @@ fn connection_table(rows: &[&Row], most: usize) -> String {
             text(&facts["uptime"]),
         ]);
     }
-    table.render() + &more(rows.len(), most)
+    table.render_for(Look::PLAIN) + &more(rows.len(), most)
 }
 
 #[cfg(test)]
@@ -191,6 +221,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_said() {
         let rates = Rates {
+            account: json!({ "streams": 2, "storage": 2048, "limits": { "max_storage": -1 } }),
             servers: Vec::new(),
             streams: vec![stream("A", 1, 5.0), stream("B", 9, 0.0)],
             connections: Vec::new(),
@@ -198,5 +229,6 @@ mod tests {
         };
         let text = render(&rates, Order::Name, false, 1);
         assert!(text.contains("and 1 more") && text.contains("--monitor"), "{text}");
+        assert!(text.contains("Account: 2 streams, 0 consumers, 2.0 KiB stored"), "{text}");
     }
 }
