@@ -17,8 +17,9 @@ use crate::show::{self, number};
 
 /// Columns of the chart where there is no terminal to ask.
 const DEFAULT_COLUMNS: usize = 80;
-/// Columns that the names and figures beside a chart take.
+/// Columns that the name before a chart takes, and the figures behind it.
 const LABEL_COLUMNS: usize = 18;
+const FIGURE_COLUMNS: usize = 34;
 
 /// Watch how a stream grows and shrinks
 ///
@@ -92,7 +93,7 @@ impl Charts {
     }
 
     fn draw(&self, stream: &str, sample: &Sample, change: Change, columns: usize) -> String {
-        let width = columns.saturating_sub(LABEL_COLUMNS + 20).max(10);
+        let width = columns.saturating_sub(LABEL_COLUMNS + FIGURE_COLUMNS).max(10);
         let line = |name: &str, chart: &History, now: String, most: String| {
             format!("{name:>16}  {}  {now} (most {most})\n", chart.columns(width))
         };
