@@ -293,6 +293,10 @@ fn put_message(to: &mut Writer, message: &Message) {
             to.u8(13);
             to.u32(epoch.0);
         }
+        Message::Prepare { epoch } => {
+            to.u8(20);
+            to.u32(epoch.0);
+        }
         Message::Install { epoch, base, replaces } => {
             to.u8(18);
             to.u32(epoch.0);
@@ -355,6 +359,7 @@ pub fn epoch(message: &Message) -> Option<Epoch> {
         | Message::Beat { epoch, .. }
         | Message::Would { epoch, .. }
         | Message::Release { epoch }
+        | Message::Prepare { epoch }
         | Message::Succeed { epoch } => Some(*epoch),
         _ => None,
     }
@@ -414,6 +419,7 @@ fn message(from: &mut Reader<'_>) -> Result<Message, Malformed> {
         },
         12 => Message::Release { epoch: Epoch(from.u32()?) },
         13 => Message::Succeed { epoch: Epoch(from.u32()?) },
+        20 => Message::Prepare { epoch: Epoch(from.u32()?) },
         18 => Message::Install {
             epoch: Epoch(from.u32()?),
             base: base(from)?,

@@ -127,6 +127,7 @@ fn small() -> impl Strategy<Value = Message> {
         }),
         epoch.clone().prop_map(|epoch| Message::Release { epoch }),
         epoch.clone().prop_map(|epoch| Message::Succeed { epoch }),
+        epoch.clone().prop_map(|epoch| Message::Prepare { epoch }),
         epoch.clone().prop_map(|epoch| Message::Receiving { epoch }),
         (epoch.clone(), any::<(u64, u64, u32, u64, u64, Option<u64>)>()).prop_map(
             |(epoch, (lsn, sum, of, stamp, start, replaces))| {

@@ -93,6 +93,11 @@ impl Detector {
         !self.reset && self.healthy_at.is_some_and(|at| now.since(at) < LEASE + BEAT)
     }
 
+    /// When a healthy owner was last heard.
+    pub(crate) fn heard_at(&self) -> Option<Time> {
+        self.healthy_at
+    }
+
     /// What is waited for before this node asks for a takeover, were it the first in rank.
     fn silence(&self) -> u64 {
         match (self.reset, self.denials) {

@@ -110,6 +110,8 @@
 //!   beside others that are damaged: the transaction decides, and it only adds a whole disk.
 //! - **Answers carry no number of a connection.** An answer counts for its epoch and its disk; within an
 //!   epoch a keeper's log only grows, so a late one is still true.
+//! - **An epoch with the set that it was claimed with starts before the row says that it serves.** Whoever claims
+//!   a later one asks a majority of the same disks. With another set, or a cut to record, it waits for the row.
 //! - **Ranks only save duels.** Two candidates at one moment are told apart by the catalog's comparison.
 //! - **A partly sent operation of a resync is not special**: each message is valid by itself, so a learner
 //!   is a keeper that has not started the epoch.
@@ -125,6 +127,7 @@
 
 pub mod catalog;
 pub mod detector;
+pub mod doing;
 pub mod effect;
 pub mod entry;
 pub mod keeper;

@@ -259,7 +259,13 @@ pub enum Message {
         /// The epoch.
         epoch: Epoch,
     },
-    /// The same, to the node that is to be the next owner.
+    /// The owner of an epoch is about to hand the log to whom this is sent: it claims the next epoch, and asks for
+    /// no promise before it is told [`Message::Succeed`].
+    Prepare {
+        /// The epoch that is about to end.
+        epoch: Epoch,
+    },
+    /// The owner of an epoch is none any more, to the node that is to be the next one.
     Succeed {
         /// The epoch that is over.
         epoch: Epoch,

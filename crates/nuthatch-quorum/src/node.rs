@@ -19,6 +19,7 @@ use std::collections::BTreeSet;
 
 mod beats;
 mod clients;
+mod doing;
 mod register;
 mod wish;
 
@@ -94,6 +95,8 @@ pub enum Event {
     Reset(NodeId),
     /// This node is to own the log now: nobody is asked whether there is a healthy owner.
     TakeOver,
+    /// This node is about to hand the log over, and still serves: another whole keeper makes ready to follow it.
+    Prepare,
     /// This node is not to own the log any more, because it is about to end, say. Another whole keeper
     /// follows it.
     HandOver,
@@ -155,6 +158,8 @@ pub struct Node {
     round: u64,
     /// An entry that this node lacked as a candidate, and others had trimmed.
     lacking: Option<Lsn>,
+    /// The claim under way is to follow an owner that still serves.
+    prepares: bool,
 }
 
 impl Node {
@@ -181,6 +186,7 @@ impl Node {
             behind: None,
             round: 0,
             lacking: None,
+            prepares: false,
             config,
         };
         (node, out.effects)
@@ -246,6 +252,7 @@ impl Node {
             Event::Trim { upto } => self.keeper.trim(upto, &mut out),
             Event::Reset(peer) => self.reset(peer),
             Event::TakeOver => self.take_over(now, &mut out),
+            Event::Prepare => self.prepare(now, &mut out),
             Event::HandOver => self.hand_over(|_| true, now),
         }
         while let Some(envelope) = out.local.pop_front() {
@@ -331,12 +338,12 @@ impl Node {
             | Message::Append { .. } => self.keeper.receive(envelope, now, out),
             Message::Beat { .. } => self.beaten(envelope, now, out),
             Message::BeatAnswer(answer) => self.beat_answered(from, answer, now, out),
-            Message::Release { epoch } => self.keeper.release(envelope.sender, *epoch, now),
-            Message::Succeed { epoch } => {
-                if self.known_epoch() <= *epoch {
-                    self.take_over(now, out);
-                }
+            Message::Release { epoch } => {
+                self.keeper.release(envelope.sender, *epoch, now);
+                self.begin_prepared(*epoch, now, out);
             }
+            Message::Prepare { epoch } => self.make_ready(*epoch, now, out),
+            Message::Succeed { epoch } => self.succeed(*epoch, now, out),
             Message::Would { attempt, epoch } => {
                 let healthy = *epoch < self.known_epoch() || self.knows_healthy(now);
                 let answer = Message::WouldAnswer { attempt: *attempt, healthy };
@@ -380,7 +387,7 @@ impl Node {
         out: &mut Out,
     ) {
         let over = match &mut self.role {
-            Role::Candidate(candidate) => candidate.refused(from, epoch, why),
+            Role::Candidate(candidate) => candidate.refused(from, epoch, why, now),
             Role::Owner(owner) => owner.refused(from, epoch, why, now),
             Role::Follower | Role::Asking { .. } => false,
         };
@@ -525,6 +532,7 @@ impl Node {
         let Some(proposal) = self.proposal.take_if(|proposal| proposal.txn.id == id) else {
             return;
         };
+        let prepares = proposal.purpose == Purpose::Claim && std::mem::take(&mut self.prepares);
         match (proposal.purpose, applied) {
             (Purpose::Register, applied) => self.registered = applied.is_some(),
             (Purpose::Claim, Some(revision)) => {
@@ -533,7 +541,10 @@ impl Node {
                 self.detector.begin_role(now);
                 let snapshot = self.row.as_ref().expect("a row was proposed");
                 let target = snapshot.target_of(self.me());
-                let candidate = Candidate::new(self.me(), row, revision, target, now);
+                let mut candidate = Candidate::new(self.me(), row, revision, target, now);
+                if prepares {
+                    candidate.hold(now);
+                }
                 self.role = Role::Candidate(Box::new(candidate));
                 self.tick_role(now, out);
             }
@@ -564,6 +575,9 @@ impl Node {
                 self.detector.begin_role(now);
                 self.admit_at = now;
                 self.role = Role::Owner(Box::new(owner));
+                // Its lease begins with the answers.
+                self.beat_at = now;
+                self.beat(now, out);
             }
         }
     }

@@ -56,6 +56,8 @@ pub struct Owner {
     unhealable: Option<Lsn>,
     /// Since when it takes nothing more, and who is to own the log next.
     leaving: Option<(Time, Member)>,
+    /// Who was told that it is to own the log soon.
+    prepared: Option<Member>,
     /// The lease as it was when it was last looked at; a mutation run trusts it.
     lease_seen: bool,
 }
@@ -99,6 +101,7 @@ impl Owner {
             healing: (Time(0), 0),
             unhealable: None,
             leaving: None,
+            prepared: None,
             lease_seen: false,
         }
     }
@@ -108,6 +111,18 @@ impl Owner {
         if self.leaving.is_none() {
             self.leaving = Some((now, successor));
         }
+    }
+
+    /// Tells a keeper that it is to own the log soon.
+    pub(crate) fn prepare(&mut self, next: Member, out: &mut Out) {
+        self.prepared = Some(next);
+        let epoch = self.epoch;
+        out.send(next.node, Some(next.incarnation), Message::Prepare { epoch });
+    }
+
+    /// The keeper that was told so.
+    pub(crate) fn prepared(&self) -> Option<Member> {
+        self.prepared
     }
 
     /// Who is to own the log next, once there is nothing left to commit, or that has taken too long.

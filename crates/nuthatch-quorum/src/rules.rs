@@ -146,6 +146,10 @@ rules! {
     CompareRow = "takeover.compare-row";
     /// A set is put into the row after a majority of it holds what the epoch begins with (R4, M17).
     BroughtMajority = "takeover.brought-majority";
+    /// An epoch of another set, or behind a cut that is to be recorded, starts after the row says so (R1, R2).
+    RowBeforeStart = "takeover.row-before-start";
+    /// A candidate that prepares a handover asks for no promise while the owner still serves.
+    PreparedWaits = "takeover.prepared-waits";
     /// An owner serves after a majority has started its epoch (Q7).
     StartMajority = "takeover.start-majority";
     /// An entry is committed when a majority has it durably.

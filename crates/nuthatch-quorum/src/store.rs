@@ -96,7 +96,9 @@ pub enum Record<T> {
 }
 
 impl<T: Copy> Record<T> {
-    pub(crate) fn good(&self) -> Option<T> {
+    /// The value of one that can be read.
+    #[must_use]
+    pub fn good(&self) -> Option<T> {
         if let Self::Good(value) = self { Some(*value) } else { None }
     }
 }

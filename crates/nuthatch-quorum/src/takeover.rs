@@ -1,13 +1,14 @@
 //! Taking over: transaction, seal, donor, bring, transaction, start (R1).
 
 use crate::catalog::{CutRecord, LogRow, Phase};
+use crate::doing::Doing;
 use crate::effect::{Alarm, Effect};
 use crate::entry::{Chain, Entry, common};
 use crate::message::{Message, Refusal, Sealed, Wholeness};
 use crate::out::Out;
 use crate::owner::supply;
 use crate::rules::Rule;
-use crate::timing::{ATTEMPT, JOIN_GRACE, RECOVERY_GRACE, RESEND};
+use crate::timing::{ATTEMPT, JOIN_GRACE, PREPARED, RECOVERY_GRACE, RESEND};
 use crate::types::{Epoch, Lsn, Member, Revision, Sum, Time, majority};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +44,7 @@ enum Stage {
     Gathering { goal: Goal, fetched: BTreeMap<Member, Fetched> },
     /// Logs are made equal to the donor's, the candidate's own first.
     Bringing { goal: Goal, equal_to: BTreeMap<Member, Lsn> },
-    /// The second transaction has been proposed.
+    /// The second transaction has been proposed, and the epoch does not start before it is applied.
     Committing { goal: Goal, row: LogRow },
     /// The epoch is started.
     Starting { goal: Goal, row: LogRow, started: BTreeSet<Member> },
@@ -82,8 +83,13 @@ pub struct Candidate {
     /// When it began, or files were last on their way that it waits for.
     went_on: Time,
     sent_at: Time,
+    /// The owner that hands over still serves until this, unless it says before that it does not: nobody is asked
+    /// for a promise.
+    held_until: Option<Time>,
     /// A keeper's lease to the former owner has not ended: it is asked again at the next tick.
     leased: bool,
+    /// When a keeper last said that.
+    leased_at: Option<Time>,
     answers: BTreeMap<Member, Sealed>,
     stage: Stage,
     /// Answers of disks that had been cut, without an answer of all others: what goes into the row.
@@ -155,7 +161,9 @@ impl Candidate {
             began: now,
             went_on: now,
             sent_at: Time(0),
+            held_until: None,
             leased: false,
+            leased_at: None,
             answers: BTreeMap::new(),
             stage: Stage::Sealing,
             cuts: vec![],
@@ -168,6 +176,37 @@ impl Candidate {
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// The owner that is to be followed still serves: promises are asked for when it has ended.
+    pub(crate) fn hold(&mut self, now: Time) {
+        self.held_until = Some(now.plus(PREPARED));
+    }
+
+    /// The owner of an epoch has ended. True if this was waited for.
+    pub(crate) fn succeed(&mut self, epoch: Epoch, now: Time) -> bool {
+        let waited = self.held_until.is_some() && epoch < self.epoch;
+        if waited {
+            self.held_until = None;
+            (self.began, self.went_on, self.sent_at) = (now, now, Time(0));
+        }
+        waited
+    }
+
+    /// What it is doing.
+    pub(crate) fn doing(&self) -> Doing {
+        match &self.stage {
+            Stage::Sealing if self.held_until.is_some() => Doing::Prepared,
+            Stage::Sealing => Doing::Sealing,
+            Stage::Gathering { .. } | Stage::Bringing { .. } => Doing::Bringing,
+            Stage::Committing { .. } => Doing::Deciding,
+            Stage::Starting { .. } => Doing::Starting,
+        }
+    }
+
+    /// When a keeper last refused its promise because of the former owner's lease.
+    pub(crate) fn leased_at(&self) -> Option<Time> {
+        self.leased_at
     }
 
     /// The revision of the row that it goes on from.
@@ -186,6 +225,10 @@ impl Candidate {
 
     /// Sends what is due, and goes on where time has passed.
     pub(crate) fn tick(&mut self, log: &Chain, now: Time, out: &mut Out) -> Next {
+        if self.held_until.is_some_and(|until| now < until) && Rule::PreparedWaits.holds() {
+            return Next::Wait;
+        }
+        self.held_until = None;
         if now.since(self.went_on) > ATTEMPT {
             return Next::GiveUp;
         }
@@ -193,7 +236,17 @@ impl Candidate {
             (self.sent_at, self.leased) = (now, false);
             self.send_all(log, out);
         }
-        self.go_on(log, now, out)
+        self.advance(log, now, out)
+    }
+
+    /// Goes on as far as answers allow; what is due then is sent at once.
+    fn advance(&mut self, log: &Chain, now: Time, out: &mut Out) -> Next {
+        let next = self.go_on(log, now, out);
+        if self.sent_at == Time(0) && next == Next::Wait {
+            self.sent_at = now;
+            self.send_all(log, out);
+        }
+        next
     }
 
     fn everybody(&self) -> Vec<Member> {
@@ -276,6 +329,10 @@ impl Candidate {
             {
                 all.insert(from, *equal_to);
                 self.foreign.remove(&from);
+                if from == self.me {
+                    // The others are brought what was waited for here.
+                    self.sent_at = Time(0);
+                }
             }
             (Message::Receiving { epoch }, Stage::Bringing { .. }) if *epoch == self.epoch => {
                 self.went_on = now;
@@ -297,7 +354,7 @@ impl Candidate {
                 out.send(from.node, Some(from.incarnation), message);
             }
         }
-        self.go_on(log, now, out)
+        self.advance(log, now, out)
     }
 
     /// An answer to the seal. One that comes late and has more than what was chosen is chosen instead, as long
@@ -314,7 +371,7 @@ impl Candidate {
     }
 
     /// A refusal by a keeper; whether the attempt has failed.
-    pub(crate) fn refused(&mut self, from: Member, epoch: Epoch, why: Refusal) -> bool {
+    pub(crate) fn refused(&mut self, from: Member, epoch: Epoch, why: Refusal, now: Time) -> bool {
         if epoch != self.epoch || !self.everybody().contains(&from) {
             return false;
         }
@@ -332,7 +389,7 @@ impl Candidate {
                 false
             }
             Refusal::Leased => {
-                self.leased = true;
+                (self.leased, self.leased_at) = (true, Some(now));
                 false
             }
             Refusal::Full | Refusal::NotStarted { .. } | Refusal::NotAtStart { .. } => false,
@@ -348,7 +405,11 @@ impl Candidate {
                 let reached = |m: &Member| equal_to.get(m) >= Some(&goal.end);
                 let Some(set) = self.next_set(reached, now) else { return Next::Wait };
                 let row = self.serving_row(set, goal.end);
-                self.stage = Stage::Committing { goal, row: row.clone() };
+                if self.starts_before(&row) {
+                    self.start(goal, row.clone(), log, out);
+                } else {
+                    self.stage = Stage::Committing { goal, row: row.clone() };
+                }
                 Next::Propose(row)
             }
             Stage::Committing { .. } => Next::Wait,
@@ -501,10 +562,22 @@ impl Candidate {
         LogRow { epoch: self.epoch, owner: Some(self.me), phase: Phase::Serving, set, start, cuts }
     }
 
-    /// The second transaction was applied: the epoch is started.
+    /// True if the epoch may start before the row says that it serves: with the set that it was claimed with, whoever
+    /// claims a later one asks a majority of the same disks, and finds what this one has started or stops it. A
+    /// set is another only by the row, and a cut that is gone on with is recorded first.
+    fn starts_before(&self, row: &LogRow) -> bool {
+        let same = row.set == self.row.set && row.cuts == self.row.cuts;
+        same || !Rule::RowBeforeStart.holds()
+    }
+
+    /// The second transaction was applied: the epoch is started, if it was not before.
     pub(crate) fn committed(&mut self, log: &Chain, out: &mut Out) {
         let Stage::Committing { goal, row } = &self.stage else { return };
         let (goal, row) = (*goal, row.clone());
+        self.start(goal, row, log, out);
+    }
+
+    fn start(&mut self, goal: Goal, row: LogRow, log: &Chain, out: &mut Out) {
         self.stage = Stage::Starting { goal, row, started: BTreeSet::new() };
         self.send_all(log, out);
     }

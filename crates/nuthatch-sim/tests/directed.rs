@@ -197,6 +197,24 @@ fn trimmed_in_the_dark(seed: u64) -> Option<String> {
     })
 }
 
+/// A handover that is prepared: the owner serves until it has ended, and then the next one does at once.
+fn handed_over(seed: u64) -> Option<String> {
+    let (mut world, owner) = settled(seed, 0);
+    let acked = world.acked();
+    world.hands_over(owner, false).expect("nothing breaks");
+    world.run_for(SECOND / 2).expect("nothing breaks");
+    let acked = world.acked() - acked;
+    if world.owner() != Some(owner) || acked < 5 {
+        return wrong("meanwhile", format!("{:?} owns the log, {acked} writes", world.owner()));
+    }
+    world.hands_over(owner, true).expect("nothing breaks");
+    world.run_for(SECOND / 10).expect("nothing breaks");
+    match world.owner() {
+        Some(next) if next != owner => None,
+        next => wrong("followed", format!("{next:?} after {owner} within 100 ms")),
+    }
+}
+
 /// The schedules that find the loss of a rule.
 fn of(rule: Rule) -> Option<fn(u64) -> Option<String>> {
     match rule {
@@ -209,6 +227,7 @@ fn of(rule: Rule) -> Option<fn(u64) -> Option<String>> {
         Rule::LostEndIsACut => Some(lost_end),
         Rule::WaitForCut => Some(cut_and_back),
         Rule::BaseNotedFirst => Some(trimmed_in_the_dark),
+        Rule::PreparedWaits => Some(handed_over),
         _ => None,
     }
 }
@@ -262,4 +281,9 @@ fn a_node_with_a_wrong_clock_takes_over_last() {
 #[test]
 fn new_keepers_are_brought_the_log_beside_serving() {
     assert_eq!(trouble(Rule::LearnsBeside), None);
+}
+
+#[test]
+fn a_prepared_handover_is_waited_for_and_then_quick() {
+    assert_eq!(trouble(Rule::PreparedWaits), None);
 }

@@ -5,7 +5,7 @@ use crate::message::Message;
 use crate::out::Out;
 use crate::rules::Rule;
 use crate::timing::ADMIT_POLL;
-use crate::types::{Lsn, Member, Time, majority};
+use crate::types::{Epoch, Lsn, Member, Time, majority};
 
 impl Node {
     /// Tries to become the owner whether or not there is a healthy one.
@@ -49,16 +49,58 @@ impl Node {
 
     /// Leaves the log to one of some keepers of the set that has everything, if there is one.
     pub(super) fn hand_over(&mut self, may: impl Fn(&Member) -> bool, now: Time) {
+        let next = self.follower(may, now);
+        if let (Role::Owner(owner), Some(next)) = (&mut self.role, next) {
+            owner.leave(next, now);
+        }
+    }
+
+    /// Who of some keepers may follow this owner: the one that was told to make ready, or any.
+    fn follower(&self, may: impl Fn(&Member) -> bool, now: Time) -> Option<Member> {
         let me = self.me();
-        let Role::Owner(owner) = &mut self.role else { return };
+        let Role::Owner(owner) = &self.role else { return None };
         let fit = |m: &Member| {
             let near = self.detector.is_near(m.node, now) && self.detector.has_room(m.node);
             *m != me && may(m) && near
         };
-        let next = owner.whole().find(fit);
-        if let Some(next) = next {
-            owner.leave(next, now);
+        // That one has claimed the next epoch, and brings itself what it may lack at this moment.
+        let ready = owner.prepared().filter(fit);
+        ready.or_else(|| owner.whole().find(fit))
+    }
+
+    /// Tells a keeper that it is to follow soon, so that it has claimed the next epoch by then.
+    pub(super) fn prepare(&mut self, now: Time, out: &mut Out) {
+        let next = self.follower(|_| true, now);
+        if let (Role::Owner(owner), Some(next)) = (&mut self.role, next) {
+            owner.prepare(next, out);
         }
+    }
+
+    /// An owner is to be followed by this node, and still serves.
+    pub(super) fn make_ready(&mut self, epoch: Epoch, now: Time, out: &mut Out) {
+        let may_claim = self.log_row().is_some_and(|row| self.may_claim(row));
+        if may_claim && self.known_epoch() <= epoch {
+            self.take_over(now, out);
+            self.prepares = true;
+        }
+    }
+
+    /// The owner of an epoch has ended, and this node is to follow it.
+    pub(super) fn succeed(&mut self, epoch: Epoch, now: Time, out: &mut Out) {
+        self.prepares = false;
+        if !self.begin_prepared(epoch, now, out) && self.known_epoch() <= epoch {
+            self.take_over(now, out);
+        }
+    }
+
+    /// The owner of an epoch has ended: a candidate that was told to make ready goes on. True if this node is one.
+    pub(super) fn begin_prepared(&mut self, epoch: Epoch, now: Time, out: &mut Out) -> bool {
+        let Role::Candidate(candidate) = &mut self.role else { return false };
+        let begins = candidate.succeed(epoch, now);
+        if begins {
+            self.tick_role(now, out);
+        }
+        begins
     }
 
     /// Leaves the epoch that this node is taking over to another one, which has what this one lacks.

@@ -177,3 +177,61 @@ fn what_is_fetched_comes_window_by_window() {
     assert_eq!((all.entries.len(), all.next), (100, None));
     assert_eq!(all.get(Lsn(77)), chain.get(Lsn(77)));
 }
+
+fn sent(out: &Out) -> Vec<Message> {
+    let sent = out.effects.iter().filter_map(|effect| match effect {
+        Effect::Send(envelope) => Some(envelope.message.clone()),
+        _ => None,
+    });
+    sent.collect()
+}
+
+/// With the set that it was claimed with an epoch starts before the row says that it serves. Another set is one only
+/// by the row.
+#[test]
+fn an_epoch_with_another_set_starts_after_the_row_says_so() {
+    let logs = logs([3; 3], 0, [0; 3]);
+    let starts = |message: &Message| matches!(message, Message::Start { .. });
+    for changed in [false, true] {
+        let mut candidate = candidate();
+        if changed {
+            candidate.target[2] = member(3);
+        }
+        let mut out = Out::new(NodeId(0), Incarnation(1));
+        for at in [0, 1] {
+            candidate.answered(member(at), &sealed(&logs[at]), &logs[0], Time(1), &mut out);
+        }
+        let brought = Message::Brought { epoch: Epoch(9), equal_to: Lsn(3) };
+        let mut next = Next::Wait;
+        for at in [0, 1] {
+            next = candidate.answered(member(at), &brought, &logs[0], Time(2), &mut out);
+        }
+        assert!(matches!(next, Next::Propose(_)), "{next:?}");
+        assert_eq!(sent(&out).iter().any(starts), !changed);
+        candidate.committed(&logs[0], &mut out);
+        assert!(sent(&out).iter().any(starts));
+    }
+}
+
+/// The owner still serves: nothing is asked for that would end it, before it has ended or takes too long.
+#[test]
+fn a_candidate_that_was_told_to_make_ready_waits_until_the_owner_has_ended() {
+    let log = Chain::default();
+    let seals = |out: &Out| sent(out).iter().any(|message| matches!(message, Message::Seal { .. }));
+    for told in [false, true] {
+        let mut candidate = candidate();
+        let mut out = Out::new(NodeId(0), Incarnation(1));
+        candidate.hold(Time(10));
+        candidate.tick(&log, Time(20), &mut out);
+        candidate.tick(&log, Time(PREPARED), &mut out);
+        assert!(!seals(&out));
+        if told {
+            assert!(!candidate.succeed(Epoch(9), Time(PREPARED)), "that is its own epoch");
+            assert!(candidate.succeed(Epoch(8), Time(PREPARED)));
+            candidate.tick(&log, Time(PREPARED), &mut out);
+        } else {
+            candidate.tick(&log, Time(10 + PREPARED), &mut out);
+        }
+        assert!(seals(&out));
+    }
+}

@@ -112,6 +112,7 @@ enum Happening {
     Stranded { first: usize },
     CatalogForward,
     Told { at: usize, restart: Option<usize> },
+    HandsOver { at: usize },
     Publish { at: usize, publish: Publish },
     Verified { at: usize, life: u64, from: Lsn, upto: Lsn },
     Read { at: usize, request: RequestId },
@@ -310,6 +311,7 @@ impl World {
                 self.event(at, Event::Deliver(envelope))
             }
             Happening::Told { at, restart } => self.told(at, restart),
+            Happening::HandsOver { at } => self.event(at, Event::HandOver),
             Happening::SyncEnds { at, life, id, sync } => self.sync_ends(at, life, id, sync),
             Happening::CallArrives { at, life, call } => {
                 self.call_arrives(at, life, &call);

@@ -94,6 +94,14 @@ impl World {
         self.checker.last()
     }
 
+    /// An owner is told that it is about to hand over, or to do so now.
+    ///
+    /// # Errors
+    /// What breaks by it.
+    pub fn hands_over(&mut self, at: usize, now: bool) -> Result<(), Violation> {
+        self.event(at, if now { Event::HandOver } else { Event::Prepare })
+    }
+
     /// Wishes for other keepers.
     pub fn wish_for(&mut self, keepers: &[u8]) {
         let keepers = keepers.iter().copied().map(NodeId).collect();

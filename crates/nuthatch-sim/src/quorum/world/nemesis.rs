@@ -81,7 +81,13 @@ impl World {
             }
             Fault::HandOver => {
                 let owner = self.owner_or_any();
-                self.event(owner, Event::HandOver)?;
+                if self.schedule.rng.chance(500) {
+                    let pause = self.schedule.rng.below(300 * MILLI);
+                    self.schedule.after(pause, Happening::HandsOver { at: owner });
+                    self.event(owner, Event::Prepare)?;
+                } else {
+                    self.event(owner, Event::HandOver)?;
+                }
             }
             Fault::Wish => self.wish(),
             Fault::Restart => {
