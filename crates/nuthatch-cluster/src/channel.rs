@@ -5,6 +5,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
 /// The first byte of a TLS handshake.
@@ -111,6 +112,17 @@ impl Channel {
         }
     }
 
+    /// True if the other side has ended the connection, whatever it has said before.
+    #[must_use]
+    pub fn is_ended(&mut self) -> bool {
+        let events = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR;
+        let fd = self.socket().stream.as_raw_fd();
+        let mut asked = libc::pollfd { fd, events, revents: 0 };
+        // SAFETY: `asked` is one valid place, and the socket is open while it is borrowed.
+        let found = unsafe { libc::poll(&raw mut asked, 1, 0) };
+        found > 0 && asked.revents & events != 0
+    }
+
     /// The beginning is over: from now on each operation may take so long.
     ///
     /// # Errors
@@ -161,4 +173,26 @@ impl Write for Channel {
 
 fn invalid(error: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_connection_that_the_other_side_has_ended_shows_it_behind_what_was_not_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
+        let address = listener.local_addr().expect("bound");
+        let stream = TcpStream::connect(address).expect("connects");
+        let (mut other, _) = listener.accept().expect("accepts");
+        let mut channel = Channel::outward(stream, None, Instant::now()).expect("without a key");
+        assert!(!channel.is_ended());
+        other.write_all(b"not read").expect("written");
+        assert!(!channel.is_ended());
+        drop(other);
+        while !channel.is_ended() {
+            std::thread::yield_now();
+        }
+    }
 }

@@ -2,14 +2,16 @@
 
 use crate::catalog::{AnyCatalog, BucketCatalog, CatalogError, Founder, Founding, found};
 use crate::client_address::ClientAddress;
+use crate::clock::now;
 use crate::config::{ClusterConfig, ConfigError};
 use crate::directory::{QuorumDirectory, apply};
 use crate::files::{self, Files};
 use crate::group::{self, BUILT_IN, Door};
 use crate::hello::{Hello, Lane};
-use crate::host::{Helpers, Host, Status};
+use crate::host::{ColdPacket, Helpers, Host, Status};
 use crate::keeper_dir::KeeperDir;
 use crate::key::ClusterKey;
+use crate::line_limit::LineLimit;
 use crate::links::{Links, Local};
 use crate::owner_address;
 use crate::port;
@@ -33,10 +35,10 @@ use parking_lot::Mutex;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long one request to the catalog is repeated.
 const CATALOG_RETRY: Duration = Duration::from_secs(2);
@@ -50,8 +52,14 @@ const SCRUB_EVERY: u64 = 1_000_000;
 /// Bytes that a scrub reads in a second.
 const SCRUB_BYTES_PER_S: u64 = 16 << 20;
 
+/// Messages whose payloads wait to be read, each of at most 16 MiB.
+const READS_MAX: usize = 4;
+
 /// How long a handover is waited for at a clean stop.
 const HANDOVER: Duration = Duration::from_millis(1_500);
+
+/// How long it may take then until other nodes' sockets have what they are told.
+const FLUSH: Duration = Duration::from_millis(200);
 
 /// Why a node does not start.
 #[derive(Debug, thiserror::Error)]
@@ -111,6 +119,8 @@ pub struct Cluster {
     clients: Arc<ClientPort>,
     /// The epoch that was last waited for, 0 before the first.
     waited: AtomicU32,
+    /// How long it took to apply the log then, in microseconds.
+    apply_micros: AtomicU64,
     /// Nobody else works on the directory while this lives.
     _lock: Box<dyn Tenure>,
 }
@@ -147,6 +157,7 @@ impl Cluster {
         let dir = disk.label();
         let at_dir = |source| StartError::Directory { dir: dir.clone(), source };
         let (keeper, image) = identified(&disk).map_err(at_dir)?;
+        tell_lost(&image, &dir, &report);
         let Began { founding, catalog, door } = begin(config, &listener, (&disk, &image), &report)?;
         let me = number(config, &founding)?;
         let links = Links::new(&config.others());
@@ -155,12 +166,13 @@ impl Cluster {
         let (scrubs, to_scrub) = sync_channel(1);
         let (installs, to_install) = sync_channel(0);
         let outbound = Arc::clone(&links) as Arc<dyn crate::host::Outbound>;
-        let helpers = Helpers { outbound, catalog: calls, syncs, installs, scrubs, report };
+        let (reads, to_read) = sync_channel(READS_MAX);
+        let helpers = Helpers { outbound, catalog: calls, syncs, installs, scrubs, reads, report };
         let peers = founding.nodes.iter().map(|node| node.id).filter(|id| *id != me).collect();
         let fresh = [Incarnation(random()), Incarnation(random())];
         let image = named(&*disk, image, me).map_err(at_dir)?;
         let setup = setup(me, peers, fresh);
-        let (node, effects) = Node::boot(setup, &image, crate::clock::now());
+        let (node, effects) = Node::boot(setup, &image, now());
         let host = Host::new(node, effects, keeper, helpers);
         let replica = Arc::new(Mutex::new(Replica::open(Arc::clone(&disk)).map_err(at_dir)?));
         let clients = Arc::new(ClientPort::default());
@@ -171,14 +183,18 @@ impl Cluster {
             cluster: founding.cluster,
             key: config.key.clone(),
             door: door.clone(),
+            lines: LineLimit::default(),
         };
         let local: Arc<dyn Local> = Arc::new(identity);
         start_catalog(Arc::clone(&host), catalog, asked, Arc::clone(&disk))?;
         let syncing = Arc::clone(&host);
         spawn("node-sync", move || to_sync.iter().for_each(|sync| syncing.make_sync(sync)))?;
         start_scrubbing(Arc::clone(&host), to_scrub)?;
+        start_reading(Arc::clone(&host), to_read)?;
         let holds = Arc::new(TrimHolds::default());
-        let files = Files { host: Arc::clone(&host), replica: Arc::clone(&replica), holds };
+        let marking = Mutex::default();
+        let files =
+            Files { host: Arc::clone(&host), replica: Arc::clone(&replica), holds, marking };
         let files = Arc::new(files);
         let source = Arc::clone(&files) as Arc<dyn FileSource>;
         port::serve(listener, Arc::clone(&host), Arc::clone(&local), source)?;
@@ -197,6 +213,7 @@ impl Cluster {
             local,
             clients,
             waited: AtomicU32::new(0),
+            apply_micros: AtomicU64::new(0),
             _lock: lock,
         }))
     }
@@ -231,8 +248,9 @@ impl Cluster {
     /// The disk's, and the loss of the ownership meanwhile.
     pub fn wait_until_owner(&self) -> io::Result<QuorumDirectory> {
         let epoch = self.wait_owned()?;
-        let commit = self.host.status().commit;
+        let (commit, began) = (self.host.status().commit, now());
         apply(&self.host, &mut self.replica.lock(), commit)?;
+        self.apply_micros.store(now().since(began), Ordering::Release);
         let (host, replica) = (Arc::clone(&self.host), Arc::clone(&self.replica));
         let label = format!("the quorum log in {}, epoch {}", self.label, epoch.0);
         QuorumDirectory::new(host, epoch, replica, Arc::clone(&self.disk), label)
@@ -259,12 +277,33 @@ impl Cluster {
         })
     }
 
-    /// Hands the log over to another keeper that has everything, and waits until it is handed over or nobody
-    /// could take it. For a clean stop, after the log was closed.
+    /// Tells another keeper that it is to own the log soon, so that it makes ready. For a clean stop, before the log
+    /// is closed.
+    pub fn prepare_handover(&self) {
+        if self.host.status().owner.is_some() {
+            self.host.handle(Event::Prepare);
+        }
+    }
+
+    /// Hands the log over to another keeper that has everything, and waits until that was told or nobody could take
+    /// it. For a clean stop, after the log was closed.
     pub fn hand_over(&self) {
         if self.host.status().owner.is_some() {
-            self.host.handle(Event::HandOver);
-            self.host.wait_until(HANDOVER, |status| status.owner.is_none());
+            let (began, pause) = (Instant::now(), Duration::from_micros(TICK));
+            // At this moment there may be nobody who could.
+            while self.host.status().owner.is_some() && began.elapsed() < HANDOVER {
+                self.host.handle(Event::HandOver);
+                self.host.wait_until(pause, |status| status.owner.is_none());
+            }
+            // The process is about to end, and what it has not sent by then nobody hears.
+            self.host.flush(FLUSH);
+        }
+    }
+
+    /// Tells people how long the parts of this node's takeover took, when it takes clients.
+    pub fn tell_takeover(&self) {
+        if let Some(shares) = self.host.take_shares() {
+            self.host.report(&shares.line(self.apply_micros.load(Ordering::Acquire), now()));
         }
     }
 
@@ -324,7 +363,7 @@ fn identified(disk: &Arc<dyn Disk>) -> io::Result<(KeeperDir, Image)> {
     }
     let fresh = [Incarnation(random()), Incarnation(random())];
     let config = setup(NodeId(1), vec![], fresh);
-    let (_, effects) = Node::boot(config, &image, crate::clock::now());
+    let (_, effects) = Node::boot(config, &image, now());
     for effect in effects {
         if let Effect::Store(ops) = effect {
             dir.store(&ops, |_| unreachable!("a directory that begins anew has no entries"))?;
@@ -349,6 +388,21 @@ fn named(disk: &dyn Disk, mut image: Image, node: NodeId) -> io::Result<Image> {
         small_files::store_identity(disk, *identity)?;
     }
     Ok(image)
+}
+
+/// Says that a directory counts for nothing any more.
+fn tell_lost(image: &Image, dir: &str, report: &Reporter) {
+    if image.base == Record::Damaged {
+        report.say(&format!(
+            "in {dir} is not all that trimmed entries have made: it counts for nothing, goes to torn/, and the other \
+             nodes bring the log"
+        ));
+    }
+}
+
+/// Reads payloads that a node needs which is behind.
+fn start_reading(host: Arc<Host>, cold: Receiver<ColdPacket>) -> io::Result<()> {
+    spawn("node-read", move || cold.iter().for_each(|packet| host.send_read(packet)))
 }
 
 /// Reads entries again, slowly enough not to be felt.
@@ -488,6 +542,8 @@ struct Myself {
     cluster: u128,
     key: Option<ClusterKey>,
     door: Option<Arc<Door>>,
+    /// Of what other nodes, and those that are none, can have said.
+    lines: LineLimit,
 }
 
 impl Local for Myself {
@@ -504,7 +560,7 @@ impl Local for Myself {
     }
 
     fn report(&self, text: &str) {
-        self.host.report(text);
+        self.lines.say(Instant::now(), text, |text| self.host.report(text));
     }
 
     fn client_address(&self) -> Option<ClientAddress> {
@@ -527,7 +583,7 @@ impl Local for Myself {
             return self.door.is_some();
         }
         if hello.cluster != self.cluster {
-            self.host.report(&format!("{from} is a node of another cluster: turned away"));
+            self.report(&format!("{from} is a node of another cluster: turned away"));
             return false;
         }
         hello.node != self.id

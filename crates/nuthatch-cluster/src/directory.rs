@@ -1,7 +1,8 @@
 //! The replicated directory as a log sees it: the seam `Disk` over the quorum log.
 //!
 //! What a log does to files gathers in a batch. A sync of anything publishes the batch as one entry and waits
-//! until a majority has it durably, so syncs make all earlier operations durable, in their order. Reads
+//! until a majority has it durably, so syncs make all earlier operations durable, in their order; that of a file with
+//! a temporary name waits for the next one. Reads
 //! are of this node's own files, which have what is committed; a read of what is not yet waits for that.
 
 use crate::coding::Writer;
@@ -21,6 +22,10 @@ use std::time::SystemTime;
 
 /// A batch that has so many bytes is published although nobody has asked for a sync.
 const BATCH_BYTES: usize = 4 << 20;
+
+/// Names that count for nothing after a stop. A file that has such a one is durable early enough when its next name
+/// is: operations are made durable in their order.
+const TEMPORARY: &str = "tmp/";
 
 /// Batches that are published and not committed; who has more waits.
 const UNDER_WAY_MAX: u64 = 4;
@@ -52,6 +57,8 @@ struct View {
 /// What is known of a file.
 struct Meta {
     file: FileId,
+    /// True while its name is one of [`TEMPORARY`].
+    is_temporary: AtomicBool,
     state: Mutex<MetaState>,
     /// The file on this node, once it was read or its name was taken away: as on any disk, whoever has it open reads
     /// it to its end.
@@ -85,7 +92,7 @@ impl QuorumDirectory {
             let replica = replica.lock();
             for (name, file) in replica.names() {
                 let open = replica.file(file).expect("a file with a name is open");
-                names.insert(name.clone(), Meta::new(file, open.len()?));
+                names.insert(name.clone(), Meta::new(name, file, open.len()?));
             }
             replica.next_file()
         };
@@ -104,9 +111,10 @@ impl QuorumDirectory {
 }
 
 impl Meta {
-    fn new(file: FileId, len: u64) -> Arc<Self> {
+    fn new(name: &str, file: FileId, len: u64) -> Arc<Self> {
         let state = MetaState { len, unapplied_from: u64::MAX, last_batch: 0 };
-        Arc::new(Self { file, state: Mutex::new(state), local: Mutex::default() })
+        let is_temporary = AtomicBool::new(name.starts_with(TEMPORARY));
+        Arc::new(Self { file, is_temporary, state: Mutex::new(state), local: Mutex::default() })
     }
 
     /// The file on this node; none before its creation is applied, and after its removal.
@@ -223,7 +231,7 @@ impl Disk for QuorumDirectory {
         let file = FileId(view.next_file);
         view.next_file += 1;
         view.add(&Operation::Create { path: path.to_owned(), file });
-        let meta = Meta::new(file, 0);
+        let meta = Meta::new(path, file, 0);
         view.touch(&meta, 0, |len| len);
         view.names.insert(path.to_owned(), Arc::clone(&meta));
         Ok(self.0.file(meta))
@@ -236,6 +244,7 @@ impl Disk for QuorumDirectory {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut view = self.0.view.lock();
         let meta = view.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        meta.is_temporary.store(to.starts_with(TEMPORARY), Ordering::Release);
         if let Some(replaced) = view.names.insert(to.to_owned(), meta) {
             self.0.unname(&replaced);
         }
@@ -377,7 +386,10 @@ impl DiskFile for QuorumFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.shared.commit()
+        match self.meta.is_temporary.load(Ordering::Acquire) {
+            true => Ok(()),
+            false => self.shared.commit(),
+        }
     }
 
     /// What was committed is durable, and nothing else is shown.

@@ -4,7 +4,7 @@ use crate::directory::apply;
 use crate::host::Host;
 use crate::incoming;
 use crate::links::{Links, Local};
-use crate::replica::{Replica, STATE, Snapshot};
+use crate::replica::{Replica, STATE, Snapshot, remove_files};
 use crate::threads::spawn;
 use crate::transfer::{self, Announced, FileSource};
 use crate::trim_holds::{TrimHold, TrimHolds};
@@ -45,6 +45,8 @@ pub struct Files {
     pub replica: Arc<Mutex<Replica>>,
     /// What nodes will need that are brought files.
     pub holds: Arc<TrimHolds>,
+    /// Held by whoever makes the files durable, or replaces them. Taken before the files.
+    pub marking: Mutex<()>,
 }
 
 impl FileSource for Files {
@@ -110,6 +112,7 @@ fn install(
     let came = transfer::fetch((address, by), local, &*disk, part)?;
     *base = came;
     // Nobody applies or marks anything while the files change.
+    let _marking = files.marking.lock();
     let mut replica = files.replica.lock();
     files.host.install(announced);
     if files.host.settled_status().broken {
@@ -162,29 +165,46 @@ pub fn start_applying(files: Arc<Files>) -> io::Result<()> {
 }
 
 fn apply_committed(files: &Files) -> io::Result<()> {
-    let (host, mut replica) = (&*files.host, files.replica.lock());
-    if host.take_renewed() {
-        let disk = Arc::clone(replica.disk());
-        *replica = reopened(host, disk)?;
-    }
-    let status = host.status();
-    if status.commit > replica.applied() {
-        apply(host, &mut replica, status.commit)?;
-    }
+    let host = &*files.host;
+    let _marking = files.marking.lock();
+    let unmarked = {
+        let mut replica = files.replica.lock();
+        if host.take_renewed() {
+            let disk = Arc::clone(replica.disk());
+            *replica = reopened(host, disk)?;
+        }
+        let commit = host.status().commit;
+        if commit > replica.applied() {
+            apply(host, &mut replica, commit)?;
+        }
+        replica.unmarked()
+    };
+    host.prepare_journal();
     // After a failure nobody knows what is durable: the next start reads it.
-    let (entries, bytes) = replica.unmarked();
-    if (entries >= MARK_ENTRIES || bytes >= MARK_BYTES) && !status.broken {
-        let marked = host.sync_journal().and_then(|()| replica.mark());
-        if let Err(error) = &marked {
-            host.fail(&format!("the keeper's files cannot be made durable: {error}"));
-        } else if host.is_renewed() {
-            forget_mark(host, &replica);
-        } else {
-            let held = files.holds.free_to(Instant::now());
-            host.trim(replica.marked(), (JOURNAL_FILES, JOURNAL_FILES_HELD), held);
+    if (unmarked.0 >= MARK_ENTRIES || unmarked.1 >= MARK_BYTES) && !host.status().broken {
+        match make_durable(files) {
+            Err(error) => host.fail(&format!("the keeper's files cannot be made durable: {error}")),
+            Ok(()) if host.is_renewed() => forget_mark(host, &files.replica.lock()),
+            Ok(()) => {
+                let held = files.holds.free_to(Instant::now());
+                let marked = files.replica.lock().marked();
+                host.trim(marked, (JOURNAL_FILES, JOURNAL_FILES_HELD), held);
+            }
         }
     }
     Ok(())
+}
+
+/// Makes the files durable as they are now. While that waits for the disk, commits are applied to them.
+fn make_durable(files: &Files) -> io::Result<()> {
+    let (mark, disk) = {
+        let mut replica = files.replica.lock();
+        (replica.begin_mark()?, Arc::clone(replica.disk()))
+    };
+    files.host.sync_journal()?;
+    mark.make_durable(&*disk)?;
+    let gone = files.replica.lock().end_mark(mark);
+    remove_files(&*disk, &gone)
 }
 
 /// The directory began anew while its former files were marked: the mark names files that are not there any more.

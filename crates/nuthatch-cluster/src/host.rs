@@ -5,20 +5,26 @@
 //! own sync is made by a thread of its own, because two others can commit without it.
 
 mod core;
+mod reading;
+mod sending;
 mod status;
+mod syncs;
 
 use self::core::Core;
+pub use self::sending::ColdPacket;
 pub use self::status::{NotOwner, Status};
+pub use self::syncs::PendingSync;
 use crate::clock::{now, wall_now};
 use crate::coding::Malformed;
-use crate::journal::{RecordOnDisk, SyncGate};
 use crate::keeper_dir::KeeperDir;
 use crate::lease::Lease;
-use crate::packet::{BATCH_BYTES, PAYLOADS_MAX, Packet, entries, hash_of, shorten};
+use crate::packet::{Packet, hash_of};
 use crate::ring::Ring;
+use crate::stopwatch::{Shares, Stopwatch};
+use crate::sync_gate::SyncGate;
 use bytes::Bytes;
 use nuthatch_log::Reporter;
-use nuthatch_log::env::{DiskFile, Standing};
+use nuthatch_log::env::Standing;
 use nuthatch_quorum::catalog::Call;
 use nuthatch_quorum::effect::Effect;
 use nuthatch_quorum::entry::Base;
@@ -26,10 +32,9 @@ use nuthatch_quorum::message::{Answer, Envelope, Message, Reply};
 use nuthatch_quorum::node::{Event, Node};
 use nuthatch_quorum::owner::Publish;
 use nuthatch_quorum::store::{StoreError, StoreOp};
-use nuthatch_quorum::types::{Epoch, Lsn, Member, NodeId, RequestId, SyncId, Time};
+use nuthatch_quorum::types::{Epoch, Lsn, Member, NodeId, RequestId, Time};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, SyncSender};
@@ -45,6 +50,8 @@ pub trait Outbound: Send + Sync {
     fn send(&self, packet: Packet);
     /// A node has ended a connection that it had made: whether it is there is looked at.
     fn doubt(&self, node: NodeId);
+    /// Waits until what was sent is with the operating system, or for so long.
+    fn flush(&self, limit: Duration);
 }
 
 /// What a host asks other threads for.
@@ -60,15 +67,10 @@ pub struct Helpers {
     pub installs: SyncSender<Envelope>,
     /// Takes entries to be read again, from the first to the last, one such part at a time.
     pub scrubs: SyncSender<(Lsn, Lsn)>,
+    /// Takes messages whose payloads are read first, a few at a time.
+    pub reads: SyncSender<ColdPacket>,
     /// Tells people.
     pub report: Reporter,
-}
-
-/// A sync that was asked for.
-pub struct PendingSync {
-    id: SyncId,
-    file: Option<Arc<dyn DiskFile>>,
-    good: bool,
 }
 
 /// The cores of a node, and what they work on.
@@ -101,6 +103,8 @@ impl Host {
             told: None,
             suspect: None,
             in_step: false,
+            watch: Stopwatch::default(),
+            shares: None,
         };
         let host = Arc::new(Self {
             core: Mutex::new(core),
@@ -170,21 +174,6 @@ impl Host {
         self.core.lock().node.keeper().log().base_at(lsn)
     }
 
-    /// The files are durable up to an entry: the journal is trimmed as far as `keep.0` of its files stay, and where
-    /// entries are `held` not past them, unless more than `keep.1` files would stay.
-    pub fn trim(&self, durable: Lsn, keep: (usize, usize), held: Option<Lsn>) {
-        let syncs = {
-            let mut core = self.core.lock();
-            let wanted = core.dir.trim_point(keep.0).min(held.unwrap_or(durable));
-            let upto = wanted.max(core.dir.trim_point(keep.1)).min(durable);
-            if upto <= core.node.keeper().log().base().lsn {
-                return;
-            }
-            self.step(&mut core, Event::Trim { upto })
-        };
-        self.sync_all(syncs);
-    }
-
     /// Lets time pass. Syncs are handed on: beats must go out although a disk hangs.
     pub fn tick(&self) {
         let syncs = {
@@ -194,13 +183,6 @@ impl Host {
             syncs
         };
         self.hand_on(syncs);
-    }
-
-    fn hand_on(&self, syncs: Vec<PendingSync>) {
-        for sync in syncs {
-            // Its thread ends with the process only.
-            let _ = self.helpers.syncs.send(sync);
-        }
     }
 
     /// Handles a packet of a peer.
@@ -248,6 +230,7 @@ impl Host {
         }
         let owned = core.node.owner().map_or(Lsn(0), |owner| owner.commit());
         core.commit = core.commit.max(owned);
+        core.watch();
         self.note(core);
         core.in_step = false;
         syncs
@@ -329,25 +312,19 @@ impl Host {
         self.lease.standing(epoch)
     }
 
+    /// The parts of the last takeover by this node, once.
+    pub(crate) fn take_shares(&self) -> Option<Shares> {
+        self.core.lock().shares.take()
+    }
+
+    /// Waits until what was sent is on its way, or for so long.
+    pub fn flush(&self, limit: Duration) {
+        self.helpers.outbound.flush(limit);
+    }
+
     /// Tells people.
     pub fn report(&self, text: &str) {
         self.helpers.report.say(text);
-    }
-
-    /// Payloads of committed entries behind `after`, in their order, up to about 8 MiB; empty for entries that
-    /// have none. Nothing if there are no more, or the next cannot be read and waits to be healed.
-    #[must_use]
-    pub fn committed(&self, after: Lsn) -> Vec<(Lsn, Bytes)> {
-        let core = self.core.lock();
-        let (mut found, mut bytes, mut lsn) = (vec![], 0, after.next());
-        while lsn <= core.commit && bytes < BATCH_BYTES {
-            let entry = core.node.keeper().log().get(lsn).copied();
-            let Some(payload) = entry.and_then(|entry| core.payload(&entry).ok()) else { break };
-            bytes += payload.len() + 1;
-            found.push((lsn, payload));
-            lsn = lsn.next();
-        }
-        found
     }
 
     /// True if the directory began anew and [`Host::take_renewed`] has not been asked since.
@@ -361,45 +338,6 @@ impl Host {
         std::mem::take(&mut self.core.lock().renewed)
     }
 
-    /// Reads entries again, from the first to the last, and tells the cores which are damaged. `pause` is
-    /// called after each with the bytes that were read.
-    pub fn scrub(&self, from: Lsn, upto: Lsn, mut pause: impl FnMut(u64)) {
-        let records: Vec<(Lsn, Option<RecordOnDisk>)> = {
-            let core = self.core.lock();
-            let log = core.node.keeper().log();
-            let entries = (from.0..=upto.0).filter_map(|lsn| log.get(Lsn(lsn)));
-            entries.map(|entry| (entry.lsn, core.dir.record(entry))).collect()
-        };
-        let (mut damaged, mut strays) = (vec![], vec![]);
-        for (lsn, record) in records {
-            // Of one that is known to be damaged nothing is read.
-            let Some(record) = record else { continue };
-            if !record.is_good() {
-                damaged.push(lsn);
-                strays.extend(record.stray().filter(|lsn| !self.is_in_place(*lsn)));
-            }
-            pause(record.bytes());
-        }
-        if !damaged.is_empty() {
-            self.handle(Event::Verified { from, upto, damaged, strays });
-        }
-    }
-
-    /// True if an entry can be read where it should be. Nobody waits while the disk is read.
-    fn is_in_place(&self, lsn: Lsn) -> bool {
-        let record = self.core.lock().record(lsn);
-        record.is_some_and(|record| record.is_good())
-    }
-
-    /// Makes the journal durable.
-    ///
-    /// # Errors
-    /// The disk's.
-    pub fn sync_journal(&self) -> io::Result<()> {
-        let file = self.core.lock().dir.journal_file();
-        file.map_or(Ok(()), |file| self.gate.sync(&*file))
-    }
-
     /// The disk has failed elsewhere than in a step of the cores: nothing is answered any more, as after a
     /// failed sync of the journal.
     pub fn fail(&self, what: &str) {
@@ -411,29 +349,6 @@ impl Host {
         self.sync_all(syncs);
     }
 
-    /// Makes syncs and tells the cores, until none is left.
-    fn sync_all(&self, mut syncs: Vec<PendingSync>) {
-        while let Some(last) = syncs.pop() {
-            // What comes earlier is durable with it: the journal was synced before it went on to this file.
-            let good = last.good && syncs.iter().all(|sync| sync.good);
-            syncs = self.finish_sync(PendingSync { good, ..last });
-        }
-    }
-
-    fn finish_sync(&self, sync: PendingSync) -> Vec<PendingSync> {
-        let synced = sync.file.map_or(Ok(()), |file| self.gate.sync(&*file));
-        if let Err(error) = &synced {
-            self.report(&format!("the keeper's journal cannot be made durable: {error}"));
-        }
-        let mut core = self.core.lock();
-        self.step(&mut core, Event::Synced(sync.id, sync.good && synced.is_ok()))
-    }
-
-    /// Makes a sync that was handed on.
-    pub fn make_sync(&self, sync: PendingSync) {
-        self.sync_all(vec![sync]);
-    }
-
     fn perform(&self, core: &mut Core, effects: Vec<Effect>) -> Vec<PendingSync> {
         let mut syncs = vec![];
         for effect in effects {
@@ -441,8 +356,8 @@ impl Host {
                 Effect::Send(envelope) => self.send(core, envelope),
                 Effect::Store(ops) => self.store(core, &ops),
                 Effect::Sync(id) => {
-                    let (file, good) = (core.dir.journal_file(), !core.dir_failed);
-                    syncs.push(PendingSync { id, file, good });
+                    let (to_sync, good) = (core.dir.to_sync(), !core.dir_failed);
+                    syncs.push(PendingSync { id, to_sync, good });
                 }
                 // While the part before is still being read this one is left for the next time round.
                 Effect::Verify { from, upto } => {
@@ -491,40 +406,6 @@ impl Host {
             core.dir_failed = true;
             self.report(&format!("the keeper's directory cannot be written: {error}"));
         }
-    }
-
-    /// Sends a message with the payloads of its entries, or as many of them as fit.
-    fn send(&self, core: &mut Core, mut envelope: Envelope) {
-        let limit = match &envelope.message {
-            Message::Fetched { .. } => PAYLOADS_MAX,
-            _ => BATCH_BYTES,
-        };
-        let (mut payloads, mut bytes, mut fit) = (vec![], 0, 0);
-        for entry in entries(&envelope.message) {
-            match core.payload(entry) {
-                Ok(payload) if fit == 0 || bytes + payload.len() <= limit => {
-                    bytes += payload.len();
-                    fit += 1;
-                    if hash_of(entry).is_some() {
-                        payloads.push(payload);
-                    }
-                }
-                Ok(_) => break,
-                Err(_) => {
-                    // The cores have it healed; until then nobody gets it from here.
-                    core.suspect = Some(entry.lsn);
-                    break;
-                }
-            }
-        }
-        let all = entries(&envelope.message).count();
-        if fit == 0 && all > 0 {
-            return;
-        }
-        if fit < all {
-            shorten(&mut envelope.message, fit);
-        }
-        self.helpers.outbound.send(Packet { envelope, payloads });
     }
 
     fn reply(&self, reply: Reply) {

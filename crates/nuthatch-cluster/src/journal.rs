@@ -10,15 +10,18 @@
 //! Reading finds the records behind damage, because their beginnings can be recognised; what was between is
 //! given to the keeper as damage. What lies behind the last record that can be read is a torn tail.
 
-use crate::coding::{Reader, Writer, crc, payload_hash};
-use crate::packet::{self, PAYLOAD_MAX};
-use crate::records;
+mod record;
+
+use self::record::{BLOCK, Place, Record, decode_header, encode_header, padded, read_payload};
+pub use self::record::{RECORD_HEADER, RecordOnDisk};
+use crate::coding::payload_hash;
+use crate::packet;
+use crate::sync_gate::{SyncGate, ToSync, Written};
 use bytes::Bytes;
 use nuthatch_log::env::{AlignedBuf, DIRECT_ALIGN, Disk, DiskFile, again, read_exact_at};
 use nuthatch_quorum::entry::Entry;
 use nuthatch_quorum::store::Slot;
 use nuthatch_quorum::types::Lsn;
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -35,70 +38,6 @@ const ZERO_AHEAD: usize = 1 << 20;
 /// Records from this size on go to space that was only allocated.
 const LARGE_RECORD: usize = 256 * 1024;
 
-/// Bytes of a record before its payload.
-pub const RECORD_HEADER: usize = 96;
-
-const MAGIC: u64 = u64::from_le_bytes(*b"NUTHOPS1");
-const BLOCK: u64 = DIRECT_ALIGN as u64;
-
-/// What a record says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Record {
-    Entry(Entry),
-    Healed(Entry),
-    CutBehind(Lsn),
-}
-
-/// Where an entry's record is.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    file: u32,
-    block: u32,
-    payload: u32,
-}
-
-/// A record that is to be read again.
-pub struct RecordOnDisk {
-    entry: Entry,
-    file: Arc<dyn DiskFile>,
-    place: Place,
-}
-
-impl RecordOnDisk {
-    /// Bytes that are read.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        padded(self.place.payload as usize)
-    }
-
-    /// The number of another entry whose record begins here: its write went astray.
-    #[must_use]
-    pub fn stray(&self) -> Option<Lsn> {
-        let at = u64::from(self.place.block) * BLOCK;
-        let block = again(|| read_exact_at(&*self.file, at, DIRECT_ALIGN)).ok()?;
-        match decode_header(&block) {
-            Some((Record::Entry(entry) | Record::Healed(entry), _)) => Some(entry.lsn),
-            _ => None,
-        }
-        .filter(|lsn| *lsn != self.entry.lsn)
-    }
-
-    /// True if it can be read and is what was written.
-    #[must_use]
-    pub fn is_good(&self) -> bool {
-        let len = usize::try_from(self.bytes()).expect("a size");
-        let at = u64::from(self.place.block) * BLOCK;
-        let Ok(bytes) = again(|| read_exact_at(&*self.file, at, len)) else { return false };
-        let entry = match decode_header(&bytes) {
-            Some((Record::Entry(entry) | Record::Healed(entry), _)) => entry,
-            _ => return false,
-        };
-        let payload = &bytes[RECORD_HEADER..RECORD_HEADER + self.place.payload as usize];
-        let is_whole = packet::hash_of(&entry).is_none_or(|hash| payload_hash(payload) == hash);
-        entry == self.entry && is_whole
-    }
-}
-
 /// The file that is written to.
 struct Open {
     number: u32,
@@ -108,25 +47,61 @@ struct Open {
     allocated: u64,
 }
 
-/// Makes files of a journal durable, one at a time. The system tells of a failure only once: whoever comes
-/// after it, with whichever file, is told here.
-#[derive(Default)]
-pub struct SyncGate(Mutex<bool>);
+/// The file behind the open one, made before it is needed: whoever writes does not wait for its syncs.
+enum Spare {
+    None,
+    /// Somebody is making it.
+    UnderWay(u32),
+    Ready(u32, Arc<dyn DiskFile>),
+}
 
-impl SyncGate {
-    /// Makes a file durable, if no sync has failed before.
-    ///
-    /// # Errors
-    /// The disk's, or that an earlier sync had one.
-    pub fn sync(&self, file: &dyn DiskFile) -> io::Result<()> {
-        let mut failed = self.0.lock();
-        if *failed {
-            return Err(io::Error::other("an earlier sync of the journal has failed"));
-        }
-        let synced = file.sync();
-        *failed = synced.is_err();
-        synced
+/// Makes an empty file of a journal, durably. Waits for the disk.
+///
+/// # Errors
+/// The disk's.
+pub fn make_file(disk: &dyn Disk, number: u32) -> io::Result<Arc<dyn DiskFile>> {
+    let file = disk.create(&path(number))?;
+    file.allocate(0, FILE_BYTES)?;
+    file.sync()?;
+    disk.sync_dir(OPS_DIR)?;
+    Ok(file)
+}
+
+/// Removes files of a journal, whose entries are trimmed and noted to be.
+///
+/// # Errors
+/// The disk's.
+pub fn remove_files(disk: &dyn Disk, numbers: &[u32]) -> io::Result<()> {
+    for number in numbers {
+        disk.remove(&path(*number))?;
     }
+    if numbers.is_empty() { Ok(()) } else { disk.sync_dir(OPS_DIR) }
+}
+
+/// True if an error says that bytes of a medium cannot be read: that is damage, and no reason not to start.
+fn is_unreadable(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, NotFound, OutOfMemory, PermissionDenied, UnexpectedEof};
+    let other = [Interrupted, NotFound, OutOfMemory, PermissionDenied, UnexpectedEof];
+    !other.contains(&error.kind())
+}
+
+/// Copies what can be read of a file behind `from`, but for blocks of zeros.
+fn copy_torn(file: &dyn DiskFile, from: u64, into: &dyn DiskFile, at: u64) -> io::Result<()> {
+    let len = file.len()?;
+    for offset in (from..len).step_by(DIRECT_ALIGN) {
+        let size = usize::try_from((len - offset).min(BLOCK)).expect("a block");
+        match again(|| read_exact_at(file, offset, size)) {
+            Err(error) if is_unreadable(&error) => {}
+            bytes => {
+                let bytes = bytes?;
+                let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+                if used > 0 {
+                    into.write_at(&bytes[..used], at + offset - from)?;
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A journal that is open.
@@ -141,59 +116,18 @@ pub struct Journal {
     /// The greatest entry that has a record in each file.
     last_in: BTreeMap<u32, Lsn>,
     open: Option<Open>,
+    /// Files before the open one, and how much was written when they were ended: they may not be synced yet.
+    ended: Vec<(Arc<dyn DiskFile>, Written)>,
+    spare: Spare,
     zeros: AlignedBuf,
     /// True if there are bytes behind the last record.
     torn: bool,
+    /// True if some of those in the open file cannot be read.
+    unreadable: bool,
 }
 
 fn path(number: u32) -> String {
     format!("{OPS_DIR}/{number:08}")
-}
-
-fn encode_header(record: Record, payload: usize) -> [u8; RECORD_HEADER] {
-    let mut body = Writer::default();
-    body.u32(u32::try_from(payload).expect("bounded by the largest frame"));
-    match record {
-        Record::Entry(entry) => {
-            body.u8(1);
-            records::put_entry(&mut body, &entry);
-        }
-        Record::Healed(entry) => {
-            body.u8(2);
-            records::put_entry(&mut body, &entry);
-        }
-        Record::CutBehind(lsn) => {
-            body.u8(3);
-            body.u64(lsn.0);
-        }
-    }
-    body.0.resize(RECORD_HEADER - 12, 0);
-    let mut header = Writer::default();
-    header.u64(MAGIC);
-    header.u32(crc(&body.0));
-    header.0.extend_from_slice(&body.0);
-    header.0.try_into().expect("as long as a header")
-}
-
-/// The record that begins here, and the length of its payload.
-fn decode_header(bytes: &[u8]) -> Option<(Record, usize)> {
-    let mut from = Reader(bytes);
-    let known = from.u64().ok()? == MAGIC;
-    let sum = from.u32().ok()?;
-    let body = from.take(RECORD_HEADER - 12).ok().filter(|body| known && crc(body) == sum)?;
-    let mut from = Reader(body);
-    let payload = from.u32().ok()? as usize;
-    let record = match from.u8().ok()? {
-        1 => Record::Entry(records::entry(&mut from).ok()?),
-        2 => Record::Healed(records::entry(&mut from).ok()?),
-        3 => Record::CutBehind(Lsn(from.u64().ok()?)),
-        _ => return None,
-    };
-    (payload <= PAYLOAD_MAX).then_some((record, payload))
-}
-
-fn padded(payload: usize) -> u64 {
-    ((RECORD_HEADER + payload) as u64).next_multiple_of(BLOCK)
 }
 
 /// Number of places from behind `base` up to an entry.
@@ -227,8 +161,11 @@ impl Journal {
             places: VecDeque::new(),
             last_in: BTreeMap::new(),
             open: None,
+            ended: Vec::new(),
+            spare: Spare::None,
             zeros: AlignedBuf::zeroed(ZERO_AHEAD),
             torn: false,
+            unreadable: false,
             gate,
             disk,
         };
@@ -259,9 +196,17 @@ impl Journal {
         let file = again(|| self.disk.open(&path(number)))?;
         let len = file.len()?;
         self.files.insert(number, Arc::clone(&file));
-        let (mut at, mut end, mut lost) = (0, 0, false);
+        let (mut at, mut end, mut lost, mut unreadable) = (0, 0, false, false);
         while at + BLOCK <= len {
-            let block = again(|| read_exact_at(&*file, at, DIRECT_ALIGN))?;
+            let block = match again(|| read_exact_at(&*file, at, DIRECT_ALIGN)) {
+                Err(error) if is_unreadable(&error) => {
+                    // Damage as any other, which peers heal; the block stays where it is.
+                    (lost, unreadable) = (true, true);
+                    at += BLOCK;
+                    continue;
+                }
+                block => block?,
+            };
             let header = decode_header(&block);
             let Some((record, payload)) =
                 header.filter(|(_, payload)| at + padded(*payload) <= len)
@@ -274,12 +219,15 @@ impl Journal {
             let place = Place { file: number, block, payload: payload as u32 };
             self.take_record(record, place, &*file, slots)?;
             // What could not be read before it is damage, and the keeper sees that by the numbers.
-            (self.torn, lost) = (false, false);
+            (self.torn, lost, unreadable) = (false, false, false);
             at += padded(payload);
             end = at;
         }
         // Behind what an earlier file ends with there is a later record, or nothing at all.
         self.torn |= lost;
+        self.unreadable = unreadable;
+        // An earlier process may not have synced it.
+        self.end_open();
         self.open = Some(Open { number, file, at: end, zeroed: end, allocated: len });
         Ok(())
     }
@@ -316,16 +264,16 @@ impl Journal {
             slots.resize(needed, Slot::Garbage);
             self.places.resize(needed, None);
         }
-        let payload = self.read_payload(file, place)?;
-        let good = packet::hash_of(&entry).is_none_or(|hash| payload_hash(&payload) == hash);
+        let good = match read_payload(file, place) {
+            Err(error) if is_unreadable(&error) => false,
+            payload => {
+                let payload = payload?;
+                packet::hash_of(&entry).is_none_or(|hash| payload_hash(&payload) == hash)
+            }
+        };
         slots[at] = if good { Slot::Bytes(entry) } else { Slot::Garbage };
         self.places[at] = good.then_some(place);
         Ok(())
-    }
-
-    fn read_payload(&self, file: &dyn DiskFile, place: Place) -> io::Result<Bytes> {
-        let offset = u64::from(place.block) * BLOCK + RECORD_HEADER as u64;
-        again(|| file.read_shared(offset, place.payload as usize))
     }
 
     /// The payload of an entry; empty for one that has none.
@@ -333,15 +281,10 @@ impl Journal {
     /// # Errors
     /// The disk's; `NotFound` for an entry that is not here or damaged, `InvalidData` for one that has become so.
     pub fn payload(&self, entry: &Entry) -> io::Result<Bytes> {
-        let Some(hash) = packet::hash_of(entry) else { return Ok(Bytes::new()) };
-        let place = self.place(entry.lsn).ok_or(io::ErrorKind::NotFound)?;
-        let file = self.files.get(&place.file).ok_or(io::ErrorKind::NotFound)?;
-        let payload = self.read_payload(&**file, place)?;
-        if payload_hash(&payload) == hash {
-            Ok(payload)
-        } else {
-            Err(io::ErrorKind::InvalidData.into())
+        if packet::hash_of(entry).is_none() {
+            return Ok(Bytes::new());
         }
+        self.record(entry).ok_or(io::ErrorKind::NotFound)?.payload()
     }
 
     /// Where an entry's record is, to be read again without the journal; none of one that is damaged.
@@ -387,11 +330,9 @@ impl Journal {
         self.open.as_ref().map(|open| open.number)
     }
 
-    /// Removes the files of which all entries are trimmed, from the first on, once that is noted durably.
-    ///
-    /// # Errors
-    /// The disk's.
-    pub fn drop_to(&mut self, base: Lsn) -> io::Result<()> {
+    /// Forgets the entries up to `base`, and gives the files that hold no others, from the first on: they are to be
+    /// removed once it is noted durably what was trimmed.
+    pub fn forget_to(&mut self, base: Lsn) -> Vec<u32> {
         let gone = count(self.base, base).min(self.places.len());
         self.places.drain(..gone);
         self.base = self.base.max(base);
@@ -405,11 +346,10 @@ impl Journal {
             self.files.keys().take_while(|number| Some(**number) != open && whole(number));
         let numbers: Vec<u32> = numbers.copied().collect();
         for number in &numbers {
-            self.disk.remove(&path(*number))?;
             self.files.remove(number);
             self.last_in.remove(number);
         }
-        if numbers.is_empty() { Ok(()) } else { self.disk.sync_dir(OPS_DIR) }
+        numbers
     }
 
     /// Writes an entry anew whose bytes were damaged.
@@ -431,7 +371,10 @@ impl Journal {
     /// # Errors
     /// As [`Journal::append`].
     pub fn cut(&mut self, after: Lsn) -> io::Result<()> {
-        if let Some(open) = &mut self.open {
+        if std::mem::take(&mut self.unreadable) {
+            // What cannot be read was not copied, so it stays: another file goes on.
+            self.end_open();
+        } else if let Some(open) = &mut self.open {
             open.file.set_len(open.at)?;
             (open.zeroed, open.allocated) = (open.at, open.at);
         }
@@ -455,10 +398,7 @@ impl Journal {
             at += bytes.len() as u64;
         }
         if let Some(open) = self.open.as_ref().filter(|_| self.torn) {
-            let len = usize::try_from(open.file.len()?.saturating_sub(open.at)).expect("a size");
-            let bytes = read_exact_at(&*open.file, open.at, len)?;
-            let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-            into.write_at(&bytes[..used], at)?;
+            copy_torn(&*open.file, open.at, into, at)?;
         }
         into.sync()
     }
@@ -468,14 +408,37 @@ impl Journal {
     /// # Errors
     /// The disk's.
     pub fn sync(&self) -> io::Result<()> {
-        self.open.as_ref().map_or(Ok(()), |open| self.gate.sync(&*open.file))
+        self.gate.sync(&self.to_sync())
     }
 
-    /// The file whose sync makes everything written so far durable: files before it were synced when they
-    /// were ended. None: nothing was written.
+    /// What is to be synced so that everything written so far is durable.
     #[must_use]
-    pub fn written_file(&self) -> Option<Arc<dyn DiskFile>> {
-        self.open.as_ref().map(|open| Arc::clone(&open.file))
+    pub fn to_sync(&self) -> ToSync {
+        let ended = self.ended.iter().filter(|(_, written)| !self.gate.has_synced(*written));
+        let open = self.open.iter().map(|open| &open.file);
+        let files = ended.map(|(file, _)| file).chain(open).cloned().collect();
+        ToSync { files, written: self.gate.written() }
+    }
+
+    /// Number of a file that is to be made for later; whoever asks makes it ([`make_file`]) and gives it.
+    pub fn wants_spare(&mut self) -> Option<u32> {
+        let open = self.open.as_ref().filter(|open| open.at >= FILE_BYTES / 2)?;
+        let number = open.number + 1;
+        matches!(self.spare, Spare::None).then(|| {
+            self.spare = Spare::UnderWay(number);
+            number
+        })
+    }
+
+    /// Takes a file that was made for later.
+    pub fn give_spare(&mut self, number: u32, file: Arc<dyn DiskFile>) {
+        if self.written() == number.checked_sub(1) {
+            self.spare = Spare::Ready(number, file);
+        } else {
+            // It came too late: it is empty, and goes with those before it.
+            self.spare = Spare::None;
+            self.files.insert(number, file);
+        }
     }
 
     /// What all syncs of the journal go through.
@@ -487,9 +450,10 @@ impl Journal {
     fn write(&mut self, record: Record, payload: &[u8]) -> io::Result<Place> {
         assert!(!self.torn, "nothing is written behind what was torn");
         let len = usize::try_from(padded(payload.len())).expect("a size");
-        if self.open.as_ref().is_none_or(|open| open.at >= FILE_BYTES) {
+        if self.open.as_ref().is_none_or(|open| open.at >= self.full_at()) {
             self.roll()?;
         }
+        self.gate.wrote();
         let mut buf = AlignedBuf::with_capacity(len);
         buf.extend(&encode_header(record, payload.len()));
         buf.extend(payload);
@@ -510,24 +474,47 @@ impl Journal {
         Ok(Place { file: open.number, block, payload: payload.len() as u32 })
     }
 
-    /// Ends the open file durably and begins the next.
+    /// How long the open file may become: the next one is waited for while it is being made.
+    fn full_at(&self) -> u64 {
+        let waits = matches!(self.spare, Spare::UnderWay(_));
+        if waits { 2 * FILE_BYTES } else { FILE_BYTES }
+    }
+
+    /// Ends the open file and begins the next. The last records of the one are synced before those of the other.
     fn roll(&mut self) -> io::Result<()> {
-        let number = match &self.open {
+        let next = match &self.open {
             // The first file of a log that is trimmed has another number than that of one that never was.
-            None => u32::from(self.base > Lsn(0)),
+            None => self
+                .files
+                .last_key_value()
+                .map_or(u32::from(self.base > Lsn(0)), |(number, _)| number + 1),
             Some(open) => {
                 open.file.set_len(open.at)?;
-                self.gate.sync(&*open.file)?;
                 open.number + 1
             }
         };
-        let file = self.disk.create(&path(number))?;
-        file.allocate(0, FILE_BYTES)?;
-        self.gate.sync(&*file)?;
-        self.disk.sync_dir(OPS_DIR)?;
+        self.ended.retain(|(_, written)| !self.gate.has_synced(*written));
+        if !self.ended.is_empty() {
+            self.sync()?;
+            self.ended.clear();
+        }
+        let (number, file) = match std::mem::replace(&mut self.spare, Spare::None) {
+            Spare::Ready(number, file) => (number, file),
+            // Whoever makes that one may be about to.
+            Spare::UnderWay(number) => (number + 1, make_file(&*self.disk, number + 1)?),
+            Spare::None => (next, make_file(&*self.disk, next)?),
+        };
         self.files.insert(number, Arc::clone(&file));
+        self.end_open();
         self.open = Some(Open { number, file, at: 0, zeroed: 0, allocated: FILE_BYTES });
         Ok(())
+    }
+
+    /// Nothing more is written to the open file.
+    fn end_open(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.ended.push((open.file, self.gate.written()));
+        }
     }
 }
 

@@ -5,14 +5,16 @@
 //! trimmed. Files of another node come into `incoming/`, and are put in place from there ([`crate::incoming`]).
 
 use crate::incoming::{self, INCOMING_DIR};
-use crate::journal::{Journal, OPS_DIR, RecordOnDisk, SyncGate};
+use crate::journal::{self, Journal, OPS_DIR, RecordOnDisk};
 use crate::replica::{self, FILES_DIR, STATE};
 use crate::small_files::{self, BASE, CUT, IDENTITY, INSTALLING, Installing, PROMISE};
+use crate::sync_gate::{SyncGate, ToSync};
 use bytes::Bytes;
 use nuthatch_log::env::{Disk, DiskFile};
 use nuthatch_quorum::entry::{Base, Entry};
-use nuthatch_quorum::store::{Image, Record, StoreOp};
-use nuthatch_quorum::types::Lsn;
+use nuthatch_quorum::store::{Identity, Image, Record, StoreOp};
+use nuthatch_quorum::types::{Lsn, Revision};
+use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 
@@ -23,6 +25,61 @@ pub const TORN_DIR: &str = "torn";
 pub struct KeeperDir {
     disk: Arc<dyn Disk>,
     journal: Journal,
+    /// The identity as it was last read or written.
+    identity: Option<Identity>,
+    /// Raised when the journal begins anew: what somebody does to its files beside is void then.
+    turn: Arc<Mutex<u64>>,
+    /// Up to where the log is trimmed, where that is not noted yet.
+    noted: Option<Base>,
+    /// Files of the journal that go when it is.
+    gone: Vec<u32>,
+}
+
+/// What is done to the journal's files while the node goes on: done by [`Chore::finish`], which waits for the disk.
+pub struct Chore {
+    disk: Arc<dyn Disk>,
+    turn: Arc<Mutex<u64>>,
+    /// The turn that it is of.
+    of: u64,
+    what: Kind,
+}
+
+enum Kind {
+    Trim { base: Base, files: Vec<u32> },
+    Spare(u32),
+}
+
+/// The turn that a file was made in.
+pub struct SpareTurn(u64);
+
+impl Chore {
+    /// The turn that it is of.
+    #[must_use]
+    pub fn turn(&self) -> SpareTurn {
+        SpareTurn(self.of)
+    }
+
+    /// Does it, unless the journal has begun anew. Gives a file that was made for later.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn finish(self) -> io::Result<Option<(u32, Arc<dyn DiskFile>)>> {
+        let turn = self.turn.lock();
+        if *turn != self.of {
+            return Ok(None);
+        }
+        match self.what {
+            Kind::Spare(number) => {
+                return journal::make_file(&*self.disk, number).map(|file| Some((number, file)));
+            }
+            Kind::Trim { base, files } => {
+                // Entries go when it is noted that they are trimmed.
+                small_files::store_base(&*self.disk, base)?;
+                journal::remove_files(&*self.disk, &files)?;
+            }
+        }
+        Ok(None)
+    }
 }
 
 impl KeeperDir {
@@ -45,8 +102,9 @@ impl KeeperDir {
             Record::Damaged => (0, Lsn(u64::MAX)),
         };
         let (journal, log) = Journal::open(Arc::clone(&disk), begins)?;
+        let identity = small_files::load_identity(&*disk)?;
         let image = Image {
-            identity: small_files::load_identity(&*disk)?,
+            identity: with_seen(identity, small_files::seen(&*disk)?),
             promises: small_files::load_promises(&*disk)?,
             base,
             dropped,
@@ -54,7 +112,17 @@ impl KeeperDir {
             cut: small_files::load_cut(&*disk)?,
             aside: vec![],
         };
-        Ok((Self { disk, journal }, image))
+        Ok((
+            Self {
+                disk,
+                journal,
+                identity: identity.good(),
+                turn: Arc::default(),
+                noted: None,
+                gone: vec![],
+            },
+            image,
+        ))
     }
 
     /// The disk.
@@ -72,8 +140,11 @@ impl KeeperDir {
         ops: &[StoreOp],
         mut payload: impl FnMut(&Entry) -> Bytes,
     ) -> io::Result<()> {
+        let trims = ops.iter().any(|op| matches!(op, StoreOp::NoteBase(_)));
         for op in ops {
             match op {
+                // What is trimmed was durable before, and goes later.
+                StoreOp::Barrier if trims => {}
                 StoreOp::Append(entry) => self.journal.append(entry, &payload(entry))?,
                 StoreOp::Heal(entry) => self.journal.heal(entry, &payload(entry))?,
                 StoreOp::SetAside { after } => self.set_aside(*after)?,
@@ -83,9 +154,9 @@ impl KeeperDir {
                 StoreOp::Promise { slot, promise } => {
                     small_files::store_promise(&*self.disk, *slot, *promise)?;
                 }
-                StoreOp::Identity(identity) => small_files::store_identity(&*self.disk, *identity)?,
-                StoreOp::NoteBase(base) => small_files::store_base(&*self.disk, *base)?,
-                StoreOp::Drop { upto } => self.journal.drop_to(*upto)?,
+                StoreOp::Identity(identity) => self.store_identity(*identity)?,
+                StoreOp::NoteBase(base) => self.noted = Some(*base),
+                StoreOp::Drop { upto } => self.gone.extend(self.journal.forget_to(*upto)),
                 StoreOp::Install { base, keep } => self.install(*base, *keep)?,
                 StoreOp::BeginAnew => self.begin_anew()?,
                 StoreOp::Barrier => self.journal.sync()?,
@@ -108,16 +179,61 @@ impl KeeperDir {
         self.journal.record(entry)
     }
 
-    /// The file whose sync makes the journal durable.
+    /// What is to be synced so that the journal is durable.
     #[must_use]
-    pub fn journal_file(&self) -> Option<Arc<dyn DiskFile>> {
-        self.journal.written_file()
+    pub fn to_sync(&self) -> ToSync {
+        self.journal.to_sync()
+    }
+
+    /// What is left to be done of a trim.
+    pub fn take_trim(&mut self) -> Option<Chore> {
+        let (base, files) = (self.noted.take()?, std::mem::take(&mut self.gone));
+        Some(self.chore(Kind::Trim { base, files }))
+    }
+
+    /// A file of the journal that is to be made for later; [`KeeperDir::give_spare`] takes it.
+    pub fn take_spare(&mut self) -> Option<Chore> {
+        let number = self.journal.wants_spare()?;
+        Some(self.chore(Kind::Spare(number)))
+    }
+
+    /// Takes a file of the journal that was made for later.
+    pub fn give_spare(&mut self, of: &SpareTurn, number: u32, file: Arc<dyn DiskFile>) {
+        if of.0 == *self.turn.lock() {
+            self.journal.give_spare(number, file);
+        }
+    }
+
+    fn chore(&self, what: Kind) -> Chore {
+        let of = *self.turn.lock();
+        Chore { disk: Arc::clone(&self.disk), turn: Arc::clone(&self.turn), of, what }
+    }
+
+    /// The journal begins anew. Whatever somebody does to its files is over, and nothing more is done of what was
+    /// to be.
+    fn take_turn(&mut self) {
+        *self.turn.lock() += 1;
+        (self.noted, self.gone) = (None, vec![]);
     }
 
     /// What all syncs of the journal go through.
     #[must_use]
     pub fn gate(&self) -> &Arc<SyncGate> {
         self.journal.gate()
+    }
+
+    /// Writes the identity. What of the catalog was seen is durable before that, where whoever reads the catalog notes
+    /// it: for that alone nothing is written.
+    fn store_identity(&mut self, identity: Identity) -> io::Result<()> {
+        let same = self
+            .identity
+            .is_some_and(|known| Identity { seen: identity.seen, ..known } == identity);
+        if same && small_files::seen(&*self.disk)?.is_some_and(|seen| seen >= identity.seen) {
+            return Ok(());
+        }
+        small_files::store_identity(&*self.disk, identity)?;
+        self.identity = Some(identity);
+        Ok(())
     }
 
     /// A name in `torn/` that is not taken.
@@ -144,6 +260,8 @@ impl KeeperDir {
             let names = self.disk.list(dir)?;
             paths.extend(names.into_iter().map(|name| format!("{dir}/{name}")));
         }
+        self.identity = None;
+        self.take_turn();
         for path in paths {
             let aside = self.torn_name(&path)?;
             match self.disk.rename(&path, &aside) {
@@ -162,6 +280,7 @@ impl KeeperDir {
 
     /// Puts what lies in `incoming/` in the place of the files, and of the entries that made them.
     fn install(&mut self, base: Base, keep: bool) -> io::Result<()> {
+        self.take_turn();
         small_files::store_installing(&*self.disk, Installing { base, keep })?;
         incoming::finish(&*self.disk)?;
         let gate = Arc::clone(self.journal.gate());
@@ -173,6 +292,16 @@ impl KeeperDir {
     #[must_use]
     pub fn trim_point(&self, files: usize) -> Lsn {
         self.journal.trim_point(files)
+    }
+}
+
+/// An identity with what of the catalog was seen, wherever that is noted.
+fn with_seen(identity: Record<Identity>, seen: Option<Revision>) -> Record<Identity> {
+    match (identity, seen) {
+        (Record::Good(known), Some(seen)) => {
+            Record::Good(Identity { seen: known.seen.max(seen), ..known })
+        }
+        (other, _) => other,
     }
 }
 

@@ -60,6 +60,8 @@ struct Link {
     node: AtomicU8,
     queue: Mutex<Queue>,
     filled: Condvar,
+    /// Everything that was in the queue was written.
+    emptied: Condvar,
 }
 
 #[derive(Default)]
@@ -86,6 +88,7 @@ impl Links {
                 node: AtomicU8::new(NOBODY),
                 queue: Mutex::default(),
                 filled: Condvar::new(),
+                emptied: Condvar::new(),
             })
         };
         Arc::new(Self(addresses.iter().flat_map(lanes).map(link).collect()))
@@ -130,6 +133,14 @@ impl Outbound for Links {
             link.filled.notify_one();
         }
     }
+
+    fn flush(&self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        for link in &self.0 {
+            let mut queue = link.queue.lock();
+            while queue.bytes > 0 && !link.emptied.wait_until(&mut queue, deadline).timed_out() {}
+        }
+    }
 }
 
 fn weight(packet: &Packet) -> usize {
@@ -150,17 +161,21 @@ impl Link {
 
     fn serve(&self, local: &dyn Local) {
         let (mut known, mut told) = (None, String::new());
+        // What waits for a connection that was found ended before it was used.
+        let mut unsent = None;
         loop {
             match self.connect(local) {
                 Ok((channel, node)) => {
                     known = Some(node);
                     self.node.store(node.0, Ordering::Release);
-                    *self.queue.lock() = Queue { connected: true, ..Queue::default() };
+                    self.begin(unsent.take());
                     // Whatever ends it, the next attempt shows whether the node is there.
-                    let _ = self.write_all(channel);
+                    unsent = self.write_all(channel).unwrap_or_default();
                     *self.queue.lock() = Queue::default();
+                    self.emptied.notify_all();
                 }
                 Err(error) => {
+                    unsent = None;
                     self.tell(&error, &mut told, local);
                     if let Some(node) = known.take() {
                         local.lost(node);
@@ -168,6 +183,16 @@ impl Link {
                     thread::sleep(RETRY);
                 }
             }
+        }
+    }
+
+    /// A connection is there, to which this packet goes first.
+    fn begin(&self, unsent: Option<Packet>) {
+        let mut queue = self.queue.lock();
+        *queue = Queue { connected: true, ..Queue::default() };
+        if let Some(packet) = unsent {
+            queue.bytes = weight(&packet);
+            queue.packets.push_back(packet);
         }
     }
 
@@ -191,26 +216,44 @@ impl Link {
         Ok((channel, hello.node))
     }
 
-    fn write_all(&self, mut channel: Channel) -> io::Result<()> {
+    /// Writes what there is to write, until the connection ends. Gives a packet that was not written because it had
+    /// ended before.
+    fn write_all(&self, mut channel: Channel) -> io::Result<Option<Packet>> {
+        let mut used = Instant::now();
         loop {
-            let packet = {
-                let mut queue = self.queue.lock();
-                while queue.packets.is_empty() && !queue.is_doubted {
-                    self.filled.wait(&mut queue);
-                }
-                match std::mem::take(&mut queue.is_doubted) {
-                    true => None,
-                    false => queue.packets.pop_front(),
-                }
-            };
-            let Some(packet) = packet else {
+            let Some(packet) = self.next() else {
                 // Nothing is said there: a connection that is ended is a reason for the other side to look, too.
                 TcpStream::connect_timeout(&self.address, RETRY)?;
+                if channel.is_ended() {
+                    return Ok(None);
+                }
                 continue;
             };
+            // The other process may be another one since: a first write would be lost without an error.
+            if used.elapsed() > RETRY && channel.is_ended() {
+                return Ok(Some(packet));
+            }
             let written = write_packet(&mut channel, &packet);
-            self.queue.lock().bytes -= weight(&packet);
+            used = Instant::now();
+            let mut queue = self.queue.lock();
+            queue.bytes -= weight(&packet);
+            if queue.bytes == 0 {
+                self.emptied.notify_all();
+            }
+            drop(queue);
             written?;
+        }
+    }
+
+    /// Waits for the next packet. None: the node is to be looked for.
+    fn next(&self) -> Option<Packet> {
+        let mut queue = self.queue.lock();
+        while queue.packets.is_empty() && !queue.is_doubted {
+            self.filled.wait(&mut queue);
+        }
+        match std::mem::take(&mut queue.is_doubted) {
+            true => None,
+            false => queue.packets.pop_front(),
         }
     }
 }

@@ -8,12 +8,12 @@ use crate::host::Host;
 use crate::links::{Local, prepare};
 use crate::owner_address;
 use crate::packet::{self, HEADER_BYTES, Header, Packet};
+use crate::places::{Place, Places};
 use crate::transfer::{self, FileSource};
 use bytes::Bytes;
 use std::io::{self, Read, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,9 @@ const CONNECTIONS_MAX: usize = 32;
 
 /// Connections at a time that have not said yet whose they are. They take no place of a node's.
 const STRANGERS_MAX: usize = 32;
+
+/// Those of one address: whoever says nothing keeps nobody out who comes from elsewhere.
+const STRANGERS_OF_ADDRESS_MAX: usize = 16;
 
 /// How long somebody who connected may take for a hello: a client waits for the server to begin.
 const HELLO_WITHIN: Duration = Duration::from_secs(1);
@@ -43,7 +46,8 @@ pub fn serve(
     local: Arc<dyn Local>,
     files: Arc<dyn FileSource>,
 ) -> io::Result<()> {
-    let (strangers, nodes) = (Places::new(STRANGERS_MAX), Places::new(CONNECTIONS_MAX));
+    let strangers = Places::new(STRANGERS_MAX, STRANGERS_OF_ADDRESS_MAX);
+    let nodes = Places::new(CONNECTIONS_MAX, CONNECTIONS_MAX);
     let accept = move || {
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
@@ -51,7 +55,8 @@ pub fn serve(
                 thread::sleep(Duration::from_millis(50));
                 continue;
             };
-            let Some(stranger) = strangers.take() else { continue };
+            let Ok(from) = stream.peer_addr() else { continue };
+            let Some(stranger) = strangers.take(from.ip()) else { continue };
             let nodes = nodes.clone();
             let (host, local) = (Arc::clone(&host), Arc::clone(&local));
             let files = Arc::clone(&files);
@@ -65,34 +70,6 @@ pub fn serve(
     thread::Builder::new().name("node-port".to_owned()).spawn(accept).map(drop)
 }
 
-/// So many connections at a time.
-#[derive(Clone)]
-struct Places {
-    taken: Arc<AtomicUsize>,
-    max: usize,
-}
-
-impl Places {
-    fn new(max: usize) -> Self {
-        Self { taken: Arc::default(), max }
-    }
-
-    /// A place, if one is free.
-    fn take(&self) -> Option<Place> {
-        let place = Place(Arc::clone(&self.taken));
-        (self.taken.fetch_add(1, Ordering::AcqRel) < self.max).then_some(place)
-    }
-}
-
-/// The place of a connection until it is over, however that comes.
-struct Place(Arc<AtomicUsize>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 fn converse(
     stream: TcpStream,
     stranger: Place,
@@ -102,7 +79,7 @@ fn converse(
 ) {
     let Ok(from) = stream.peer_addr() else { return };
     let Some((channel, hello)) = greet(stream, local, from) else { return };
-    let Some(_node) = nodes.take() else { return };
+    let Some(_node) = nodes.take(from.ip()) else { return };
     drop(stranger);
     let told = match hello.lane {
         Lane::Files => transfer::answer(channel, files),
@@ -117,7 +94,7 @@ fn converse(
     if let Err(error) = told
         && error.kind() == io::ErrorKind::InvalidData
     {
-        host.report(&format!("node {} at {from} is cut off: {error}", hello.node.0));
+        local.report(&format!("node {} at {from} is cut off: {error}", hello.node.0));
     }
 }
 

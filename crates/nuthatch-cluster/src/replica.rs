@@ -83,7 +83,11 @@ impl Replica {
             failed: false,
             disk,
         };
-        let Some(state) = load_state(&*replica.disk)? else { return Ok(replica) };
+        // Without one of the files all is made again of the journal, if that has all.
+        let state = load_state(&*replica.disk)?;
+        let Some(state) = state.filter(|state| state.is_here(&*replica.disk)) else {
+            return Ok(replica);
+        };
         (replica.applied, replica.marked, replica.next) =
             (state.applied, state.applied, state.next);
         for (name, file, len) in state.names {
@@ -260,24 +264,71 @@ impl Replica {
     /// # Errors
     /// The disk's.
     pub fn mark(&mut self) -> io::Result<()> {
+        let mark = self.begin_mark()?;
+        mark.make_durable(&*self.disk)?;
+        let gone = self.end_mark(mark);
+        remove_files(&*self.disk, &gone)
+    }
+
+    /// Begins to make durable what was applied so far. Entries may go on being applied meanwhile: what they change
+    /// beyond that, they change again should the directory be opened as it was marked.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn begin_mark(&mut self) -> io::Result<Mark> {
         self.check()?;
-        for file in &self.dirty {
-            if let Some(file) = self.files.get(file) {
-                file.sync()?;
-            }
+        let state = self.state()?.encode();
+        let dirty = std::mem::take(&mut self.dirty);
+        let files = dirty.iter().filter_map(|file| self.files.get(file).cloned()).collect();
+        self.unmarked_bytes = 0;
+        Ok(Mark { applied: self.applied, state, files, gone: std::mem::take(&mut self.gone) })
+    }
+
+    /// What was begun is durable. Gives the files that are nobody's any more, to be removed.
+    #[must_use]
+    pub fn end_mark(&mut self, mark: Mark) -> Vec<FileId> {
+        self.marked = mark.applied;
+        for file in &mark.gone {
+            self.files.remove(file);
         }
-        self.disk.sync_dir(FILES_DIR)?;
-        replace_file(&*self.disk, STATE, &self.state()?.encode())?;
-        (self.marked, self.unmarked_bytes) = (self.applied, 0);
-        self.dirty.clear();
-        for file in std::mem::take(&mut self.gone) {
-            self.files.remove(&file);
-            match self.disk.remove(&path(file)) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                removed => removed?,
-            }
+        mark.gone.into_iter().collect()
+    }
+}
+
+/// Removes files that are nobody's any more; one that is not there is.
+///
+/// # Errors
+/// The disk's.
+pub fn remove_files(disk: &dyn Disk, gone: &[FileId]) -> io::Result<()> {
+    for file in gone {
+        match disk.remove(&path(*file)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            removed => removed?,
         }
-        Ok(())
+    }
+    Ok(())
+}
+
+/// Files that are to be durable as of an entry.
+pub struct Mark {
+    applied: Lsn,
+    /// What names them, as it is to be written.
+    state: Vec<u8>,
+    /// Those that were changed.
+    files: Vec<Arc<dyn DiskFile>>,
+    /// Those that had lost their names by then.
+    gone: BTreeSet<FileId>,
+}
+
+impl Mark {
+    /// Makes the files durable and notes that they are. Waits for the disk.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn make_durable(&self, disk: &dyn Disk) -> io::Result<()> {
+        self.files.iter().try_for_each(|file| file.sync())?;
+        disk.sync_dir(FILES_DIR)?;
+        replace_file(disk, STATE, &self.state)
     }
 }
 
@@ -294,12 +345,13 @@ fn load_state(disk: &dyn Disk) -> io::Result<Option<State>> {
     }
 }
 
-/// True if the files are durable up to an entry, as far as their state can be read.
+/// True if the files are durable up to an entry, as far as their state can be read, and all of them are there.
 ///
 /// # Errors
 /// The disk's.
 pub fn is_durable_to(disk: &dyn Disk, lsn: Lsn) -> io::Result<bool> {
-    Ok(load_state(disk)?.is_some_and(|state| state.applied >= lsn))
+    let state = load_state(disk)?;
+    Ok(state.is_some_and(|state| state.applied >= lsn && state.is_here(disk)))
 }
 
 /// Removes the files that the state does not name.
@@ -341,6 +393,15 @@ struct State {
 }
 
 impl State {
+    /// True if no file is lacking, nor any of its end.
+    fn is_here(&self, disk: &dyn Disk) -> bool {
+        let is_whole = |file: FileId, len: u64| match disk.open(&path(file)) {
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+            Ok(open) => open.len().map_or(true, |here| here >= len),
+        };
+        self.names.iter().all(|(_, file, len)| is_whole(*file, *len))
+    }
+
     fn encode(&self) -> Vec<u8> {
         let mut body = Writer::default();
         body.u64(self.applied.0);

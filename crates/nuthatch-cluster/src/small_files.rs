@@ -284,6 +284,15 @@ pub fn load_seen(disk: &dyn Disk) -> io::Result<Option<(u128, Revision)>> {
     }
 }
 
+/// The greatest revision of the catalog that was noted, as far as that can be read.
+///
+/// # Errors
+/// The disk's.
+pub fn seen(disk: &dyn Disk) -> io::Result<Option<Revision>> {
+    let noted = load(disk, SEEN, |from| Ok((from.u128()?, Revision(from.u64()?))))?;
+    Ok(noted.good().map(|(_, revision)| revision))
+}
+
 /// Notes the cluster and a revision of its catalog, durably.
 ///
 /// # Errors

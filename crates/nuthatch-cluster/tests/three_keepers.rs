@@ -149,6 +149,32 @@ fn what_was_synced_is_at_the_next_owner() {
     write(&directory, "b.seg", b"of the second").expect("two of three are left");
 }
 
+/// An owner that is to hand over writes on while another node makes ready, and that one has all of it.
+fn handed_over(nodes: &Nodes) -> std::io::Result<(QuorumDirectory, Epoch)> {
+    let (first, directory) = nodes.owner(&[]);
+    let epoch = directory.epoch();
+    write(&directory, "before.seg", b"before")?;
+    nodes.clusters[first].prepare_handover();
+    for number in 0..20 {
+        write(&directory, &format!("meanwhile-{number}"), b"meanwhile")?;
+    }
+    nodes.clusters[first].hand_over();
+    assert!(write(&directory, "late.seg", b"late").is_err(), "it owns the log no more");
+    Ok((nodes.owner(&[first]).1, epoch))
+}
+
+#[test]
+fn an_owner_serves_until_it_hands_over_what_was_prepared() {
+    let nodes = Nodes::start("handover");
+    // A machine that is too busy for beats changes its owner: the next one does it again.
+    let handed = (0..5).find_map(|_| handed_over(&nodes).ok());
+    let (directory, epoch) = handed.expect("an owner that stays");
+    assert!(directory.epoch() > epoch);
+    assert_eq!(read(&directory, "before.seg"), b"before");
+    assert_eq!(read(&directory, "meanwhile-19"), b"meanwhile");
+    assert!(directory.open("late.seg").is_err());
+}
+
 /// What is left of a file that nothing names any more, to who has it open, once this node's copy is gone.
 fn read_unnamed(nodes: &Nodes) -> std::io::Result<Vec<u8>> {
     let (owner, directory) = nodes.owner(&[]);

@@ -1,12 +1,14 @@
 //! What a host guards by its lock: the node, its directory, and the payloads that belong to entries.
 
+use crate::clock::now;
 use crate::coding::{Malformed, malformed};
 use crate::journal::RecordOnDisk;
 use crate::keeper_dir::KeeperDir;
-use crate::packet::{self, Packet, entries, hash_of};
+use crate::packet::{self, BATCH_BYTES, Packet, entries, hash_of};
 use crate::ring::Ring;
+use crate::stopwatch::{Shares, Stopwatch};
 use bytes::Bytes;
-use nuthatch_quorum::entry::Entry;
+use nuthatch_quorum::entry::{Body, Entry};
 use nuthatch_quorum::message::{Envelope, Message};
 use nuthatch_quorum::node::Node;
 use nuthatch_quorum::types::{Epoch, Lsn, Member, Promise};
@@ -17,6 +19,27 @@ use std::io;
 /// How far an epoch may lie beyond the greatest that this keeper has promised: more than the takeovers that a
 /// keeper can have missed, and few enough that one lie does not use epochs up.
 const EPOCHS_AHEAD_MAX: u32 = 1 << 24;
+
+/// Entries that are read at once to be applied.
+const ENTRIES_MAX: usize = 4096;
+
+/// Where the payload of an entry is.
+pub(super) enum Payload {
+    /// In memory, or there is none.
+    Here(Bytes),
+    /// In the journal.
+    OnDisk(RecordOnDisk),
+}
+
+impl Payload {
+    /// The payload.
+    pub(super) fn read(self) -> io::Result<Bytes> {
+        match self {
+            Self::Here(payload) => Ok(payload),
+            Self::OnDisk(record) => record.payload(),
+        }
+    }
+}
 
 pub(super) struct Core {
     pub(super) node: Node,
@@ -36,9 +59,20 @@ pub(super) struct Core {
     pub(super) suspect: Option<Lsn>,
     /// A step is under way; found by another one, the thread that made it has ended in the middle.
     pub(super) in_step: bool,
+    /// How long what it is doing takes.
+    pub(super) watch: Stopwatch,
+    /// The parts of the last takeover, until they are told.
+    pub(super) shares: Option<Shares>,
 }
 
 impl Core {
+    /// Notes what the node is doing after a step.
+    pub(super) fn watch(&mut self) {
+        let owned = self.node.owner().map(|owner| owner.epoch());
+        let ended = self.watch.note(self.node.activity(), owned, now());
+        self.shares = ended.or(self.shares.take());
+    }
+
     /// Refuses an epoch that is further ahead than takeovers can have come: a keeper that promised it would
     /// never promise one that the catalog gives out.
     pub(super) fn check(&self, message: &Message) -> Result<(), Malformed> {
@@ -100,13 +134,30 @@ impl Core {
         self.node.keeper().log().get(lsn).and_then(|entry| self.dir.record(entry))
     }
 
-    pub(super) fn payload(&self, entry: &Entry) -> io::Result<Bytes> {
-        let Some(hash) = hash_of(entry) else { return Ok(Bytes::new()) };
-        let held = self.held.get(&hash).or_else(|| self.ring.get(entry.lsn));
-        match held {
-            Some(payload) => Ok(payload.clone()),
-            None => self.dir.payload(entry),
+    /// Where the payloads of committed entries behind `after` are, in their order, as many as one may hold.
+    pub(super) fn committed(&self, after: Lsn) -> Vec<(Lsn, Payload)> {
+        let (mut found, mut bytes, mut lsn) = (vec![], 0, after.next());
+        while lsn <= self.commit && bytes < BATCH_BYTES && found.len() < ENTRIES_MAX {
+            let entry = self.node.keeper().log().get(lsn).copied();
+            let Some((payload, len)) = entry.and_then(|entry| self.place(&entry)) else { break };
+            bytes += len;
+            found.push((lsn, payload));
+            lsn = lsn.next();
         }
+        found
+    }
+
+    /// Where an entry's payload is, and how long it is.
+    pub(super) fn place(&self, entry: &Entry) -> Option<(Payload, usize)> {
+        let Body::Frame { payload: hash, len } = entry.body else {
+            return Some((Payload::Here(Bytes::new()), 0));
+        };
+        let held = self.held.get(&hash).or_else(|| self.ring.get(entry.lsn));
+        let payload = match held {
+            Some(payload) => Payload::Here(payload.clone()),
+            None => Payload::OnDisk(self.dir.record(entry)?),
+        };
+        Some((payload, len as usize))
     }
 
     /// What the sender of a message says is committed, and the epoch in which that holds.

@@ -1,5 +1,5 @@
 use super::*;
-use nuthatch_log::env::MemDisk;
+use nuthatch_log::env::{Fault, MemDisk};
 use nuthatch_quorum::entry::{Body, Chain};
 use nuthatch_quorum::types::{Epoch, Sum, WallTime};
 
@@ -152,7 +152,7 @@ fn trimmed_files_go_and_the_rest_is_read() {
     assert_eq!((files(), journal.trim_point(0), journal.trim_point(1)), (3, Lsn(4), Lsn(2)));
     assert_eq!(journal.trim_point(9), Lsn(0));
     // Half a file is left as it is.
-    journal.drop_to(Lsn(3)).expect("dropped");
+    remove_files(&disk, &journal.forget_to(Lsn(3))).expect("removed");
     assert_eq!(files(), 2);
     assert!(journal.payload(&all[2].0).is_err(), "what is trimmed is not given");
     assert_eq!(&journal.payload(&all[3].0).expect("here")[..], &all[3].1[..]);
@@ -162,7 +162,7 @@ fn trimmed_files_go_and_the_rest_is_read() {
     assert_eq!(Journal::first_file(&disk).expect("listed"), Some(1));
     let mut journal = journal;
     journal.cut(Lsn(4)).expect("cut");
-    journal.drop_to(Lsn(4)).expect("dropped");
+    remove_files(&disk, &journal.forget_to(Lsn(4))).expect("removed");
     assert_eq!(files(), 1);
     let again = Entry::new(Lsn(5), Epoch(2), all[3].0.sum, Lsn(4), WallTime(0), all[4].0.body);
     journal.append(&again, &all[4].1).expect("written");
@@ -170,4 +170,87 @@ fn trimmed_files_go_and_the_rest_is_read() {
     let (journal, slots) = Journal::open(Arc::new(disk.clone()), Lsn(4)).expect("opens");
     assert_eq!(slots, [Slot::Bytes(again)]);
     assert_eq!(&journal.payload(&again).expect("here")[..], &all[4].1[..]);
+}
+
+/// A file that was made beside is gone on with, and one that came too late is in nobody's way.
+#[test]
+fn a_file_that_was_made_for_later_is_written_to_next() {
+    let all = entries(&[33 << 20; 7]);
+    let disk = MemDisk::default();
+    let mut journal = journal_of(&disk, &all[..1]);
+    let number = journal.wants_spare().expect("half a file is written");
+    assert_eq!((number, journal.wants_spare()), (1, None), "it is asked for once");
+    let file = make_file(&disk, number).expect("made");
+    journal.give_spare(number, file);
+    for (entry, payload) in &all[1..3] {
+        journal.append(entry, payload).expect("written");
+    }
+    assert_eq!(journal.written(), Some(1));
+    // While one is being made the open file grows on, but not without end.
+    let late = journal.wants_spare().expect("half a file is written");
+    for (entry, payload) in &all[3..] {
+        journal.append(entry, payload).expect("written");
+    }
+    assert_eq!((late, journal.written()), (2, Some(3)));
+    journal.sync().expect("synced");
+    journal.give_spare(late, make_file(&disk, late).expect("made"));
+    assert_eq!(reopened(&disk).1, slots_of(&all));
+    remove_files(&disk, &journal.forget_to(Lsn(6))).expect("removed");
+    // It goes with the next one, which tells that nothing of it is needed.
+    assert_eq!(disk.list(OPS_DIR).expect("listed"), ["00000002", "00000003"]);
+}
+
+/// What an ended file has is durable when what follows is said to be.
+#[test]
+fn a_sync_takes_in_the_file_before() {
+    let all = entries(&[33 << 20; 3]);
+    let disk = MemDisk::default();
+    let mut journal = journal_of(&disk, &[]);
+    for (entry, payload) in &all {
+        journal.append(entry, payload).expect("written");
+    }
+    let to_sync = journal.to_sync();
+    assert_eq!(to_sync.files.len(), 2);
+    journal.gate().sync(&to_sync).expect("synced");
+    assert_eq!(journal.to_sync().files.len(), 1);
+    assert_eq!(reopened(&disk.crash(1)).1, slots_of(&all));
+}
+
+/// A sector that cannot be read is damage, behind which what can be read counts.
+#[test]
+fn a_journal_with_a_sector_that_cannot_be_read_is_opened() {
+    let all = entries(&[10, 5000, 300_000, 4000]);
+    let disk = MemDisk::default();
+    journal_of(&disk, &all);
+    let before = disk.reads();
+    drop(reopened(&disk));
+    let reads = disk.reads() - before;
+    let mut damaged = 0;
+    for number in 1..reads {
+        // It is read twice.
+        let at = disk.reads() + number;
+        disk.inject(Fault::ReadError(at));
+        disk.inject(Fault::ReadError(at + 1));
+        let (mut journal, slots) = reopened(&disk);
+        disk.heal();
+        let good = slots.iter().filter(|slot| matches!(slot, Slot::Bytes(_))).count();
+        damaged += usize::from(good < all.len());
+        if slots.last() != Some(&Slot::Garbage) {
+            continue;
+        }
+        // The end is cut, and what could not be read stays on the disk.
+        let last = Lsn(slots
+            .iter()
+            .rposition(|slot| *slot != Slot::Garbage)
+            .map_or(0, |at| at as u64 + 1));
+        let aside = disk.create("aside").expect("made");
+        journal.copy_behind(last, &*aside).expect("copied");
+        let kept = disk.file_len("ops/00000000");
+        journal.cut(last).expect("cut");
+        assert!(!journal.unreadable);
+        journal.sync().expect("synced");
+        assert!(disk.file_len("ops/00000000") >= kept, "read {number}");
+        break;
+    }
+    assert!(damaged > 0);
 }

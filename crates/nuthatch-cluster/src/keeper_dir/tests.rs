@@ -123,6 +123,7 @@ fn a_power_cut_while_a_log_is_trimmed_loses_nothing() {
         let (mut dir, _) = opened(&disk).expect("opens");
         disk.inject(Fault::PowerCut(disk.operations() + cut));
         let _ = store(&mut dir, &ops, &all);
+        let _ = dir.take_trim().expect("something is left to do").finish();
         let (base, chain, numbers) = after(&disk.crash(cut), &all, &format!("cut {cut}"));
         assert_eq!((chain.last(), numbers), (Lsn(9), (1..=9).collect()), "cut {cut}");
         trimmed += u32::from(base == Lsn(6));
@@ -180,6 +181,63 @@ fn come(disk: &MemDisk, all: &[Written]) {
     disk.sync_dir(INCOMING_DIR).expect("synced");
 }
 
+fn trim(dir: &mut KeeperDir, base: Base) {
+    let ops = [
+        StoreOp::Barrier,
+        StoreOp::NoteBase(base),
+        StoreOp::Barrier,
+        StoreOp::Drop { upto: base.lsn },
+    ];
+    dir.store(&ops, |_| Bytes::new()).expect("stored");
+    dir.take_trim().expect("something is left to do").finish().expect("done");
+}
+
+/// What is left to do of a trim is void when the directory has begun anew meanwhile, or got other files.
+#[test]
+fn a_trim_that_comes_late_changes_nothing_of_what_came_in_its_place() {
+    for installed in [false, true] {
+        let all = history(9);
+        let disk = keeping(&all);
+        apply(&disk, &all[..7]);
+        let (mut dir, _) = opened(&disk).expect("opens");
+        let ops = [StoreOp::NoteBase(base_at(&all, 6)), StoreOp::Drop { upto: Lsn(6) }];
+        dir.store(&ops, |_| Bytes::new()).expect("stored");
+        let late = dir.take_trim().expect("something is left to do");
+        if installed {
+            come(&disk, &all[..8]);
+            let install = StoreOp::Install { base: base_at(&all, 8), keep: true };
+            dir.store(&[install], |_| Bytes::new()).expect("stored");
+        } else {
+            dir.store(&[StoreOp::BeginAnew], |_| Bytes::new()).expect("stored");
+        }
+        late.finish().expect("nothing is done");
+        let expected = if installed { Record::Good(base_at(&all, 8)) } else { Record::Absent };
+        assert_eq!(small_files::load_base(&disk).expect("read"), expected);
+    }
+}
+
+/// A file that is missing is made again of the journal, where that has all; otherwise the directory counts for
+/// nothing, and the others bring the log.
+#[test]
+fn a_directory_without_one_of_its_files_is_opened() {
+    let all = history(9);
+    for trims in [false, true] {
+        let disk = keeping(&all);
+        apply(&disk, &all[..7]);
+        let (mut dir, _) = opened(&disk).expect("opens");
+        if trims {
+            trim(&mut dir, base_at(&all, 6));
+        }
+        disk.remove(&format!("{FILES_DIR}/{}", file_name(FileId(1)))).expect("removed");
+        let (_, image) = opened(&disk).expect("opens");
+        if trims {
+            assert_eq!(image.base, Record::Damaged);
+        } else {
+            assert_eq!(after(&disk, &all, "untrimmed").2, (1..=9).collect::<Vec<_>>());
+        }
+    }
+}
+
 /// Without what says where the entries begin, and without what trimmed ones have made, nothing counts.
 #[test]
 fn a_trimmed_directory_that_lost_its_base_or_its_state_counts_for_nothing() {
@@ -188,7 +246,7 @@ fn a_trimmed_directory_that_lost_its_base_or_its_state_counts_for_nothing() {
         let disk = keeping(&all);
         apply(&disk, &all[..7]);
         let (mut dir, _) = opened(&disk).expect("opens");
-        dir.store(&[StoreOp::NoteBase(base_at(&all, 6))], |_| Bytes::new()).expect("stored");
+        trim(&mut dir, base_at(&all, 6));
         let (_, image) = opened(&disk).expect("opens");
         assert_eq!(image.base, Record::Good(base_at(&all, 6)));
         let file = disk.open(lost).expect("it is there");

@@ -52,6 +52,7 @@ async fn blocking<T: Send + 'static>(
 /// The server takes clients from now on: other nodes that ask are told where.
 pub(super) fn take_clients(server: &Server) {
     let Some(cluster) = server.cluster.get() else { return };
+    cluster.tell_takeover();
     // Not what is advertised: behind that there may be a balancer, which would lead back to the node that relays.
     let (options, port) = (server.options(), server.client_port.load(Ordering::Relaxed));
     match ClientAddress::new(&options.host, port) {
@@ -108,6 +109,14 @@ pub(super) fn has_lost(server: &Server) -> bool {
 /// True if another node may own the log that this one owned.
 pub(super) fn is_elsewhere(server: &Server) -> bool {
     server.cluster.get().is_some_and(|cluster| cluster.was_replaced())
+}
+
+/// Before the log is closed: another node makes ready to follow.
+pub(super) async fn prepare_handover(server: &Arc<Server>) {
+    if let Some(cluster) = server.cluster.get().cloned() {
+        // As for the handover itself.
+        let _ = tokio::task::spawn_blocking(move || cluster.prepare_handover()).await;
+    }
 }
 
 /// After a clean stop the log goes to another node.
