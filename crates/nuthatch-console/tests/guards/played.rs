@@ -165,7 +165,8 @@ fn play_broker(stream: TcpStream, asked: &Mutex<Vec<String>>, held: &Held) -> Op
                 return None;
             }
             Some("PING") => out.write_all(b"PONG\r\n").ok()?,
-            Some("SUB") => sid = (*words.last()?).to_owned(),
+            // That of replies; another one only asks whether it may.
+            Some("SUB") if words[1].ends_with(".r.*") => sid = (*words.last()?).to_owned(),
             Some("PUB" | "HPUB") => {
                 let few = if words[0] == "PUB" { 3 } else { 4 };
                 let reply = (words.len() > few).then(|| words[2].to_owned());
