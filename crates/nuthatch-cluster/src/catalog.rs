@@ -6,7 +6,6 @@
 //! make of each other; whoever reads asks for the next number until there is none.
 
 use crate::coding::{Malformed, Reader, Writer, crc, malformed};
-use crate::group::GroupCatalog;
 use crate::small_files;
 use bytes::Bytes;
 use nuthatch_catalog_group::catalog_codec::{put_txn, txn};
@@ -245,27 +244,6 @@ impl Seen {
             self.revision = now;
         }
         Ok(())
-    }
-}
-
-/// A catalog of either kind.
-pub enum AnyCatalog {
-    /// In a bucket, or in a directory that all nodes share.
-    Bucket(Box<BucketCatalog>),
-    /// Kept by the nodes themselves.
-    Group(GroupCatalog),
-}
-
-impl AnyCatalog {
-    /// Answers one call.
-    ///
-    /// # Errors
-    /// As [`BucketCatalog::call`].
-    pub fn call(&mut self, call: &Call, disk: &dyn Disk) -> Result<CatalogReply, CatalogError> {
-        match self {
-            Self::Bucket(catalog) => catalog.call(call, disk),
-            Self::Group(catalog) => catalog.call(call, disk),
-        }
     }
 }
 

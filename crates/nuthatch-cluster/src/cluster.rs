@@ -1,12 +1,14 @@
 //! A node of a cluster, put together: its directory, cores, port, links and catalog.
 
-use crate::catalog::{AnyCatalog, BucketCatalog, CatalogError, Founder, Founding, found};
+use crate::any_catalog::AnyCatalog;
+use crate::catalog::{BucketCatalog, CatalogError, Founder, Founding, found};
 use crate::client_address::ClientAddress;
 use crate::clock::now;
-use crate::config::{ClusterConfig, ConfigError};
+use crate::config::ClusterConfig;
 use crate::directory::{QuorumDirectory, apply};
 use crate::files::{self, Files};
 use crate::group::{self, BUILT_IN, Door};
+use crate::group_port::GroupPort;
 use crate::hello::{Hello, Lane};
 use crate::host::{ColdPacket, Helpers, Host, Status};
 use crate::keeper_dir::KeeperDir;
@@ -17,16 +19,15 @@ use crate::owner_address;
 use crate::port;
 use crate::replica::Replica;
 use crate::small_files;
+use crate::start_error::StartError;
 use crate::threads::spawn;
 use crate::transfer::FileSource;
 use crate::trim_holds::TrimHolds;
-use nuthatch_catalog_group::founding::FoundingError;
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Entropy as _, Ownership, RealDisk, SystemEntropy, Tenure};
-use nuthatch_object::{Bucket, BucketOptions, OpenUrlError, open_url};
+use nuthatch_object::{Bucket, BucketOptions, open_url};
 use nuthatch_quorum::catalog::Call;
 use nuthatch_quorum::effect::Effect;
-
 use nuthatch_quorum::node::{Config, Event, Node, Reads};
 use nuthatch_quorum::store::{Image, Record};
 use nuthatch_quorum::timing::TICK;
@@ -60,48 +61,6 @@ const HANDOVER: Duration = Duration::from_millis(1_500);
 
 /// How long it may take then until other nodes' sockets have what they are told.
 const FLUSH: Duration = Duration::from_millis(200);
-
-/// Why a node does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// It cannot be set up so.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The keeper's directory cannot be used.
-    #[error("the keeper's directory {dir}: {source}")]
-    Directory {
-        /// Which one.
-        dir: String,
-        /// Why not.
-        source: io::Error,
-    },
-    /// Another process uses the keeper's directory.
-    #[error("the keeper's directory {dir} is used by another process")]
-    Locked {
-        /// Which one.
-        dir: String,
-    },
-    /// The catalog has no address.
-    #[error("the catalog: {0}")]
-    Address(#[from] OpenUrlError),
-    /// The catalog cannot be used.
-    #[error(transparent)]
-    Catalog(#[from] CatalogError),
-    /// The node cannot belong to the cluster.
-    #[error(transparent)]
-    Founding(#[from] FoundingError),
-    /// The node's port cannot be listened on.
-    #[error("listening for nodes on {address}: {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The system refused something basic.
-    #[error("{0}")]
-    System(#[from] io::Error),
-}
 
 /// Hears why a node cannot go on: it must be started again.
 pub type OnLost = Box<dyn Fn(&str) + Send + Sync>;
@@ -569,8 +528,8 @@ impl Local for Myself {
         (epoch == owned).then_some(address)
     }
 
-    fn group(&self) -> Option<&Door> {
-        self.door.as_deref()
+    fn group(&self) -> Option<&dyn GroupPort> {
+        self.door.as_deref().map(|door| door as &dyn GroupPort)
     }
 
     fn lost(&self, node: NodeId) {

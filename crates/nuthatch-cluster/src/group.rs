@@ -6,8 +6,8 @@ mod connections;
 
 pub use self::belonging::belong;
 use self::connections::Connections;
-pub(crate) use self::connections::{member_of, receive};
 use crate::catalog::{CatalogError, Seen};
+use crate::group_port::GroupPort;
 use crate::links::Local;
 use crate::threads::spawn;
 use nuthatch_catalog_group::{Effect, Envelope, Event, Founding, Limits, Member, MemberId, TICK};
@@ -63,23 +63,6 @@ impl Door {
         self.me
     }
 
-    /// What a node is told that looks for its cluster.
-    #[must_use]
-    pub fn answer(&self) -> &[u8] {
-        &self.answer
-    }
-
-    /// Takes what another member says.
-    pub fn deliver(&self, envelope: Envelope) {
-        // What does not fit is as good as lost on the way.
-        let _ = self.inputs.try_send(Input::Packet(Box::new(envelope)));
-    }
-
-    /// A member has ended its connection to this one: whether it is there is looked at.
-    pub fn hung_up(&self, member: MemberId) {
-        self.connections.doubt(member);
-    }
-
     /// Begins to connect to the other nodes.
     ///
     /// # Errors
@@ -92,6 +75,21 @@ impl Door {
     #[must_use]
     pub fn founding(&self) -> &Founding {
         &self.founding
+    }
+}
+
+impl GroupPort for Door {
+    fn answer(&self) -> &[u8] {
+        &self.answer
+    }
+
+    fn deliver(&self, envelope: Envelope) {
+        // What does not fit is as good as lost on the way.
+        let _ = self.inputs.try_send(Input::Packet(Box::new(envelope)));
+    }
+
+    fn hung_up(&self, member: MemberId) {
+        self.connections.doubt(member);
     }
 }
 

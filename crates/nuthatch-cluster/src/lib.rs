@@ -25,6 +25,7 @@
 //!
 //! `docs/cluster.md` says what is missing.
 
+mod any_catalog;
 pub mod catalog;
 pub mod channel;
 pub mod client_address;
@@ -37,6 +38,7 @@ mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod group;
+mod group_port;
 pub mod hello;
 pub mod host;
 mod incoming;
@@ -58,6 +60,7 @@ mod ring;
 #[cfg(feature = "mutations")]
 mod rules_off;
 pub mod small_files;
+mod start_error;
 mod stopwatch;
 pub mod sync_gate;
 mod threads;
@@ -65,7 +68,8 @@ pub mod transfer;
 pub mod trim_holds;
 
 pub use client_address::ClientAddress;
-pub use cluster::{Cluster, StartError};
+pub use cluster::Cluster;
 pub use config::{ClusterConfig, ConfigError};
 pub use directory::QuorumDirectory;
 pub use key::{ClusterKey, KeyError};
+pub use start_error::StartError;

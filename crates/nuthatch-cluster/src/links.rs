@@ -6,7 +6,7 @@
 
 use crate::channel::Channel;
 use crate::client_address::ClientAddress;
-use crate::group::Door;
+use crate::group_port::GroupPort;
 use crate::hello::{HELLO_BYTES, Hello, Lane};
 use crate::host::Outbound;
 use crate::key::ClusterKey;
@@ -46,7 +46,7 @@ pub trait Local: Send + Sync {
     /// Where this node takes clients, while it owns the log.
     fn client_address(&self) -> Option<ClientAddress>;
     /// The way to this node's part of the built-in catalog, if that is what the cluster has.
-    fn group(&self) -> Option<&Door>;
+    fn group(&self) -> Option<&dyn GroupPort>;
     /// Tells people.
     fn report(&self, text: &str);
     /// True if a hello is of another node of the same cluster; tells people if it is not.

@@ -2,7 +2,7 @@
 
 use crate::channel::{Channel, TLS_HANDSHAKE};
 use crate::coding::malformed;
-use crate::group;
+use crate::group_port::member_of;
 use crate::hello::{HELLO_BYTES, Hello, KEY_WANTED, Lane, NO_KEY, WRONG_PORT};
 use crate::host::Host;
 use crate::links::{Local, prepare};
@@ -11,6 +11,7 @@ use crate::packet::{self, HEADER_BYTES, Header, Packet};
 use crate::places::{Place, Places};
 use crate::transfer::{self, FileSource};
 use bytes::Bytes;
+use nuthatch_catalog_group::{Envelope, MemberId};
 use std::io::{self, Read, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -25,6 +26,9 @@ const STRANGERS_MAX: usize = 32;
 
 /// Those of one address: whoever says nothing keeps nobody out who comes from elsewhere.
 const STRANGERS_OF_ADDRESS_MAX: usize = 16;
+
+/// Bytes of one packet for the catalog's member at most: a message with entries, or a snapshot of the catalog.
+const ENVELOPE_MAX: u32 = 8 << 20;
 
 /// How long somebody who connected may take for a hello: a client waits for the server to begin.
 const HELLO_WITHIN: Duration = Duration::from_secs(1);
@@ -104,10 +108,27 @@ fn group(mut channel: Channel, hello: &Hello, local: &dyn Local) -> io::Result<(
     if hello.lane == Lane::Founding {
         return transfer::put_answer(&mut channel, door.answer());
     }
-    let member = group::member_of(hello.incarnation.0)?;
-    let told = group::receive(channel, member, |envelope| door.deliver(envelope));
+    let member = member_of(hello.incarnation.0)?;
+    let told = receive_envelopes(channel, member, |envelope| door.deliver(envelope));
     door.hung_up(member);
     told
+}
+
+/// Hands on what a member says. What is no packet, or another member's, ends the connection.
+fn receive_envelopes(
+    mut channel: Channel,
+    from: MemberId,
+    deliver: impl Fn(Envelope),
+) -> io::Result<()> {
+    let invalid = |error: &str| io::Error::new(io::ErrorKind::InvalidData, error);
+    loop {
+        let packet = transfer::read_answer(&mut channel, ENVELOPE_MAX)?;
+        let envelope = Envelope::decode(&packet).map_err(|why| invalid(why.what))?;
+        if envelope.from != from {
+            return Err(invalid("it speaks for another member of the catalog"));
+        }
+        deliver(envelope);
+    }
 }
 
 /// What somebody who has connected begins with.

@@ -3,12 +3,13 @@
 
 use crate::channel::Channel;
 use crate::client_address::ClientAddress;
-use crate::cluster::StartError;
 use crate::config::ClusterConfig;
+use crate::group_port::GroupPort;
 use crate::hello::{Hello, Lane};
 use crate::key::ClusterKey;
 use crate::links::{Local, connect};
 use crate::port::greet;
+use crate::start_error::StartError;
 use crate::transfer::{put_answer, read_answer};
 use nuthatch_catalog_group::MemberId;
 use nuthatch_catalog_group::founding::{self, Answer, Founding, Named, Next};
@@ -193,7 +194,7 @@ impl Local for Newcomer {
         None
     }
 
-    fn group(&self) -> Option<&super::Door> {
+    fn group(&self) -> Option<&dyn GroupPort> {
         None
     }
 

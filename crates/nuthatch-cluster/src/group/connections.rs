@@ -5,9 +5,10 @@
 
 use super::Input;
 use crate::channel::Channel;
+use crate::group_port::member_of;
 use crate::hello::Lane;
 use crate::links::{Local, connect};
-use crate::transfer::{put_answer, read_answer};
+use crate::transfer::put_answer;
 use nuthatch_catalog_group::{Envelope, MemberId};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -18,9 +19,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// Bytes of one packet at most: a message with entries, or a snapshot of the catalog.
-pub const PACKET_MAX: u32 = 8 << 20;
 
 /// Bytes that may wait for one connection; a single packet may be larger.
 const WINDOW_BYTES: usize = 4 << 20;
@@ -163,30 +161,5 @@ impl Connection {
             self.queue.lock().bytes -= packet.len();
             put_answer(&mut channel, &packet)?;
         }
-    }
-}
-
-/// The member that a hello of this lane names where other lanes name the keeper's disk.
-///
-/// # Errors
-/// It names none.
-pub fn member_of(incarnation: u128) -> io::Result<MemberId> {
-    let member = u64::try_from(incarnation).ok().filter(|member| *member != NOBODY);
-    member.map(MemberId).ok_or_else(|| io::ErrorKind::InvalidData.into())
-}
-
-/// Hands on what a member says. What is no packet, or another member's, ends the connection.
-///
-/// # Errors
-/// The connection's; `InvalidData`.
-pub fn receive(mut channel: Channel, from: MemberId, deliver: impl Fn(Envelope)) -> io::Result<()> {
-    let invalid = |error: &str| io::Error::new(io::ErrorKind::InvalidData, error);
-    loop {
-        let packet = read_answer(&mut channel, PACKET_MAX)?;
-        let envelope = Envelope::decode(&packet).map_err(|why| invalid(why.what))?;
-        if envelope.from != from {
-            return Err(invalid("it speaks for another member of the catalog"));
-        }
-        deliver(envelope);
     }
 }
