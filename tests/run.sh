@@ -20,7 +20,9 @@ step "the server that ours is compared with"
 step "build"
 cargo test --profile "$NUTHATCH_PROFILE" --workspace --locked --no-run
 NUTHATCH_BINARY=$(target_dir "$PWD")/$NUTHATCH_PROFILE/nuthatch
-export NUTHATCH_BINARY
+# The C libraries come with their tests; a build of them alone has other features of dependencies, and takes minutes.
+NUTHATCH_LIBRARIES=$(target_dir "$PWD")/$NUTHATCH_PROFILE/deps
+export NUTHATCH_BINARY NUTHATCH_LIBRARIES
 
 step "unit, property, crash and differential tests"
 cargo test --profile "$NUTHATCH_PROFILE" --workspace --locked --no-fail-fast

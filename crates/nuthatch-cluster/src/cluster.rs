@@ -31,7 +31,7 @@ use nuthatch_quorum::effect::Effect;
 use nuthatch_quorum::node::{Config, Event, Node, Reads};
 use nuthatch_quorum::store::{Image, Record};
 use nuthatch_quorum::timing::TICK;
-use nuthatch_quorum::types::{BootCount, Epoch, Incarnation, Lsn, NodeId};
+use nuthatch_quorum::types::{BootCount, Epoch, Incarnation, Lsn, NodeId, WallTime};
 use parking_lot::Mutex;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -199,6 +199,23 @@ impl Cluster {
                 return Ok(epoch);
             }
         }
+    }
+
+    /// True if a majority of the nodes agrees with this one's wall clock (2 s).
+    #[must_use]
+    pub fn clock_is_agreed(&self) -> bool {
+        self.host.status().clock_agreed
+    }
+
+    /// Waits until that is so, or for so long.
+    pub fn wait_for_clock(&self, limit: Duration) {
+        self.host.wait_until(limit, |status| status.clock_agreed || status.broken);
+    }
+
+    /// The stamp of the log's last entry here.
+    #[must_use]
+    pub fn last_stamp(&self) -> WallTime {
+        self.host.last_stamp()
     }
 
     /// Waits until this node owns the log and has applied all of it; gives the directory to open it in.

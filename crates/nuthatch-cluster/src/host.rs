@@ -32,7 +32,7 @@ use nuthatch_quorum::message::{Answer, Envelope, Message, Reply};
 use nuthatch_quorum::node::{Event, Node};
 use nuthatch_quorum::owner::Publish;
 use nuthatch_quorum::store::{StoreError, StoreOp};
-use nuthatch_quorum::types::{Epoch, Lsn, Member, NodeId, RequestId, Time};
+use nuthatch_quorum::types::{Epoch, Lsn, Member, NodeId, RequestId, Time, WallTime};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -312,6 +312,11 @@ impl Host {
         self.lease.standing(epoch)
     }
 
+    /// The stamp of the last entry.
+    pub(crate) fn last_stamp(&self) -> WallTime {
+        self.core.lock().node.last_stamp()
+    }
+
     /// The parts of the last takeover by this node, once.
     pub(crate) fn take_shares(&self) -> Option<Shares> {
         self.core.lock().shares.take()
@@ -453,6 +458,7 @@ impl Host {
             commit: core.commit,
             promised: core.node.keeper().promise().epoch,
             incarnation: core.node.keeper().identity().incarnation,
+            clock_agreed: core.node.expiry_clock(now()).is_some(),
             broken: core.node.needs_restart() || core.dir_failed,
             ..*status
         };

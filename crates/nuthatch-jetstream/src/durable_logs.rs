@@ -159,7 +159,7 @@ impl DurableLog {
         server.logs.add(LogLocation::quorum(&self.name, label, tier.as_ref()));
         let log_options = LogOptions { reserve_bytes: Some(0), ..self.compressed(log_options) };
         let engine = engine(server, self.slot, false, options);
-        let opened = open_on(disk, log_options, engine, clock::of(server));
+        let opened = open_on(disk, log_options, engine, clock::of_owner(server));
         let opened = opened.map_err(|error| error.to_string())?;
         let stopping = Arc::downgrade(server);
         let lost = move |why: &str| {

@@ -131,8 +131,8 @@ enum Role {
 }
 
 /// What an owner sees of its own node.
-fn here<'a>(keeper: &'a Keeper, walls: &Walls, now: Time) -> Here<'a> {
-    Here { log: keeper.log(), room: keeper.has_room(), wall: walls.mine(now) }
+fn here(keeper: &Keeper, wall: Option<WallTime>) -> Here<'_> {
+    Here { log: keeper.log(), room: keeper.has_room(), wall }
 }
 
 /// The cores of one node.
@@ -289,6 +289,7 @@ impl Node {
     }
 
     fn tick_role(&mut self, now: Time, out: &mut Out) {
+        let wall = self.expiry_clock(now);
         match &mut self.role {
             Role::Follower => self.look_for_owner(now, out),
             Role::Asking { since, .. } => {
@@ -301,7 +302,7 @@ impl Node {
                 self.next(next, now, out);
             }
             Role::Owner(owner) => {
-                owner.tick(here(&self.keeper, &self.walls, now), now, out);
+                owner.tick(here(&self.keeper, wall), now, out);
                 self.look_at_wish(now, out);
                 self.look_at_disk(now);
             }
@@ -366,13 +367,14 @@ impl Node {
     }
 
     fn keeper_answered(&mut self, from: Member, message: &Message, now: Time, out: &mut Out) {
+        let wall = self.expiry_clock(now);
         match &mut self.role {
             Role::Candidate(candidate) => {
                 let next = candidate.answered(from, message, self.keeper.log(), now, out);
                 self.next(next, now, out);
             }
             Role::Owner(owner) => {
-                owner.answered(from, message, here(&self.keeper, &self.walls, now), now, out);
+                owner.answered(from, message, here(&self.keeper, wall), now, out);
             }
             Role::Follower | Role::Asking { .. } => {}
         }

@@ -21,7 +21,7 @@ pub(crate) struct Here<'a> {
     pub(crate) log: &'a Chain,
     /// True if its own disk has room.
     pub(crate) room: bool,
-    /// Its wall clock.
+    /// Its wall clock, while a majority agrees with it.
     pub(crate) wall: Option<WallTime>,
 }
 
@@ -286,7 +286,14 @@ impl Owner {
     fn heal_own(&mut self, log: &Chain, now: Time, out: &mut Out) {
         let Some(first) = log.first_damaged() else { return };
         let (asked_at, turn) = self.healing;
-        let others: Vec<Member> = self.whole().filter(|member| member.node != self.me).collect();
+        let mut others: Vec<Member> =
+            self.whole().filter(|member| member.node != self.me).collect();
+        if others.is_empty() {
+            // One that had everything may have said less in a message that came late, and cannot be sent what is
+            // damaged here: it is asked all the same.
+            let live = self.progress.iter().filter(|progress| progress.stage == Stage::Live);
+            others = live.map(|progress| progress.member).filter(|m| m.node != self.me).collect();
+        }
         if now.since(asked_at) < RESEND || others.is_empty() || !Rule::HealsOwn.holds() {
             return;
         }

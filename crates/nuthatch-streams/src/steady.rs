@@ -10,6 +10,10 @@
 //! a step back this clock runs slower until the two agree, as it does where a step forward was
 //! followed and taken back later.
 //!
+//! Where several machines keep a log, a majority of their clocks says more than how long a step has lasted:
+//! with [`SteadyClock::judged_by`] the wall clock is followed while others agree with it and not otherwise,
+//! from the start on.
+//!
 //! Both clocks are arguments. At the start there is nothing to compare the wall clock with: it is
 //! believed then.
 
@@ -19,7 +23,7 @@ mod tests;
 use crate::rules::DOUBT_STEPS;
 use nuthatch_log::Timestamp;
 use nuthatch_log::env::Clock;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// The largest step forward that is followed at once. Time servers correct less than this.
@@ -28,6 +32,9 @@ pub const STEP_MAX: Duration = Duration::from_secs(10);
 pub const STEP_LASTS: Duration = Duration::from_mins(10);
 /// The wall clock is consulted again after this long.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// A step that others agree with is followed when it is still there at the next look, above this size: what they
+/// said may be older than the step.
+const AGREED_STEP_MAX: Duration = Duration::from_secs(1);
 /// A difference to the wall clock up to this is jitter and is not followed.
 const JITTER_NANOS: i64 = 1_000_000;
 /// While ahead of the wall clock, time loses one part in this many.
@@ -56,16 +63,25 @@ pub enum StepEvent {
         /// How far it was ahead.
         ahead: Duration,
     },
+    /// No majority of machines agrees with the wall clock: it is not followed.
+    NotAgreed,
+    /// A majority agrees with the wall clock again: it is followed.
+    Agreed,
 }
 
 /// Callback that reports steps. Called on the thread that asks for the time: must be quick.
 pub type Tell = Box<dyn Fn(StepEvent) + Send + Sync>;
+
+/// Whether a majority of machines agrees with the wall clock of this one. Called on the thread that asks for the
+/// time: must be quick.
+pub type Judge = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// See the module.
 pub struct SteadyClock<T> {
     source: T,
     state: Mutex<State>,
     tell: Tell,
+    judge: OnceLock<Judge>,
 }
 
 struct State {
@@ -75,6 +91,10 @@ struct State {
     /// Ahead of the wall clock: runs slower.
     is_ahead: bool,
     doubted: Option<Doubted>,
+    /// The judge does not agree.
+    not_agreed: bool,
+    /// A step that the judge agrees with was there at the last look.
+    agreed_step: bool,
 }
 
 /// A step that is not followed yet.
@@ -88,8 +108,34 @@ impl<T: TimeSource> SteadyClock<T> {
     /// A clock that begins with the wall clock's time and tells of its steps.
     pub fn new(source: T, tell: Tell) -> Self {
         let (nanos, at) = (source.wall_nanos(), source.monotonic());
-        let state = Mutex::new(State { nanos, at, is_ahead: false, doubted: None });
-        Self { source, state, tell }
+        let state = Mutex::new(State {
+            nanos,
+            at,
+            is_ahead: false,
+            doubted: None,
+            not_agreed: false,
+            agreed_step: false,
+        });
+        Self { source, state, tell, judge: OnceLock::new() }
+    }
+
+    /// From now on `judge` decides whether the wall clock is followed. If it does not agree with it now, time goes on
+    /// from `last`, if that is earlier than the wall clock: nobody may have used this clock before.
+    ///
+    /// # Panics
+    /// When there is a judge.
+    pub fn judged_by(&self, judge: Judge, last: Timestamp) {
+        let agreed = judge();
+        assert!(self.judge.set(judge).is_ok(), "a clock has one judge");
+        if agreed {
+            return;
+        }
+        let mut state = self.lock();
+        state.carry_to(self.source.monotonic());
+        state.nanos = state.nanos.min(last.0);
+        state.not_agreed = true;
+        drop(state);
+        (self.tell)(StepEvent::NotAgreed);
     }
 
     /// How far the wall clock is ahead by a step that is not followed; `None` if there is none.
@@ -123,7 +169,11 @@ impl<T: TimeSource> Clock for SteadyClock<T> {
         if at.saturating_sub(state.at) < LOOK_INTERVAL {
             return Timestamp(state.after(at));
         }
-        let event = state.look(at, self.source.wall_nanos());
+        let wall = self.source.wall_nanos();
+        let event = match self.judge.get() {
+            None => state.look(at, wall),
+            Some(judge) => state.look_judged(at, wall, judge()),
+        };
         let now = Timestamp(state.nanos);
         drop(state);
         if let Some(event) = event {
@@ -166,6 +216,26 @@ impl State {
             self.nanos = wall;
         }
         self.doubted.take().map(|_| StepEvent::TakenBack)
+    }
+
+    /// Compares with the wall clock while others agree with that, and says what there is to tell.
+    fn look_judged(&mut self, at: Duration, wall: i64, agreed: bool) -> Option<StepEvent> {
+        self.carry_to(at);
+        self.doubted = None;
+        let before = std::mem::replace(&mut self.not_agreed, !agreed);
+        if !agreed {
+            (self.is_ahead, self.agreed_step) = (false, false);
+            return (!before).then_some(StepEvent::NotAgreed);
+        }
+        let ahead = wall.saturating_sub(self.nanos);
+        self.is_ahead = ahead < -JITTER_NANOS;
+        let is_step = ahead > to_nanos(AGREED_STEP_MAX);
+        let was_step = std::mem::replace(&mut self.agreed_step, is_step);
+        if ahead > JITTER_NANOS && (!is_step || was_step) {
+            self.nanos = wall;
+            self.agreed_step = false;
+        }
+        before.then_some(StepEvent::Agreed)
     }
 
     /// The wall clock is far ahead: follows it if it has been so for long enough.

@@ -29,6 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(50);
 
+/// After so long without a packet it is looked whether the connection has ended.
+const LOOK: Duration = Duration::from_millis(250);
+
 /// No member has this number.
 const NOBODY: u64 = 0;
 
@@ -146,7 +149,11 @@ impl Connection {
             let packet = {
                 let mut queue = self.queue.lock();
                 while queue.packets.is_empty() && !queue.is_doubted {
-                    self.filled.wait(&mut queue);
+                    let waited = self.filled.wait_for(&mut queue, LOOK);
+                    // Whoever was there may be another member by now, for which nothing would ever be queued here.
+                    if waited.timed_out() && channel.is_ended() {
+                        return Ok(());
+                    }
                 }
                 match std::mem::take(&mut queue.is_doubted) {
                     true => None,

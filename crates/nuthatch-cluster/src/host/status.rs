@@ -18,6 +18,8 @@ pub struct Status {
     pub promised: Epoch,
     /// The disk.
     pub incarnation: Incarnation,
+    /// A majority of the nodes agrees with this one's wall clock.
+    pub clock_agreed: bool,
     /// The disk has failed: the process must be started again.
     pub broken: bool,
 }

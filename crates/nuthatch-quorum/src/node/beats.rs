@@ -7,7 +7,7 @@ use crate::message::{BeatAnswer, Envelope, Message};
 use crate::out::Out;
 use crate::owner::Owner;
 use crate::rules::Rule;
-use crate::types::{Member, Time, WallTime};
+use crate::types::{Lsn, Member, Time, WallTime};
 
 impl Node {
     pub(super) fn beat(&mut self, now: Time, out: &mut Out) {
@@ -71,6 +71,15 @@ impl Node {
             self.log_row().is_some_and(|row| self.walls.is_agreed(row, self.config.id, now));
         let agreed = agreed || !Rule::ExpiresByAgreedClock.holds();
         self.walls.mine(now).filter(|_| agreed)
+    }
+
+    /// The stamp of the last entry that can be read: of a clock that a majority agreed with.
+    #[must_use]
+    pub fn last_stamp(&self) -> WallTime {
+        let log = self.keeper.log();
+        let base = log.base();
+        let behind = (base.lsn.0..=log.last().0).rev();
+        behind.map(Lsn).find_map(|lsn| log.stamp_at(lsn)).unwrap_or(base.stamp)
     }
 
     /// True if other nodes had better own the log: the clock is wrong, the disk full, or something is lacking that

@@ -9,9 +9,10 @@ use crate::types::{RequestId, Time};
 
 impl Node {
     pub(super) fn publish(&mut self, publish: Publish, now: Time, out: &mut Out) {
+        let wall = self.expiry_clock(now);
         match &mut self.role {
             Role::Owner(owner) => {
-                owner.publish(publish, here(&self.keeper, &self.walls, now), now, out);
+                owner.publish(publish, here(&self.keeper, wall), now, out);
             }
             _ => out.reply(publish.request, Answer::Refused),
         }

@@ -120,3 +120,46 @@ fn small_steps_are_followed_and_time_never_goes_backwards() {
     assert!((875..=890).contains(&((last.0 - START) / SECOND)), "slower, not still");
     assert_eq!(rig.events(), []);
 }
+
+/// A rig whose clock goes by what others say; they are asked through the flag.
+fn judged(agreed: bool, last: i64) -> (Rig, Arc<std::sync::atomic::AtomicBool>) {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let (rig, others) = (Rig::new(), Arc::new(AtomicBool::new(agreed)));
+    let asked = others.clone();
+    let judge = Box::new(move || asked.load(Ordering::Relaxed));
+    rig.clock.judged_by(judge, Timestamp(START + last));
+    (rig, others)
+}
+
+#[test]
+fn a_clock_that_nobody_agrees_with_is_not_believed_at_the_start() {
+    let (rig, others) = judged(false, -2 * HOUR);
+    assert_eq!(rig.pass(100), 100 - 7200, "from the last stamp on");
+    assert_eq!(rig.events(), [StepEvent::NotAgreed]);
+    others.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(rig.pass(1), 101 - 7200, "a step is looked at twice");
+    assert_eq!(rig.pass(1), 102);
+    assert_eq!(rig.events(), [StepEvent::Agreed]);
+}
+
+#[test]
+fn a_step_is_followed_as_long_as_others_agree_and_only_then() {
+    let (rig, others) = judged(true, -HOUR);
+    assert_eq!(rig.pass(10), 10);
+    // The step is seen before the others have disagreed.
+    rig.step(HOUR);
+    assert_eq!(rig.pass(1), 11);
+    others.store(false, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(rig.pass(1000), 1011, "however long it lasts");
+    rig.step(-HOUR);
+    others.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(rig.pass(10), 1021);
+    assert_eq!(rig.events(), [StepEvent::NotAgreed, StepEvent::Agreed]);
+    // All machines were wrong: what they agree on is followed without a wait.
+    rig.step(HOUR);
+    assert_eq!(rig.pass(3), 1024 + 3600);
+    assert_eq!(rig.events(), []);
+    // A last stamp that is later than the wall clock does not put the clock forward.
+    let (rig, _) = judged(false, HOUR);
+    assert_eq!(rig.pass(5), 5);
+}

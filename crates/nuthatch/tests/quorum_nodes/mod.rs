@@ -249,8 +249,13 @@ impl Nodes {
 
     /// Waits until a node has said something.
     pub fn wait_text(&self, at: usize, text: &str) {
+        self.wait_times(at, text, 1);
+    }
+
+    /// Waits until a node has said something so many times.
+    pub fn wait_times(&self, at: usize, text: &str, times: usize) {
         let deadline = Instant::now() + TIMEOUT;
-        while !self.nodes[at].text().contains(text) {
+        while self.nodes[at].text().matches(text).count() < times {
             let said = self.nodes[at].text();
             assert!(Instant::now() < deadline, "{} does not say {text}:\n{said}", at);
             std::thread::sleep(Duration::from_millis(20));
