@@ -19,7 +19,7 @@ WEIGHTS = {
     "delay": 3, "trickle": 1, "cuts": 2, "clock": 3, "clock-alone": 1, "rot": 3, "rot-files": 1, "rot-small": 2,
 }
 # Played only when they are named: what the product does not survive yet (docs/ring3.md).
-NAMED_ONLY = {"clock-alone", "rot-files"}
+NAMED_ONLY = {"rot-files"}
 # How far a wall clock is ahead. Two hours are more than messages may become old.
 AHEAD_S = [-7200, -300, -3, 3, 300, 7200]
 # What nodes know of clocks that they heard is of no use to them any more.
