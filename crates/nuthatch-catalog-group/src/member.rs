@@ -213,11 +213,8 @@ impl Member {
         if self.taking_part.is_on() {
             self.raw.tick();
         } else if self.taking_part.is_asking() {
-            for to in self.others() {
-                if !self.taking_part.is_held_by(to) {
-                    self.send(to, Body::Begun);
-                }
-            }
+            // Those that hold it, too: they say who the members are now, which may have changed.
+            self.others().into_iter().for_each(|to| self.send(to, Body::Begun));
         }
         let joins = self.members.get(&self.node) != Some(&self.id());
         if joins && self.ticks % JOIN_TICKS == 1 {

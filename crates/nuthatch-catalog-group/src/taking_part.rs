@@ -66,11 +66,6 @@ impl TakingPart {
         new
     }
 
-    /// Who holds it.
-    pub fn is_held_by(&self, member: MemberId) -> bool {
-        self.held_by.contains(&member)
-    }
-
     /// True if the member votes.
     pub fn is_on(&self) -> bool {
         self.state == State::Yes

@@ -149,3 +149,20 @@ fn a_member_that_was_away_asks_whoever_it_meets_and_learns_who_the_members_are()
     say(&mut one, 22, boot(1, 5), held);
     assert!(one.takes_part());
 }
+
+/// It is no member yet and only one of the others can speak to it: that one is asked again, until it says that it is.
+#[test]
+fn a_new_disk_learns_from_one_that_holds_its_counter_that_it_is_a_member_now() {
+    let disk = MemDisk::default();
+    identity::prepare(&disk).expect("an empty disk");
+    identity::identify(&disk, MemberId(44)).expect("identified");
+    let mut four = member(&disk, 11);
+    say(&mut four, 1, boot(1, 5), held(boot(1, 11)));
+    assert!(!four.takes_part(), "one of three members holds it, and it is none");
+    let effects = four.step(Event::Tick).expect("the disk works");
+    let asks = |effect: &Effect| matches!(effect, Effect::Send(e) if e.to == MemberId(1) && e.body == Body::Begun);
+    assert!(effects.iter().any(asks), "{effects:?}");
+    let conf = ConfState { voters: vec![1, 44, 3], ..ConfState::default() };
+    say(&mut four, 1, boot(1, 5), Body::Held { boot: boot(1, 11), at: (9, conf) });
+    assert!(four.takes_part());
+}

@@ -13,7 +13,7 @@ use nuthatch_catalog_group::{Envelope, MemberId};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -29,8 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// After so long without a packet it is looked whether the connection has ended.
-const LOOK: Duration = Duration::from_millis(250);
+/// Between two looks whether a connection was ended on which nothing is to be said.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// No member has this number.
 const NOBODY: u64 = 0;
@@ -51,8 +51,6 @@ struct Queue {
     packets: VecDeque<Vec<u8>>,
     bytes: usize,
     connected: bool,
-    /// The member has ended a connection of its own: somebody has to look whether it is there.
-    is_doubted: bool,
 }
 
 impl Connections {
@@ -91,10 +89,9 @@ impl Connections {
         }
     }
 
-    /// A member has ended its connection to this one.
+    /// A member has ended its connection to this one: whether it is there is looked at, at once.
     pub fn doubt(&self, member: MemberId) {
         if let Some(connection) = self.to(member) {
-            connection.queue.lock().is_doubted = true;
             connection.filled.notify_one();
         }
     }
@@ -148,25 +145,21 @@ impl Connection {
         loop {
             let packet = {
                 let mut queue = self.queue.lock();
-                while queue.packets.is_empty() && !queue.is_doubted {
-                    let waited = self.filled.wait_for(&mut queue, LOOK);
-                    // Whoever was there may be another member by now, for which nothing would ever be queued here.
-                    if waited.timed_out() && channel.is_ended() {
-                        return Ok(());
-                    }
+                if queue.packets.is_empty() {
+                    self.filled.wait_for(&mut queue, LOOK);
                 }
-                match std::mem::take(&mut queue.is_doubted) {
-                    true => None,
-                    false => queue.packets.pop_front(),
-                }
+                let packet = queue.packets.pop_front();
+                queue.bytes -= packet.as_ref().map_or(0, Vec::len);
+                packet
             };
-            let Some(packet) = packet else {
-                // Nothing is said there: a connection that is ended is a reason for the other side to look, too.
-                TcpStream::connect_timeout(&self.address, RETRY)?;
-                continue;
-            };
-            self.queue.lock().bytes -= packet.len();
-            put_answer(&mut channel, &packet)?;
+            // A member that came back with another disk is told nothing under its former name, so no write would
+            // show that it is gone; and a write into a connection that was ended is lost without an error.
+            if channel.is_ended() {
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
+            if let Some(packet) = packet {
+                put_answer(&mut channel, &packet)?;
+            }
         }
     }
 }
