@@ -333,7 +333,6 @@ async fn stop(server: &Arc<Server>, running: Running) -> Result<(), RunError> {
     running.publishing.abort();
     running.accepting.abort();
     running.monitoring.abort();
-    cluster::prepare_handover(server).await;
     let stopped = shutdown::shutdown(server).await;
     // What another node owns by now cannot be closed here, and need not be.
     let is_elsewhere = cluster::is_elsewhere(server);

@@ -111,14 +111,6 @@ pub(super) fn is_elsewhere(server: &Server) -> bool {
     server.cluster.get().is_some_and(|cluster| cluster.was_replaced())
 }
 
-/// Before the log is closed: another node makes ready to follow.
-pub(super) async fn prepare_handover(server: &Arc<Server>) {
-    if let Some(cluster) = server.cluster.get().cloned() {
-        // As for the handover itself.
-        let _ = tokio::task::spawn_blocking(move || cluster.prepare_handover()).await;
-    }
-}
-
 /// After a clean stop the log goes to another node.
 pub(super) async fn hand_over(server: &Arc<Server>) {
     if let Some(cluster) = server.cluster.get().cloned() {
