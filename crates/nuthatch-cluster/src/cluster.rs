@@ -254,7 +254,8 @@ impl Cluster {
     }
 
     /// Tells another keeper that it is to own the log soon, so that it makes ready. For a clean stop, before the log
-    /// is closed.
+    /// is closed. The server does not do that: with it some handovers took 4.6 s, where without it none took more
+    /// than 0.1 (`docs/cluster.md`).
     pub fn prepare_handover(&self) {
         if self.host.status().owner.is_some() {
             self.host.handle(Event::Prepare);
