@@ -59,7 +59,7 @@ pub struct Normal {
 /// Normalises a transcript; `pending` says whether counts of pending messages can be compared.
 pub fn normalise(transcript: &Transcript, pending: bool) -> Normal {
     let chosen = &transcript.chosen;
-    let mut normaliser = Normaliser { chosen, pending, fields: BTreeMap::new() };
+    let mut normaliser = Normaliser { chosen, pending, sizes: true, fields: BTreeMap::new() };
     let steps = transcript.steps.iter().map(|step| normaliser.step(step)).collect();
     Normal { steps, fields: normaliser.fields }
 }
@@ -67,11 +67,14 @@ pub fn normalise(transcript: &Transcript, pending: bool) -> Normal {
 struct Normaliser<'a> {
     chosen: &'a BTreeMap<String, String>,
     pending: bool,
+    /// False at a step whose messages hold times of unequal lengths.
+    sizes: bool,
     fields: BTreeMap<&'static str, BTreeSet<String>>,
 }
 
 impl Normaliser<'_> {
     fn step(&mut self, step: &Step) -> Vec<String> {
+        self.sizes = !step.line.text.starts_with("tally ");
         step.records
             .iter()
             .map(|record| {
@@ -164,6 +167,7 @@ impl Normaliser<'_> {
                 ("num_pending", _) if !self.pending => "<pending>".into(),
                 ("ack_floor" | "delivered", _) if !self.pending => "<floor>".into(),
                 ("total" | "errors" | "inflight", _) if parent == "api" => "<count>".into(),
+                ("bytes", _) if parent == "state" && !self.sizes => "<bytes>".into(),
                 (key, value) => self.json(key, value),
             };
             out.insert(key, value);

@@ -151,7 +151,7 @@ impl Runner {
             "req" | "pub" => self.request(rest, ANSWER_LIMIT, out),
             "api" => self.request(&format!("$JS.API.{rest}"), ANSWER_LIMIT, out),
             "quiet" => self.request(rest, SILENCE, out),
-            "show" => {
+            "show" | "tally" => {
                 let body = r#"{"deleted_details":true,"subjects_filter":">"}"#;
                 self.request(&format!("$JS.API.STREAM.INFO.{rest} {body}"), ANSWER_LIMIT, out)
             }

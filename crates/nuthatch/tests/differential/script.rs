@@ -16,6 +16,7 @@
 //! | `next STREAM CONSUMER BODY` | pull request and its answers until it is served or ended |
 //! | `ack INDEX BODY`, `ack- INDEX BODY` | acknowledge the INDEXth JetStream message of the section (-1: the last), with or without confirmation |
 //! | `show STREAM` | `STREAM.INFO` with deleted details and subjects |
+//! | `tally STREAM` | the same without the size in bytes, where messages hold times: they are written with as many digits as they need |
 //! | `each STEP` | run `STEP` after every following step of the section; alone: no more |
 //! | `set NAME PATH` | keep a value of the last reply as `$NAME` |
 //! | `repeat N STEP` | the step N times with `$i` from 1 |
