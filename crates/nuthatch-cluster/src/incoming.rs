@@ -47,7 +47,7 @@ pub fn finish(disk: &dyn Disk) -> io::Result<()> {
     }
     disk.sync_dir(INCOMING_DIR)?;
     replica::remove_unnamed(disk)?;
-    small_files::store_base(disk, installing.base)?;
+    small_files::store_base(disk, installing.note)?;
     if !installing.keep {
         for name in disk.list(OPS_DIR)? {
             disk.remove(&format!("{OPS_DIR}/{name}"))?;

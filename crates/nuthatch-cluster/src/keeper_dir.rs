@@ -11,8 +11,8 @@ use crate::small_files::{self, BASE, CUT, IDENTITY, INSTALLING, Installing, PROM
 use crate::sync_gate::{SyncGate, ToSync};
 use bytes::Bytes;
 use nuthatch_log::env::{Disk, DiskFile};
-use nuthatch_quorum::entry::{Base, Entry};
-use nuthatch_quorum::store::{Identity, Image, Record, StoreOp};
+use nuthatch_quorum::entry::Entry;
+use nuthatch_quorum::store::{BaseNote, Identity, Image, Record, StoreOp};
 use nuthatch_quorum::types::{Lsn, Revision};
 use parking_lot::Mutex;
 use std::io;
@@ -30,7 +30,7 @@ pub struct KeeperDir {
     /// Raised when the journal begins anew: what somebody does to its files beside is void then.
     turn: Arc<Mutex<u64>>,
     /// Up to where the log is trimmed, where that is not noted yet.
-    noted: Option<Base>,
+    noted: Option<BaseNote>,
     /// Files of the journal that go when it is.
     gone: Vec<u32>,
 }
@@ -45,7 +45,7 @@ pub struct Chore {
 }
 
 enum Kind {
-    Trim { base: Base, files: Vec<u32> },
+    Trim { note: BaseNote, files: Vec<u32> },
     Spare(u32),
 }
 
@@ -72,9 +72,9 @@ impl Chore {
             Kind::Spare(number) => {
                 return journal::make_file(&*self.disk, number).map(|file| Some((number, file)));
             }
-            Kind::Trim { base, files } => {
+            Kind::Trim { note, files } => {
                 // Entries go when it is noted that they are trimmed.
-                small_files::store_base(&*self.disk, base)?;
+                small_files::store_base(&*self.disk, note)?;
                 journal::remove_files(&*self.disk, &files)?;
             }
         }
@@ -96,7 +96,7 @@ impl KeeperDir {
         incoming::finish(&*disk)?;
         let base = trimmed(&*disk)?;
         let (dropped, begins) = match base {
-            Record::Good(base) => (base.lsn.0, base.lsn),
+            Record::Good(BaseNote { base, .. }) => (base.lsn.0, base.lsn),
             Record::Absent => (0, Lsn(0)),
             // Nothing is told by entries of which nobody knows where they begin: none is looked at.
             Record::Damaged => (0, Lsn(u64::MAX)),
@@ -155,9 +155,9 @@ impl KeeperDir {
                     small_files::store_promise(&*self.disk, *slot, *promise)?;
                 }
                 StoreOp::Identity(identity) => self.store_identity(*identity)?,
-                StoreOp::NoteBase(base) => self.noted = Some(*base),
+                StoreOp::NoteBase(note) => self.noted = Some(*note),
                 StoreOp::Drop { upto } => self.gone.extend(self.journal.forget_to(*upto)),
-                StoreOp::Install { base, keep } => self.install(*base, *keep)?,
+                StoreOp::Install { note, keep } => self.install(*note, *keep)?,
                 StoreOp::BeginAnew => self.begin_anew()?,
                 StoreOp::Barrier => self.journal.sync()?,
             }
@@ -187,8 +187,8 @@ impl KeeperDir {
 
     /// What is left to be done of a trim.
     pub fn take_trim(&mut self) -> Option<Chore> {
-        let (base, files) = (self.noted.take()?, std::mem::take(&mut self.gone));
-        Some(self.chore(Kind::Trim { base, files }))
+        let (note, files) = (self.noted.take()?, std::mem::take(&mut self.gone));
+        Some(self.chore(Kind::Trim { note, files }))
     }
 
     /// A file of the journal that is to be made for later; [`KeeperDir::give_spare`] takes it.
@@ -279,12 +279,12 @@ impl KeeperDir {
     }
 
     /// Puts what lies in `incoming/` in the place of the files, and of the entries that made them.
-    fn install(&mut self, base: Base, keep: bool) -> io::Result<()> {
+    fn install(&mut self, note: BaseNote, keep: bool) -> io::Result<()> {
         self.take_turn();
-        small_files::store_installing(&*self.disk, Installing { base, keep })?;
+        small_files::store_installing(&*self.disk, Installing { note, keep })?;
         incoming::finish(&*self.disk)?;
         let gate = Arc::clone(self.journal.gate());
-        self.journal = Journal::open_behind(Arc::clone(&self.disk), base.lsn, gate)?.0;
+        self.journal = Journal::open_behind(Arc::clone(&self.disk), note.base.lsn, gate)?.0;
         Ok(())
     }
 
@@ -307,11 +307,11 @@ fn with_seen(identity: Record<Identity>, seen: Option<Revision>) -> Record<Ident
 
 /// Up to where the log is trimmed. That counts as damaged also where what the trimmed entries made is not there:
 /// nobody can tell then what the directory was.
-fn trimmed(disk: &dyn Disk) -> io::Result<Record<Base>> {
-    let base = small_files::load_base(disk)?;
+fn trimmed(disk: &dyn Disk) -> io::Result<Record<BaseNote>> {
+    let note = small_files::load_base(disk)?;
     let first = Journal::first_file(disk)?;
-    Ok(match base {
-        Record::Good(base) if replica::is_durable_to(disk, base.lsn)? => Record::Good(base),
+    Ok(match note {
+        Record::Good(note) if replica::is_durable_to(disk, note.base.lsn)? => Record::Good(note),
         Record::Absent if first.is_none_or(|first| first == 0) => Record::Absent,
         _ => Record::Damaged,
     })

@@ -4,8 +4,7 @@
 use crate::coding::{Malformed, Reader, Writer, crc, malformed};
 use crate::records;
 use nuthatch_log::env::{Disk, again, read_exact_at, replace_file};
-use nuthatch_quorum::entry::Base;
-use nuthatch_quorum::store::{CutNote, Identity, Record};
+use nuthatch_quorum::store::{BaseNote, CutNote, Identity, Record};
 use nuthatch_quorum::types::{
     BootCount, Epoch, Incarnation, Lsn, NodeId, Position, Promise, Revision,
 };
@@ -226,25 +225,48 @@ pub fn store_cut(disk: &dyn Disk, note: Option<CutNote>) -> io::Result<()> {
 ///
 /// # Errors
 /// The disk's.
-pub fn load_base(disk: &dyn Disk) -> io::Result<Record<Base>> {
-    load(disk, BASE, records::base)
+pub fn load_base(disk: &dyn Disk) -> io::Result<Record<BaseNote>> {
+    load(disk, BASE, |from| {
+        let base = records::base(from)?;
+        reach(BaseNote::all(base), from)
+    })
+}
+
+/// A note of what is trimmed with how far the log reached. Those of an earlier program end before that.
+fn reach(whole: BaseNote, from: &mut Reader<'_>) -> Result<BaseNote, Malformed> {
+    if from.0.is_empty() {
+        return Ok(whole);
+    }
+    Ok(BaseNote { reach: records::position(from)?, ..whole })
 }
 
 /// Writes up to where the log is trimmed, durably.
 ///
 /// # Errors
 /// The disk's.
-pub fn store_base(disk: &dyn Disk, base: Base) -> io::Result<()> {
+pub fn store_base(disk: &dyn Disk, note: BaseNote) -> io::Result<()> {
     let mut to = Writer::default();
-    records::put_base(&mut to, &base);
+    records::put_base(&mut to, &note.base);
+    records::put_position(&mut to, note.reach);
+    replace_file(disk, BASE, &sealed(to))
+}
+
+/// As programs before the reach wrote it.
+#[cfg(test)]
+pub(crate) fn store_base_without_reach(
+    disk: &dyn Disk,
+    base: &nuthatch_quorum::entry::Base,
+) -> io::Result<()> {
+    let mut to = Writer::default();
+    records::put_base(&mut to, base);
     replace_file(disk, BASE, &sealed(to))
 }
 
 /// What is being put in place of a keeper's files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Installing {
-    /// The last entry that made the files.
-    pub base: Base,
+    /// The last entry that made the files, and how far the log reaches with the entries that stay.
+    pub note: BaseNote,
     /// True if the entries behind it stay.
     pub keep: bool,
 }
@@ -254,7 +276,10 @@ pub struct Installing {
 /// # Errors
 /// The disk's.
 pub fn load_installing(disk: &dyn Disk) -> io::Result<Record<Installing>> {
-    load(disk, INSTALLING, |from| Ok(Installing { base: records::base(from)?, keep: from.bool()? }))
+    load(disk, INSTALLING, |from| {
+        let (base, keep) = (records::base(from)?, from.bool()?);
+        Ok(Installing { note: reach(BaseNote::all(base), from)?, keep })
+    })
 }
 
 /// Notes what is being put in place, durably: from then on it is, whatever stops the process.
@@ -263,8 +288,9 @@ pub fn load_installing(disk: &dyn Disk) -> io::Result<Record<Installing>> {
 /// The disk's.
 pub fn store_installing(disk: &dyn Disk, installing: Installing) -> io::Result<()> {
     let mut to = Writer::default();
-    records::put_base(&mut to, &installing.base);
+    records::put_base(&mut to, &installing.note.base);
     to.bool(installing.keep);
+    records::put_position(&mut to, installing.note.reach);
     replace_file(disk, INSTALLING, &sealed(to))
 }
 

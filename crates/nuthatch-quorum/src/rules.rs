@@ -84,6 +84,8 @@ rules! {
     TrimsCommitted = "keeper.trims-committed";
     /// What is trimmed is noted before it is removed.
     BaseNotedFirst = "keeper.base-noted-first";
+    /// What is trimmed is noted with how far the log reached: what shows a loss of its end may be trimmed (M10).
+    TrimNotesReach = "keeper.trim-notes-reach";
     /// A disk that cannot tell what it has trimmed begins anew (M11).
     RottenBaseIsNothing = "keeper.rotten-base-is-nothing";
     /// What comes in place of trimmed entries replaces nothing that is here and continues it (M16, M19).

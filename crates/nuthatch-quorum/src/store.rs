@@ -33,6 +33,24 @@ pub struct CutNote {
     pub promised: Epoch,
 }
 
+/// What was trimmed, and how far the log reached then. Whoever finds less later has lost the rest: what would have
+/// shown that, an entry at the wrong place, may be among what was trimmed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct BaseNote {
+    /// Where the entries begin.
+    pub base: Base,
+    /// How far the log was durable when this was noted. A log of a later epoch goes further, whatever its length.
+    pub reach: Position,
+}
+
+impl BaseNote {
+    /// A log that is trimmed as a whole.
+    #[must_use]
+    pub fn all(base: Base) -> Self {
+        Self { base, reach: Position { accepted: base.epoch, lsn: base.lsn } }
+    }
+}
+
 /// One change of the directory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum StoreOp {
@@ -51,7 +69,7 @@ pub enum StoreOp {
         after: Lsn,
     },
     /// Notes that entries up to here are trimmed: the files that they made are durable.
-    NoteBase(Base),
+    NoteBase(BaseNote),
     /// Removes entries that are trimmed.
     Drop {
         /// The last one.
@@ -59,8 +77,8 @@ pub enum StoreOp {
     },
     /// Takes what another directory holds up to `base` in place of what this one does, all of it or nothing.
     Install {
-        /// The last entry that made it.
-        base: Base,
+        /// The last entry that made it, and how far the log reaches with the entries that stay.
+        note: BaseNote,
         /// True if the entries behind it stay.
         keep: bool,
     },
@@ -122,7 +140,7 @@ pub struct Image {
     /// Both slots of the promise.
     pub promises: [Record<Promise>; 2],
     /// What was trimmed.
-    pub base: Record<Base>,
+    pub base: Record<BaseNote>,
     /// How many places were removed from the beginning on.
     pub dropped: u64,
     /// The places behind those; those of trimmed entries count for nothing.
@@ -160,7 +178,7 @@ impl Image {
     /// Where the entries begin, as far as that can be read.
     #[must_use]
     pub fn begins(&self) -> Base {
-        self.base.good().unwrap_or_default()
+        self.base.good().unwrap_or_default().base
     }
 
     /// True if the entry that belongs here can be read.
@@ -189,14 +207,15 @@ impl Image {
                 let kept = self.log.len() - self.behind(after).len();
                 self.log.truncate(kept);
             }
-            StoreOp::NoteBase(base) => self.base = Record::Good(base),
+            StoreOp::NoteBase(note) => self.base = Record::Good(note),
             StoreOp::Drop { upto } => self.drop_to(upto),
-            StoreOp::Install { base, keep } => {
+            StoreOp::Install { note, keep } => {
+                let upto = note.base.lsn;
                 if !keep {
-                    (self.dropped, self.log) = (base.lsn.0, vec![]);
+                    (self.dropped, self.log) = (upto.0, vec![]);
                 }
-                self.drop_to(base.lsn);
-                self.base = Record::Good(base);
+                self.drop_to(upto);
+                self.base = Record::Good(note);
             }
             StoreOp::NoteCut(note) => self.cut = Record::Good(note),
             StoreOp::ForgetCut => self.cut = Record::Absent,
@@ -321,6 +340,8 @@ fn go_on(image: &Image, identity: Identity, promise: Promise) -> Opened {
         }
     }
     let at = log.position();
+    let torn =
+        torn || Rule::TrimNotesReach.holds() && at < image.base.good().unwrap_or_default().reach;
     let here = CutNote { at, promised: promise.epoch };
     let mut cut = match image.cut {
         Record::Good(note) => Some(note),

@@ -137,6 +137,23 @@ fn lost_end(seed: u64) -> Option<String> {
     asked_by_another(&mut world, owner).err().map(|violation| violation.to_string())
 }
 
+/// M10: as before, and the keeper trims the earlier place before anybody has read it. With that goes the only thing
+/// that shows what was lost.
+fn stray_trimmed(seed: u64) -> Option<String> {
+    (0..10).find_map(|step| {
+        let (mut world, owner) = settled(10 * seed + step, 0);
+        let keeper = (owner + 1) % 3;
+        world.silence();
+        world.run_for(SECOND).expect("nothing breaks");
+        world.misplace(keeper, Lsn(2));
+        world.inject(Fault::Trim, keeper).expect("nothing breaks");
+        world.run_for(SECOND / 100).expect("nothing breaks");
+        let broken = world.inject(Fault::Restart, keeper);
+        let broken = broken.and_then(|()| asked_by_another(&mut world, owner));
+        broken.err().map(|violation| violation.to_string())
+    })
+}
+
 /// Waits until the earlier place is healed, and the entry that lay there is nowhere.
 fn wait_healed(world: &mut World, keeper: usize, had: Lsn) {
     for _ in 0..200 {
@@ -225,6 +242,7 @@ fn of(rule: Rule) -> Option<fn(u64) -> Option<String>> {
         Rule::TellsDamage => Some(healed),
         Rule::StraysAreMissed => Some(stray),
         Rule::LostEndIsACut => Some(lost_end),
+        Rule::TrimNotesReach => Some(stray_trimmed),
         Rule::WaitForCut => Some(cut_and_back),
         Rule::BaseNotedFirst => Some(trimmed_in_the_dark),
         Rule::PreparedWaits => Some(handed_over),
@@ -256,6 +274,11 @@ fn m10_a_write_that_went_astray_is_missed_where_it_belongs() {
 #[test]
 fn m10_a_lost_end_is_a_cut_even_if_nothing_shows_it() {
     assert_eq!(trouble(Rule::LostEndIsACut), None);
+}
+
+#[test]
+fn m10_a_lost_end_is_a_cut_even_if_what_shows_it_is_trimmed() {
+    assert_eq!(trouble(Rule::TrimNotesReach), None);
 }
 
 #[test]

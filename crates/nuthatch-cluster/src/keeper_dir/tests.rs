@@ -8,7 +8,7 @@ use crate::replica::{Replica, file_name};
 use nuthatch_log::env::{Fault, MemDisk};
 use nuthatch_quorum::entry::{Body, Chain};
 use nuthatch_quorum::store::Identity;
-use nuthatch_quorum::types::{BootCount, Promise, Revision};
+use nuthatch_quorum::types::{BootCount, Position, Promise, Revision};
 use nuthatch_quorum::types::{Epoch, Incarnation, NodeId, Sum, WallTime};
 
 /// An entry of a log and its payload.
@@ -112,7 +112,7 @@ fn a_power_cut_while_a_log_is_trimmed_loses_nothing() {
     let base = base_at(&all, 6);
     let ops = [
         StoreOp::Barrier,
-        StoreOp::NoteBase(base),
+        StoreOp::NoteBase(BaseNote::all(base)),
         StoreOp::Barrier,
         StoreOp::Drop { upto: base.lsn },
     ];
@@ -144,7 +144,8 @@ fn a_power_cut_while_files_are_put_in_place_leaves_the_old_or_the_new() {
         let (mut dir, _) = opened(&disk).expect("opens");
         come(&disk, &all[..7]);
         disk.inject(Fault::PowerCut(disk.operations() + cut));
-        let installed = store(&mut dir, &[StoreOp::Install { base, keep: false }], &all);
+        let installed =
+            store(&mut dir, &[StoreOp::Install { note: BaseNote::all(base), keep: false }], &all);
         let (begins, chain, numbers) = after(&disk.crash(cut), &all, &format!("cut {cut}"));
         match begins {
             Lsn(0) => {
@@ -184,7 +185,7 @@ fn come(disk: &MemDisk, all: &[Written]) {
 fn trim(dir: &mut KeeperDir, base: Base) {
     let ops = [
         StoreOp::Barrier,
-        StoreOp::NoteBase(base),
+        StoreOp::NoteBase(BaseNote::all(base)),
         StoreOp::Barrier,
         StoreOp::Drop { upto: base.lsn },
     ];
@@ -200,18 +201,20 @@ fn a_trim_that_comes_late_changes_nothing_of_what_came_in_its_place() {
         let disk = keeping(&all);
         apply(&disk, &all[..7]);
         let (mut dir, _) = opened(&disk).expect("opens");
-        let ops = [StoreOp::NoteBase(base_at(&all, 6)), StoreOp::Drop { upto: Lsn(6) }];
+        let ops =
+            [StoreOp::NoteBase(BaseNote::all(base_at(&all, 6))), StoreOp::Drop { upto: Lsn(6) }];
         dir.store(&ops, |_| Bytes::new()).expect("stored");
         let late = dir.take_trim().expect("something is left to do");
         if installed {
             come(&disk, &all[..8]);
-            let install = StoreOp::Install { base: base_at(&all, 8), keep: true };
+            let install = StoreOp::Install { note: BaseNote::all(base_at(&all, 8)), keep: true };
             dir.store(&[install], |_| Bytes::new()).expect("stored");
         } else {
             dir.store(&[StoreOp::BeginAnew], |_| Bytes::new()).expect("stored");
         }
         late.finish().expect("nothing is done");
-        let expected = if installed { Record::Good(base_at(&all, 8)) } else { Record::Absent };
+        let expected =
+            if installed { Record::Good(BaseNote::all(base_at(&all, 8))) } else { Record::Absent };
         assert_eq!(small_files::load_base(&disk).expect("read"), expected);
     }
 }
@@ -238,6 +241,22 @@ fn a_directory_without_one_of_its_files_is_opened() {
     }
 }
 
+/// How far the log reached when it was trimmed is read again; a note of an earlier program does not say it.
+#[test]
+fn a_note_of_what_is_trimmed_says_how_far_the_log_reached() {
+    let base = base_at(&history(9), 6);
+    let disk = MemDisk::default();
+    disk.create_dir("tmp").expect("made");
+    let note = BaseNote { base, reach: Position { accepted: Epoch(1), lsn: Lsn(9) } };
+    small_files::store_base(&disk, note).expect("stored");
+    assert_eq!(small_files::load_base(&disk).expect("read"), Record::Good(note));
+    let installing = Installing { note, keep: true };
+    small_files::store_installing(&disk, installing).expect("stored");
+    assert_eq!(small_files::load_installing(&disk).expect("read"), Record::Good(installing));
+    small_files::store_base_without_reach(&disk, &base).expect("stored");
+    assert_eq!(small_files::load_base(&disk).expect("read"), Record::Good(BaseNote::all(base)));
+}
+
 /// Without what says where the entries begin, and without what trimmed ones have made, nothing counts.
 #[test]
 fn a_trimmed_directory_that_lost_its_base_or_its_state_counts_for_nothing() {
@@ -248,7 +267,7 @@ fn a_trimmed_directory_that_lost_its_base_or_its_state_counts_for_nothing() {
         let (mut dir, _) = opened(&disk).expect("opens");
         trim(&mut dir, base_at(&all, 6));
         let (_, image) = opened(&disk).expect("opens");
-        assert_eq!(image.base, Record::Good(base_at(&all, 6)));
+        assert_eq!(image.base, Record::Good(BaseNote::all(base_at(&all, 6))));
         let file = disk.open(lost).expect("it is there");
         file.write_at(&[0xff], 20).expect("written");
         let (_, image) = opened(&disk).expect("opens");
@@ -269,7 +288,8 @@ fn a_long_log_that_lost_its_base_is_not_counted_from_its_beginning() {
         let disk = keeping(&all[..3]);
         let (mut dir, _) = opened(&disk).expect("opens");
         come(&disk, &all);
-        let ops = [StoreOp::Install { base, keep: false }, StoreOp::Append(next)];
+        let ops =
+            [StoreOp::Install { note: BaseNote::all(base), keep: false }, StoreOp::Append(next)];
         store(&mut dir, &ops, &[(next, payload.clone())]).expect("stored");
         dir.journal.sync().expect("synced");
         if is_removed {

@@ -10,7 +10,7 @@ use crate::entry::{Base, Chain};
 use crate::message::{Envelope, Message, Refusal};
 use crate::out::Out;
 use crate::rules::Rule;
-use crate::store::{CutNote, StoreOp};
+use crate::store::{BaseNote, CutNote, StoreOp};
 use crate::types::{Epoch, Lsn, Position, Sum};
 
 /// What to do with the files of another directory.
@@ -36,8 +36,9 @@ impl Keeper {
         if self.is_poisoned() || self.lost_end.is_some() {
             return;
         }
+        let note = self.base_note(base);
         self.log.trim(base);
-        let (note, drop) = (StoreOp::NoteBase(base), StoreOp::Drop { upto });
+        let (note, drop) = (StoreOp::NoteBase(note), StoreOp::Drop { upto });
         let ops = if Rule::BaseNotedFirst.holds() {
             vec![StoreOp::Barrier, note, StoreOp::Barrier, drop]
         } else {
@@ -45,6 +46,15 @@ impl Keeper {
         };
         out.effects.push(Effect::Store(ops));
         self.sync(None, out);
+    }
+
+    /// What is noted when entries up to `base` are trimmed. A driver may write that beside what comes later, so only
+    /// what is durable now counts.
+    fn base_note(&self, base: Base) -> BaseNote {
+        let whole = BaseNote::all(base);
+        let durable = self.log.epoch_at(self.durable_to);
+        let durable = durable.map(|accepted| Position { accepted, lsn: self.durable_to });
+        BaseNote { reach: durable.unwrap_or_default().max(whole.reach), ..whole }
     }
 
     /// True if the files of another directory, as entries up to `base` have made them, are of use here in an epoch.
@@ -73,8 +83,9 @@ impl Keeper {
             Taking::Nothing => {}
             _ if !self.room && Rule::FullRefuses.holds() => return Err((epoch, Refusal::Full)),
             Taking::Keep => {
+                let note = self.base_note(base);
                 self.log.trim(base);
-                ops.extend([StoreOp::Barrier, StoreOp::Install { base, keep: true }]);
+                ops.extend([StoreOp::Barrier, StoreOp::Install { note, keep: true }]);
             }
             Taking::Replace { known } => self.replace(base, known, &mut ops, out),
         }
@@ -148,7 +159,8 @@ impl Keeper {
         if base.lsn < end && Rule::ReplacedIsACut.holds() {
             self.note_cut(base, accepted, ops);
         }
-        ops.extend([StoreOp::Install { base, keep: false }, StoreOp::Barrier]);
+        let note = BaseNote::all(base);
+        ops.extend([StoreOp::Install { note, keep: false }, StoreOp::Barrier]);
         self.log = Chain::behind(base);
         self.durable_to = base.lsn;
     }

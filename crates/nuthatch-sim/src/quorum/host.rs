@@ -16,8 +16,8 @@ impl Medium for Image {
     fn apply(&mut self, op: &StoreOp) {
         match op {
             StoreOp::Cut { after } => self.assert_kept_aside(*after),
-            StoreOp::Install { base, keep: false } => {
-                self.assert_kept_aside(base.lsn);
+            StoreOp::Install { note, keep: false } => {
+                self.assert_kept_aside(note.base.lsn);
             }
             _ => {}
         }
