@@ -6,7 +6,7 @@ use crate::coding::payload_hash;
 use crate::operation::{FileId, Operation, begin_payload};
 use crate::replica::{Replica, file_name};
 use nuthatch_log::env::{Fault, MemDisk};
-use nuthatch_quorum::entry::{Body, Chain};
+use nuthatch_quorum::entry::{Base, Body, Chain};
 use nuthatch_quorum::store::Identity;
 use nuthatch_quorum::types::{BootCount, Position, Promise, Revision};
 use nuthatch_quorum::types::{Epoch, Incarnation, NodeId, Sum, WallTime};
