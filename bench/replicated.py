@@ -180,7 +180,7 @@ class System:
                     continue
                 if "error" not in info:
                     leader = info.get("cluster", {}).get("leader")
-                    if self.name.startswith("nuthatch"):
+                    if self.count == 1:
                         return at
                     if leader:
                         return int(leader[1:])

@@ -29,6 +29,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("catalog", nuthatch_log::fuzzing::catalog),
     ("node_packet", nuthatch_cluster::fuzzing::packet),
     ("node_hello", nuthatch_cluster::fuzzing::hello),
+    ("link_hello", nuthatch_cluster::fuzzing::link_hello),
     ("node_objects", nuthatch_cluster::fuzzing::objects),
 ];
 

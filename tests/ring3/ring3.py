@@ -28,7 +28,7 @@ from history import History
 from nemesis import NAMED_ONLY, WEIGHTS, Nemesis, possible, schedule
 from net import Loopback, Namespaces
 from nodes import Cluster, Stuck
-from workload import BUCKET, STREAM, UNREACHED, Workload, connect, left, read_all
+from workload import BUCKET, STREAM, UNREACHED, Workload, connect, left, persistently, read_all
 
 REPO = pathlib.Path(__file__).resolve().parent.parent.parent
 INSIDE = "NUTHATCH_RING3_INSIDE"
@@ -166,8 +166,11 @@ def kinds_of(options):
 
 
 def owner_of(cluster, workload):
-    address = workload.owner()
-    return cluster.net.client.index(address) if address in cluster.net.client else None
+    return number_of(cluster, workload.owner())
+
+
+def number_of(cluster, name):
+    return next((node.at for node in cluster.nodes if node.name == name), None)
 
 
 async def healed(history, fault):
@@ -184,9 +187,10 @@ async def history_of_the_end(cluster, workload, history):
     that had the log stay away as long as a majority is there, so that it goes on to another one."""
     first, readers, away = None, set(), []
     for _ in range(3 * len(cluster.nodes)):
-        client = await connect(cluster.urls())
+        client, owner = await connect(cluster.urls()), 0
         try:
-            owner = cluster.net.client.index((client.connected_url.hostname, client.connected_url.port))
+            info = await persistently(lambda: client.jetstream(timeout=10).stream_info(STREAM))
+            owner = number_of(cluster, info.cluster.leader)
             messages = await read_all(client, STREAM, "ring.*")
             stream = [(seq, headers.get("Nats-Msg-Id"), content) for seq, _, headers, content, _ in messages]
             stamps = [stamp for *_, stamp in messages]

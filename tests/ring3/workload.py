@@ -28,11 +28,11 @@ UNREACHED = (Error, OSError, asyncio.TimeoutError, ConnectionError)
 
 
 async def ignore(_):
-    """That nodes are gone, or do not own the log, is what this is about."""
+    """That nodes are gone, or that none owns the log, is what this is about."""
 
 
 async def connect(urls, limit_s=LIMIT_S):
-    """A connection to whichever node owns the log; the others do not listen."""
+    """A connection to any of the nodes."""
     deadline = time.monotonic() + limit_s
     while True:
         try:
@@ -76,6 +76,8 @@ class Workload:
         # Those that go on until all is brought that was published.
         self.is_drained, self.worker_tasks = asyncio.Event(), []
         self.generation = {}
+        # Who said last that it owns the log.
+        self.leader = None
 
     async def start(self):
         client = await self.client()
@@ -99,9 +101,8 @@ class Workload:
         return self.clients[-1]
 
     def owner(self):
-        """The address of the node that the clients found last, or none."""
-        url = self.admin.connected_url if self.admin.is_connected else None
-        return (url.hostname, url.port) if url else None
+        """The name of the node that said last that it owns the log, or none."""
+        return self.leader
 
     async def stop(self):
         self.is_over.set()
@@ -242,6 +243,7 @@ class Workload:
             invoked = time.monotonic()
             try:
                 info = await js.stream_info(STREAM)
+                self.leader = info.cluster.leader if info.cluster else None
                 self.history.looks.append(Look(invoked, time.monotonic(), info.state.last_seq))
             except APIError as error:
                 self.gone(error)

@@ -2,7 +2,6 @@
 
 use crate::any_catalog::AnyCatalog;
 use crate::catalog::{BucketCatalog, CatalogError, Founder, Founding, found};
-use crate::client_address::ClientAddress;
 use crate::clock::now;
 use crate::config::ClusterConfig;
 use crate::directory::{QuorumDirectory, apply};
@@ -15,7 +14,6 @@ use crate::keeper_dir::KeeperDir;
 use crate::key::ClusterKey;
 use crate::line_limit::LineLimit;
 use crate::links::{Links, Local};
-use crate::owner_address;
 use crate::port;
 use crate::replica::Replica;
 use crate::small_files;
@@ -34,10 +32,10 @@ use nuthatch_quorum::timing::TICK;
 use nuthatch_quorum::types::{BootCount, Epoch, Incarnation, Lsn, NodeId, WallTime};
 use parking_lot::Mutex;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -62,6 +60,9 @@ const HANDOVER: Duration = Duration::from_millis(1_500);
 /// How long it may take then until other nodes' sockets have what they are told.
 const FLUSH: Duration = Duration::from_millis(200);
 
+/// Takes connections of other nodes for messages of clients.
+pub type OnLink = Box<dyn Fn(TcpStream) + Send + Sync>;
+
 /// Hears why a node cannot go on: it must be started again.
 pub type OnLost = Box<dyn Fn(&str) + Send + Sync>;
 
@@ -74,8 +75,7 @@ pub struct Cluster {
     id: u128,
     /// Node ports of the other nodes.
     others: Vec<SocketAddr>,
-    local: Arc<dyn Local>,
-    clients: Arc<ClientPort>,
+    identity: Arc<Myself>,
     /// The epoch that was last waited for, 0 before the first.
     waited: AtomicU32,
     /// How long it took to apply the log then, in microseconds.
@@ -134,17 +134,17 @@ impl Cluster {
         let (node, effects) = Node::boot(setup, &image, now());
         let host = Host::new(node, effects, keeper, helpers);
         let replica = Arc::new(Mutex::new(Replica::open(Arc::clone(&disk)).map_err(at_dir)?));
-        let clients = Arc::new(ClientPort::default());
         let identity = Myself {
             host: Arc::clone(&host),
-            clients: Arc::clone(&clients),
             id: me,
             cluster: founding.cluster,
             key: config.key.clone(),
             door: door.clone(),
             lines: LineLimit::default(),
+            links: OnceLock::new(),
         };
-        let local: Arc<dyn Local> = Arc::new(identity);
+        let identity = Arc::new(identity);
+        let local: Arc<dyn Local> = Arc::clone(&identity) as Arc<dyn Local>;
         start_catalog(Arc::clone(&host), catalog, asked, Arc::clone(&disk))?;
         let syncing = Arc::clone(&host);
         spawn("node-sync", move || to_sync.iter().for_each(|sync| syncing.make_sync(sync)))?;
@@ -169,12 +169,35 @@ impl Cluster {
             label: dir,
             id: founding.cluster,
             others: config.others(),
-            local,
-            clients,
+            identity,
             waited: AtomicU32::new(0),
             apply_micros: AtomicU64::new(0),
             _lock: lock,
         }))
+    }
+
+    /// Node ports of the other nodes.
+    #[must_use]
+    pub fn others(&self) -> &[SocketAddr] {
+        &self.others
+    }
+
+    /// What the nodes know each other by, if they have a key.
+    #[must_use]
+    pub fn key(&self) -> Option<&ClusterKey> {
+        self.identity.key.as_ref()
+    }
+
+    /// Says who takes connections of other nodes for messages of clients; until then, and after the first call, none
+    /// other does. They show by [`LINK_BEGINS`](crate::link_hello::LINK_BEGINS) what they are, of which nothing
+    /// was read.
+    pub fn take_links(&self, taker: OnLink) {
+        let _ = self.identity.links.set(taker);
+    }
+
+    /// Tells people of a connection of another node, unless too much was told of them lately.
+    pub fn report_link(&self, text: &str) {
+        self.identity.report(text);
     }
 
     /// The cluster, as its founding named it.
@@ -297,24 +320,6 @@ impl Cluster {
         let waited = self.waited.load(Ordering::Acquire);
         let status = self.host.settled_status();
         waited != 0 && !status.broken && status.owner != Some(Epoch(waited))
-    }
-
-    /// Says where this node takes clients from now on, as the owner of the epoch that was last waited for.
-    pub fn take_clients(&self, address: ClientAddress) {
-        let epoch = Epoch(self.waited.load(Ordering::Acquire));
-        *self.clients.0.lock() = Some((epoch, address));
-    }
-
-    /// Asks the other nodes which of them owns the log, and where it takes clients. Waits for half a second at most.
-    #[must_use]
-    pub fn find_owner(&self) -> Option<SocketAddr> {
-        owner_address::find(&self.others, &self.local)
-    }
-
-    /// The greatest epoch that this node has promised: when it has changed, another node may own the log.
-    #[must_use]
-    pub fn promised(&self) -> u32 {
-        self.host.status().promised.0
     }
 
     /// The epoch that this node owns now.
@@ -507,20 +512,16 @@ fn start_ticking(host: Arc<Host>) -> io::Result<()> {
     })
 }
 
-/// Where this node takes clients, and the epoch that it owns.
-#[derive(Default)]
-struct ClientPort(Mutex<Option<(Epoch, ClientAddress)>>);
-
 /// What the connections know of this node.
 struct Myself {
     host: Arc<Host>,
-    clients: Arc<ClientPort>,
     id: NodeId,
     cluster: u128,
     key: Option<ClusterKey>,
     door: Option<Arc<Door>>,
     /// Of what other nodes, and those that are none, can have said.
     lines: LineLimit,
+    links: OnceLock<OnLink>,
 }
 
 impl Local for Myself {
@@ -540,10 +541,11 @@ impl Local for Myself {
         self.lines.say(Instant::now(), text, |text| self.host.report(text));
     }
 
-    fn client_address(&self) -> Option<ClientAddress> {
-        let owned = self.host.status().owner?;
-        let (epoch, address) = self.clients.0.lock().clone()?;
-        (epoch == owned).then_some(address)
+    fn link(&self, stream: TcpStream) {
+        // Without anybody to take it the other node comes again.
+        if let Some(take) = self.links.get() {
+            take(stream);
+        }
     }
 
     fn group(&self) -> Option<&dyn GroupPort> {

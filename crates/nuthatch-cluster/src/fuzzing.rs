@@ -4,6 +4,7 @@
 use crate::catalog;
 use crate::coding::crc;
 use crate::hello::{HELLO_BYTES, Hello};
+use crate::link_hello::{LINK_HELLO_FRONT, LinkHello};
 use crate::operation;
 use crate::packet::{self, HEADER_BYTES, Header};
 use crate::port::read_packet;
@@ -40,4 +41,19 @@ pub fn hello(data: &[u8]) {
 pub fn objects(data: &[u8]) {
     catalog::fuzz(data);
     let _ = operation::operations(data);
+}
+
+/// What a node begins a connection for messages of clients with.
+pub fn link_hello(data: &[u8]) {
+    let _ = LinkHello::decode(data);
+    // A checksum that fits, behind as long a body as there is.
+    let mut bytes = LINK_HELLO_FRONT.to_vec();
+    bytes.extend_from_slice(&(data.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(data);
+    bytes.extend_from_slice(&crc(&bytes).to_le_bytes());
+    if let Ok(Some((hello, used))) = LinkHello::decode(&bytes) {
+        assert_eq!(used, bytes.len(), "all of it is the hello");
+        let again = hello.encode().expect("what was read can be said");
+        assert_eq!(again, bytes, "a hello has one form");
+    }
 }

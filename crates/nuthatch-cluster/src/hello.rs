@@ -19,8 +19,7 @@ pub enum Lane {
     Log = 1,
     /// Files that entries have made which are trimmed: whoever connects asks for them.
     Files = 2,
-    /// Where the owner takes clients: whoever connects asks.
-    Owner = 3,
+    // 3 was used by 0.1 to ask for the owner's address.
     /// What members of the built-in catalog say to each other; the hello names the member's disk.
     Group = 4,
     /// What the cluster was founded with: a node that looks for its cluster asks.
@@ -83,7 +82,6 @@ impl Hello {
             0 => Lane::Beats,
             1 => Lane::Log,
             2 => Lane::Files,
-            3 => Lane::Owner,
             4 => Lane::Group,
             5 => Lane::Founding,
             _ => return Err(malformed("its connection is for something unknown")),
@@ -106,8 +104,9 @@ impl Hello {
 }
 
 /// What clients and other servers are told on the port of a node.
-pub const WRONG_PORT: &[u8] = b"-ERR 'this is the port by which the nodes of a Nuthatch cluster talk to each other \
-(--cluster_listen): clients, leaf nodes and nats-server connect to the client port of the node that owns the log'\r\n";
+pub const WRONG_PORT: &[u8] =
+    b"-ERR 'this is the port by which the nodes of a Nuthatch cluster talk to each other \
+(--cluster_listen): clients, leaf nodes and nats-server connect to the client port of a node'\r\n";
 
 /// What a node without the cluster's key is told by one that has it.
 pub const KEY_WANTED: &[u8] = b"-ERR 'this node of a Nuthatch cluster has a cluster key (--cluster_key): give the other nodes the same'\r\n";

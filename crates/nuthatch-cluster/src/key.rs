@@ -90,6 +90,20 @@ impl ClusterKey {
     }
 }
 
+impl ClusterKey {
+    /// TLS of a connection to another node, whatever name is asked for.
+    #[must_use]
+    pub fn outward(&self) -> Arc<ClientConfig> {
+        self.client.clone()
+    }
+
+    /// TLS of a connection of another node.
+    #[must_use]
+    pub fn inward(&self) -> Arc<ServerConfig> {
+        self.server.clone()
+    }
+}
+
 impl std::fmt::Debug for ClusterKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("ClusterKey")

@@ -4,8 +4,8 @@
 //! - [`operation`], [`replica`], [`directory`]: a log's directory as operations that are entries of the
 //!   quorum log, the files that they make, and the seam `Disk` that a log is opened on.
 //! - [`packet`], [`hello`], [`links`], [`port`]: what nodes say to each other, as bytes and on sockets; [`key`] and
-//!   [`channel`] keep others out of it. [`transfer`] brings the files that trimmed entries have made ([`trim_holds`] what comes behind them),
-//!   [`owner_address`] finds where clients are taken ([`client_address`]).
+//!   [`channel`] keep others out of it. [`transfer`] brings the files that trimmed entries have made ([`trim_holds`] what comes behind them).
+//! - [`link_hello`]: how a connection begins on which messages of clients go; the rest of it is the server's.
 //! - [`catalog`]: transactions as objects of a bucket or of a shared directory; [`group`]: the built-in one, which the
 //!   nodes keep themselves.
 //! - [`host`]: the cores of a node with their disk; [`lease`]: what an owner may say. [`cluster`]: all of it put together.
@@ -28,7 +28,6 @@
 mod any_catalog;
 pub mod catalog;
 pub mod channel;
-pub mod client_address;
 pub mod clock;
 pub mod cluster;
 pub mod coding;
@@ -48,9 +47,9 @@ pub mod keeper_dir;
 pub mod key;
 pub mod lease;
 mod line_limit;
+pub mod link_hello;
 pub mod links;
 pub mod operation;
-pub mod owner_address;
 pub mod packet;
 mod places;
 pub mod port;
@@ -67,7 +66,6 @@ mod threads;
 pub mod transfer;
 pub mod trim_holds;
 
-pub use client_address::ClientAddress;
 pub use cluster::Cluster;
 pub use config::{ClusterConfig, ConfigError};
 pub use directory::QuorumDirectory;

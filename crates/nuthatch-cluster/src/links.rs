@@ -5,7 +5,6 @@
 //! dropped: the cores send again what was not answered.
 
 use crate::channel::Channel;
-use crate::client_address::ClientAddress;
 use crate::group_port::GroupPort;
 use crate::hello::{HELLO_BYTES, Hello, Lane};
 use crate::host::Outbound;
@@ -43,8 +42,8 @@ pub trait Local: Send + Sync {
     fn key(&self) -> Option<&ClusterKey>;
     /// The connection to a node was lost and could not be made again.
     fn lost(&self, node: NodeId);
-    /// Where this node takes clients, while it owns the log.
-    fn client_address(&self) -> Option<ClientAddress>;
+    /// Takes a connection for messages of clients, of which nothing was read.
+    fn link(&self, stream: TcpStream);
     /// The way to this node's part of the built-in catalog, if that is what the cluster has.
     fn group(&self) -> Option<&dyn GroupPort>;
     /// Tells people.

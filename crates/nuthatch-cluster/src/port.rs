@@ -5,8 +5,8 @@ use crate::coding::malformed;
 use crate::group_port::member_of;
 use crate::hello::{HELLO_BYTES, Hello, KEY_WANTED, Lane, NO_KEY, WRONG_PORT};
 use crate::host::Host;
+use crate::link_hello::LINK_BEGINS;
 use crate::links::{Local, prepare};
-use crate::owner_address;
 use crate::packet::{self, HEADER_BYTES, Header, Packet};
 use crate::places::{Place, Places};
 use crate::transfer::{self, FileSource};
@@ -87,7 +87,6 @@ fn converse(
     drop(stranger);
     let told = match hello.lane {
         Lane::Files => transfer::answer(channel, files),
-        Lane::Owner => owner_address::answer(channel, local),
         Lane::Founding | Lane::Group => group(channel, &hello, local),
         Lane::Beats | Lane::Log => {
             let told = receive(channel, &hello, host);
@@ -138,6 +137,8 @@ enum Begins {
     Tls,
     /// What may be a hello without TLS.
     Hello,
+    /// A connection for messages of clients, which the server takes.
+    Link,
     /// Something else, or nothing.
     Other,
 }
@@ -150,6 +151,7 @@ fn begins(stream: &TcpStream, deadline: Instant) -> io::Result<Begins> {
     Ok(match stream.peek(&mut first) {
         Ok(1) if first[0] == TLS_HANDSHAKE => Begins::Tls,
         Ok(1) if Hello::may_begin(&first) => Begins::Hello,
+        Ok(1) if first[0] == LINK_BEGINS => Begins::Link,
         _ => Begins::Other,
     })
 }
@@ -175,6 +177,10 @@ fn secure(mut stream: TcpStream, local: &dyn Local, deadline: Instant) -> Option
     let told = match (begins(&stream, deadline).ok()?, key) {
         (Begins::Tls, Some(_)) | (Begins::Hello, None) => {
             return Channel::inward(stream, key, deadline).ok();
+        }
+        (Begins::Link, _) => {
+            local.link(stream);
+            return None;
         }
         (Begins::Hello, Some(_)) => KEY_WANTED,
         (Begins::Tls, None) => NO_KEY,
@@ -206,7 +212,7 @@ pub(crate) fn greet(
     let (silence, write) = match hello.lane {
         Lane::Beats => (SILENCE, HELLO_WITHIN),
         Lane::Log => (IDLE, HELLO_WITHIN),
-        Lane::Owner | Lane::Founding => (HELLO_WITHIN, HELLO_WITHIN),
+        Lane::Founding => (HELLO_WITHIN, HELLO_WITHIN),
         Lane::Group => (IDLE, HELLO_WITHIN),
         Lane::Files => (transfer::PATIENCE, transfer::PATIENCE),
     };

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::transform::{Destination, Mapping};
 use nuthatch_server::jetstream_port::{
-    ApiRequest, JetStreamPort, JsView, LogId, LogSlot, NoJetStream, Peer, SendError, StreamRoute,
+    ApiRequest, JetStreamPort, JsView, LogId, LogSlot, NO_JETSTREAM, Peer, SendError, StreamRoute,
     Wanted,
 };
 use nuthatch_server::logging::Logger;
@@ -92,7 +92,7 @@ impl JetStreamPort for Owner {
         Ok(())
     }
     fn view(&self) -> &dyn JsView {
-        &NoJetStream
+        &NO_JETSTREAM
     }
 }
 

@@ -20,7 +20,6 @@ use crate::tls::TlsInfo;
 use crate::websocket::{self, Upgrade};
 use nuthatch_protocol::wire::write;
 use parking_lot::Mutex;
-use std::collections::hash_map::IntoValues;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -28,6 +27,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::net::TcpStream;
 
 use self::address::PeerAddress;
+use self::ending::Ending;
 use self::replies::ReplyTracker;
 pub use self::session::Session;
 use self::subscription_bytes::SUBSCRIPTION_BYTES_OF_CLIENT_MAX;
@@ -35,6 +35,7 @@ pub(crate) use self::subscriptions::Added;
 use self::subscriptions::{Bounds, Subscriptions};
 
 mod address;
+mod ending;
 mod replies;
 mod session;
 pub(crate) mod subscription_bytes;
@@ -42,6 +43,10 @@ mod subscriptions;
 
 /// A connection with so many subscriptions ends them when no other one does.
 const MANY_SUBSCRIPTIONS: usize = 512;
+
+/// Bytes that may wait for another node of the cluster at least, however little `max_pending` allows for a client: all
+/// clients of an account here publish into it.
+const NODE_PENDING_BYTES_MIN: usize = 64 << 20;
 
 /// How a client speaks to us.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,6 +57,8 @@ pub enum Transport {
     Websocket(Box<Upgrade>),
     /// It is another server, and speaks the protocol of leaf nodes.
     Leaf,
+    /// It is another node of the cluster of this server, and speaks that protocol too.
+    Node,
 }
 
 /// What connections need of the server.
@@ -115,6 +122,8 @@ pub struct Connection {
     socket: Mutex<Option<Arc<TcpStream>>>,
     /// The system account was told that it came.
     pub(crate) announced: AtomicBool,
+    /// The client has had its first PONG: from now on it hears of changes of INFO.
+    pub(crate) hears_info: AtomicBool,
     /// Wakes the writer's timers when the client has connected.
     pub(crate) connected: tokio::sync::Notify,
     /// Tells the writer that the reader has ended.
@@ -159,9 +168,13 @@ impl Connection {
         remote: SocketAddr,
         transport: Transport,
     ) -> Arc<Self> {
-        let limit = host.options().limits.max_pending_bytes;
+        let of_options = host.options().limits.max_pending_bytes;
+        let limit = match transport {
+            Transport::Node => of_options.max(NODE_PENDING_BYTES_MIN),
+            _ => of_options,
+        };
         let session = Arc::new(match transport {
-            Transport::Leaf => Session::of_leaf(account),
+            Transport::Leaf | Transport::Node => Session::of_leaf(account),
             Transport::Tcp | Transport::Websocket(_) => Session::initial(account),
         });
         Arc::new_cyclic(|own: &Weak<Self>| Self {
@@ -184,6 +197,7 @@ impl Connection {
             replies: Mutex::new(None),
             socket: Mutex::new(None),
             announced: AtomicBool::new(false),
+            hears_info: AtomicBool::new(false),
             connected: tokio::sync::Notify::new(),
             reader_done: tokio::sync::Notify::new(),
         })
@@ -209,14 +223,19 @@ impl Connection {
     /// How its client reached the server, in the words of monitoring.
     pub fn client_type(&self) -> &'static str {
         match self.transport {
-            Transport::Tcp | Transport::Leaf => "nats",
+            Transport::Tcp | Transport::Leaf | Transport::Node => "nats",
             Transport::Websocket(_) => "websocket",
         }
     }
 
-    /// True if it is another server.
+    /// True if it is another server, of the same cluster or of none.
     pub fn is_leaf(&self) -> bool {
-        self.transport == Transport::Leaf
+        matches!(self.transport, Transport::Leaf | Transport::Node)
+    }
+
+    /// True if it is another node of the same cluster.
+    pub fn is_node(&self) -> bool {
+        self.transport == Transport::Node
     }
 
     /// Its CONNECT options and identity.
@@ -425,7 +444,7 @@ impl Connection {
 
     /// Ends all subscriptions.
     pub(crate) fn drop_subscriptions(&self) {
-        drop(self.ending());
+        drop(Ending::of(self));
     }
 
     /// Ends all subscriptions; others have their turn in between, since there may be very many. Of
@@ -437,7 +456,7 @@ impl Connection {
             true => account.endings.acquire().await.ok(),
             false => None,
         };
-        let mut ending = self.ending();
+        let mut ending = Ending::of(self);
         let mut deadline = Deadline::new();
         while ending.next() {
             if deadline.is_over() {
@@ -445,10 +464,6 @@ impl Connection {
                 deadline = Deadline::new();
             }
         }
-    }
-
-    fn ending(&self) -> Ending<'_> {
-        Ending { conn: self, subs: self.subs.take() }
     }
 
     pub(crate) fn response_allowed(&self, subject: &[u8]) -> bool {
@@ -555,30 +570,6 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-/// Subscriptions that are being ended. Those that are left when it is dropped end then, so that a
-/// task that is stopped leaves none behind.
-struct Ending<'a> {
-    conn: &'a Connection,
-    /// One by one: taking all of a large table apart in one go takes long.
-    subs: IntoValues<Box<[u8]>, Arc<Subscription>>,
-}
-
-impl Ending<'_> {
-    /// Ends one; `false`: there are no more.
-    fn next(&mut self) -> bool {
-        let Some(sub) = self.subs.next() else { return false };
-        self.conn.subs.uncharge(&sub);
-        self.conn.detach(&sub);
-        true
-    }
-}
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        while self.next() {}
-    }
-}
-
 /// As log lines name it: `127.0.0.1:50000 - cid:7`, and over websocket `wid`.
 impl std::fmt::Display for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -586,6 +577,7 @@ impl std::fmt::Display for Connection {
         match &self.transport {
             Transport::Tcp => write!(f, "{remote} - cid:{id}"),
             Transport::Leaf => write!(f, "{remote} - lid:{id}"),
+            Transport::Node => write!(f, "{remote} - rid:{id}"),
             Transport::Websocket(upgrade) => match upgrade.forwarded_for {
                 Some(client) => write!(f, "{client}/{remote} - wid:{id}"),
                 None => write!(f, "{remote} - wid:{id}"),

@@ -17,6 +17,9 @@ const SLOTS_MAX: usize = 8;
 pub const SHARE_BODY_BYTES: usize = 16 * 1024;
 /// A slot that has collected this much is handed over at once.
 const SLOT_BYTES: usize = 64 * 1024;
+/// Share of its bound above which producers wait for a node of the cluster: one in so many. Many of them may be about to
+/// add what they have read.
+const NODE_FULL_SHARE: usize = 4;
 
 /// A message to deliver.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +92,8 @@ pub struct EgressBatch {
     touched: Vec<Arc<Outlet>>,
     /// A connection has more than three quarters of `max_pending` waiting: slow the producer down.
     stalled: bool,
+    /// A node of the cluster for which much waits: producers wait too.
+    full_node: Option<Arc<Outlet>>,
     /// Other servers that get the message under way: one copy each, whoever listens there.
     leafs: Vec<LeafTarget>,
 }
@@ -226,11 +231,20 @@ impl EgressBatch {
         let outlet = &self.slots[at].outlet;
         match appended {
             Appended::Pending(pending) => {
-                self.stalled |= pending > outlet.outbox.limit() / 4 * 3;
+                let limit = outlet.outbox.limit();
+                self.stalled |= pending > limit / 4 * 3;
+                if pending > limit / NODE_FULL_SHARE && outlet.leads_to_node() {
+                    self.full_node = Some(outlet.clone());
+                }
             }
             Appended::Overflow => outlet.close_slow_consumer(),
             Appended::Closed => {}
         }
+    }
+
+    /// The node of the cluster, if any, for which so much waits after a flush that producers should wait.
+    pub(crate) fn take_full_node(&mut self) -> Option<Arc<Outlet>> {
+        self.full_node.take()
     }
 
     /// Hands everything over, then lets every touched connection write: directly from this thread

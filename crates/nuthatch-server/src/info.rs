@@ -44,7 +44,11 @@ pub struct ServerInfo {
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(crate) nonce: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cluster: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) domain: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) connect_urls: Vec<String>,
     #[serde(skip_serializing_if = "is_false")]
     pub(crate) ldm: bool,
     #[serde(skip_serializing_if = "is_false")]

@@ -250,10 +250,10 @@ impl Interest {
         was_there
     }
 
-    /// Replaces the subjects, sorted and each once, that are advertised to other servers without a
-    /// subscription.
-    pub(crate) fn advertise(&self, subjects: Vec<Box<[u8]>>) {
-        self.leafs.lock().advertise(subjects);
+    /// Replaces the subjects, sorted and each once, that are advertised without a subscription: to other servers,
+    /// and to other nodes of the cluster.
+    pub(crate) fn advertise(&self, to_others: Vec<Box<[u8]>>, to_nodes: Vec<Box<[u8]>>) {
+        self.leafs.lock().advertise(to_others, to_nodes);
     }
 
     /// True if a subject that another server listens on is the one by which we find loops.

@@ -82,6 +82,12 @@ pub trait JetStreamPort: Send + Sync + 'static {
     /// True if JetStream is on for this account; without it `$JS.API.>` has no responders.
     fn enabled(&self, account: AccountId) -> bool;
 
+    /// True if what is published to subjects of JetStream in this account means what it means to JetStream, whether
+    /// it is served here or by another node of the cluster: permissions then hold for what takes effect.
+    fn understands(&self, account: AccountId) -> bool {
+        self.enabled(account)
+    }
+
     /// Changes whenever [`JetStreamPort::find`] may answer differently than before; read once per message, so
     /// it must be one atomic load.
     fn version(&self) -> u64;
@@ -353,13 +359,32 @@ pub trait JsView: Send + Sync {
     ) -> BoxFuture<'a, Result<(), String>>;
 }
 
-/// The service of a server without JetStream: it owns nothing.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct NoJetStream;
+/// The service of a server without JetStream, or of a node of a cluster of which another one has it: it owns nothing.
+#[derive(Clone, Default, Debug)]
+pub struct NoJetStream {
+    /// Another node has it, and its domain.
+    elsewhere: Option<Option<String>>,
+}
+
+/// The service of a server that is alone and has no JetStream.
+pub static NO_JETSTREAM: NoJetStream = NoJetStream { elsewhere: None };
+
+impl NoJetStream {
+    /// For these options.
+    #[must_use]
+    pub fn new(options: &Options) -> Self {
+        let is_elsewhere = options.cluster.is_some() && options.jetstream.enabled;
+        Self { elsewhere: is_elsewhere.then(|| options.jetstream.domain.clone()) }
+    }
+}
 
 impl JetStreamPort for NoJetStream {
     fn enabled(&self, _account: AccountId) -> bool {
         false
+    }
+
+    fn understands(&self, _account: AccountId) -> bool {
+        self.elsewhere.is_some()
     }
 
     fn version(&self) -> u64 {
@@ -380,7 +405,7 @@ impl JetStreamPort for NoJetStream {
     }
 
     fn domain(&self) -> Option<&str> {
-        None
+        self.elsewhere.as_ref()?.as_deref()
     }
 
     fn api_request(&self, _request: ApiRequest) -> Option<oneshot::Receiver<()>> {

@@ -11,6 +11,7 @@
 //! here; what they store and the API of a JetStream with a domain are *advertised* instead
 //! ([`Leafs::advertise`](crate::leafs::Leafs)).
 
+use crate::account::Account;
 use crate::close_reason::CloseReason;
 use crate::conn::Connection;
 
@@ -30,13 +31,15 @@ pub const LOOP_PAUSE: Duration = Duration::from_secs(30);
 /// `false`: the account has as many leaf nodes as it may have, and the connection was closed.
 pub(crate) fn join(server: &Arc<Server>, conn: &Arc<Connection>, link: Link) -> bool {
     let account = conn.session().account.clone();
-    if !account.enter_leaf() {
+    if conn.is_node() {
+        crate::route::nodes_are_there();
+    } else if !account.enter_leaf() {
         let text = Some("maximum account active connections exceeded");
         conn.close(CloseReason::MaxAccountConnectionsExceeded, text);
         return false;
     }
     if !conn.outlet().set_link(link) {
-        account.leafs.fetch_sub(1, Ordering::Relaxed);
+        count_left(conn, &account);
         return true;
     }
     server.advertise(&account);
@@ -46,15 +49,24 @@ pub(crate) fn join(server: &Arc<Server>, conn: &Arc<Connection>, link: Link) -> 
     if !conn.is_open() {
         leave(conn);
     }
-    server.system().leaf_connected(conn);
+    if !conn.is_node() {
+        server.system().leaf_connected(conn);
+    }
     true
+}
+
+/// A leaf node is none of its account any more. Nodes of the cluster are not counted.
+fn count_left(conn: &Connection, account: &Account) {
+    if !conn.is_node() {
+        account.leafs.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Takes a connection out of its account, as far as it is in it.
 pub(crate) fn leave(conn: &Arc<Connection>) {
     let account = conn.session().account.clone();
     if conn.link().is_some() && account.interest.leave(conn.outlet()) {
-        account.leafs.fetch_sub(1, Ordering::Relaxed);
+        count_left(conn, &account);
     }
 }
 

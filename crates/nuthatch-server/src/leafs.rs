@@ -53,11 +53,22 @@ impl Leafs {
     /// the API of its JetStream, and sources of subject mappings.
     pub(crate) fn advertise(&self, jetstream: &dyn JetStreamPort, account: &Account) {
         let _held = self.advertising.lock();
-        let mut subjects = account.mappings.sources();
-        subjects.append(&mut jetstream.interest(account.id));
-        subjects.sort_unstable();
-        subjects.dedup();
-        account.interest.advertise(subjects);
+        let of_jetstream = jetstream.interest(account.id);
+        let mut to_others = account.mappings.sources();
+        to_others.extend(of_jetstream.iter().cloned());
+        // Mappings are applied where the client is.
+        let mut to_nodes = of_jetstream;
+        if jetstream.enabled(account.id) {
+            to_nodes.push(b"$JS.API.>".as_slice().into());
+        }
+        // Streams of other accounts store what those import.
+        let taken = |importer| jetstream.interest(importer);
+        to_nodes.append(&mut account.imports.taken_by_importers(taken));
+        for list in [&mut to_others, &mut to_nodes] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        account.interest.advertise(to_others, to_nodes);
     }
 }
 

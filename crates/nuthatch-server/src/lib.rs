@@ -34,6 +34,8 @@ pub mod mapping;
 mod meaning;
 pub mod member_rng;
 pub mod monitor;
+mod node_service;
+pub mod nodes;
 pub mod operator;
 pub mod operator_service;
 pub mod options;

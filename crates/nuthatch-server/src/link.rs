@@ -17,6 +17,8 @@ pub const LOOP_PREFIX: &[u8] = b"$LDS.";
 pub struct Link {
     /// The other side is the hub.
     pub is_spoke: bool,
+    /// The other side is a node of the same cluster, and what its account is here.
+    pub node: Option<NodeAccount>,
     /// We have opened the connection.
     pub solicited: bool,
     /// The other side does not hear of subscriptions of other leaf nodes.
@@ -41,6 +43,15 @@ pub struct Link {
     pause: Mutex<Option<Duration>>,
 }
 
+/// The account that a link between nodes of a cluster joins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NodeAccount {
+    /// One of clients.
+    Ordinary,
+    /// The system account: requests to the server itself are for each server.
+    System,
+}
+
 type Announced = FxHashMap<Box<[u8]>, i64>;
 
 /// Who listens on a subject here, as another server is told of it.
@@ -54,12 +65,15 @@ pub(crate) struct Listener<'a> {
     pub(crate) weight: i64,
     /// The link behind which it is; `None`: a client of this server.
     pub(crate) behind: Option<&'a Link>,
+    /// It is this server itself: what it imports, and answers to that.
+    pub(crate) is_server: bool,
 }
 
 /// What the two sides declared in their handshake.
 #[derive(Default)]
 pub(crate) struct PeerFacts {
     pub(crate) is_spoke: bool,
+    pub(crate) node: Option<NodeAccount>,
     pub(crate) solicited: bool,
     pub(crate) isolated: bool,
     pub(crate) headers: bool,
@@ -74,6 +88,7 @@ impl Link {
     pub(crate) fn new(facts: PeerFacts) -> Self {
         Self {
             is_spoke: facts.is_spoke,
+            node: facts.node,
             solicited: facts.solicited,
             isolated: facts.isolated,
             headers: facts.headers,
@@ -123,6 +138,13 @@ impl Link {
 
     /// True if the other side hears of this listener, who is not behind this link.
     fn concerns(&self, listener: &Listener<'_>) -> bool {
+        if self.node == Some(NodeAccount::Ordinary)
+            && listener.is_server
+            && !is_internal_reply(listener.subject)
+        {
+            // What an account imports is applied where the client is: each node does so itself.
+            return false;
+        }
         let Some(other) = listener.behind else { return true };
         if std::ptr::eq(self, other) || self.same_cluster(other) {
             return false;
@@ -161,7 +183,7 @@ impl Link {
         &self,
         listeners: impl Iterator<Item = Listener<'a>>,
         advertised: &[Box<[u8]>],
-        loop_subject: &[u8],
+        loop_subject: Option<&[u8]>,
         hand_over: impl FnOnce(Vec<u8>),
     ) {
         self.tell(hand_over, |announced, out| {
@@ -171,7 +193,7 @@ impl Link {
                 self.count(announced, subject, queue, weight, &mut later);
                 later.clear();
             }
-            for subject in advertised.iter().map(|subject| &subject[..]).chain([loop_subject]) {
+            for subject in advertised.iter().map(|subject| &subject[..]).chain(loop_subject) {
                 self.count(announced, subject, None, 1, &mut later);
                 later.clear();
             }

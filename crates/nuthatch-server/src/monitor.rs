@@ -33,6 +33,7 @@ mod leafz;
 mod logs;
 mod metrics;
 mod query;
+mod routez;
 mod slots;
 mod standalone;
 mod subsz;

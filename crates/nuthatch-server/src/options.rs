@@ -316,8 +316,6 @@ pub struct ClusterSettings {
     pub catalog: String,
     /// File with the secret that all nodes share; `None`: loopback only.
     pub key: Option<PathBuf>,
-    /// `-relay_clients`: while another node owns the log, clients are taken and relayed to it.
-    pub relay_clients: bool,
 }
 
 /// Location of a log.

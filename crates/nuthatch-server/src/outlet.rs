@@ -106,6 +106,12 @@ impl Outlet {
         self.link.get()
     }
 
+    /// True if it leads to another node of the cluster.
+    #[must_use]
+    pub(crate) fn leads_to_node(&self) -> bool {
+        self.link().is_some_and(|link| link.node.is_some())
+    }
+
     /// The leaf node joins its account; `false`: it has done so already.
     pub fn set_link(&self, link: Link) -> bool {
         self.link.set(link).is_ok()
@@ -113,6 +119,12 @@ impl Outlet {
 
     fn is_open(&self) -> bool {
         self.client().is_some_and(|client| client.is_open())
+    }
+
+    /// True if so much waits that who sends more should wait.
+    #[must_use]
+    pub(crate) fn has_much(&self) -> bool {
+        self.outbox.pending() > self.outbox.limit() / RESUME_SHARE
     }
 
     /// Closes the connection because it does not read as fast as it is sent to.

@@ -19,7 +19,6 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 mod banner;
-mod client_relay;
 mod cluster;
 mod embedded;
 mod files;
@@ -190,9 +189,11 @@ fn serve(options: Options, program: &str, services: Services, reload: reload::So
     let done = match runtime {
         Ok(runtime) => {
             let done = runtime.block_on(live(&server, services, reload));
-            if matches!(done, Err(RunError::NotReady { .. } | RunError::StoppedAtStart)) {
-                // The start goes on in a detached thread until the process ends: what it cuts off or
-                // writes is as safe as after a kill.
+            let is_cut_off =
+                matches!(done, Err(RunError::NotReady { .. } | RunError::StoppedAtStart));
+            if is_cut_off || server.options().cluster.is_some() {
+                // The start, or the wait of a node for the log, goes on in a detached thread until the process
+                // ends: what it cuts off or writes is as safe as after a kill.
                 runtime.shutdown_background();
             }
             done
@@ -240,15 +241,19 @@ async fn live(
         started = start(server, services, Clients::Listen) => started,
         name = signals.stop() => return stopped_at_start(server, name).await,
     };
-    let running = match started {
+    let mut running = match started {
         Ok(running) => running,
-        // A node that lost the log meanwhile would begin again.
-        Err(_) if server.cluster.get().is_some() && signals.was_stopped_meanwhile().await => {
-            return stopped_at_start(server, "terminated").await;
-        }
         Err(error) => return Err(error),
     };
-    let told = signals::until_stopped(server, &mut signals, &running.accepting).await;
+    let mut node = running.node.take();
+    let told = tokio::select! {
+        told = signals::until_stopped(server, &mut signals, &running.accepting) => told,
+        error = cluster::failed(&mut node) => {
+            let stopped = stop(server, running).await;
+            // A node that lost the log would begin again.
+            return if signals.was_stopped_meanwhile().await { stopped } else { Err(error) };
+        }
+    };
     // What happens from here on is no reason any more.
     let replaced = server.fatal.reason();
     let stopped = stop(server, running).await;
@@ -267,6 +272,8 @@ struct Running {
     publishing: JoinHandle<()>,
     monitoring: JoinHandle<()>,
     ports: files::Ports,
+    /// What this server does as a node of a cluster, if it is one.
+    node: Option<cluster::NodeTask>,
 }
 
 /// How clients come to a server.
@@ -286,15 +293,14 @@ async fn start(
 ) -> Result<Running, RunError> {
     banner::starting(server);
     make_token(server)?;
-    let relayed = cluster::own_log(server).await?;
+    let node = cluster::config(server)?;
     crate::operator_service::start(server)?;
     let options = server.options();
     crate::tls::Loaded::read(&options)?.install(&server.tls);
     let monitor = crate::monitor::bind_all(&options).await?;
-    let listener = match (relayed, clients) {
-        (Some(listener), _) => Some(listener),
-        (None, Clients::Listen) => Some(bind("client port", &options.host, options.port).await?),
-        (None, Clients::InProcess) => None,
+    let listener = match clients {
+        Clients::Listen => Some(bind("client port", &options.host, options.port).await?),
+        Clients::InProcess => None,
     };
     let port = listener.as_ref().map_or(0, port_of);
     server.client_port.store(port, Ordering::Relaxed);
@@ -306,9 +312,9 @@ async fn start(
     let monitoring = crate::monitor::serve(server.clone(), monitor);
     if options.jetstream.enabled {
         foreign::check(&options.jetstream.store_dir)?;
-        let started = start_in_time(server, services.jetstream, options.ready_timeout).await?;
-        server.set_jetstream(started.jetstream);
-        banner::jetstream(server, &started.lines);
+    }
+    if options.jetstream.enabled && node.is_none() {
+        attach_jetstream(server, services.jetstream).await?;
     }
     banner::websocket(server);
     banner::leafs(server);
@@ -319,13 +325,13 @@ async fn start(
     let accepting = tokio::spawn(accept_all(server.clone(), listener, websocket));
     let exchanging = tokio::spawn(crate::leaf_service::serve(server.clone(), leafs));
     server.set_listening();
-    cluster::take_clients(server);
+    let node = node.map(|config| cluster::NodeTask::begin(server, config, services.jetstream));
     (services.console)(server).map_err(RunError::Console)?;
     files::write_pid(server);
     ports.write(server);
     let publishing = tokio::spawn(system::events::publish_regularly(server.clone()));
     server.log.info(format_args!("Server is ready"));
-    Ok(Running { accepting, exchanging, publishing, monitoring, ports })
+    Ok(Running { accepting, exchanging, publishing, monitoring, ports, node })
 }
 
 /// Stops everything, in order. A quorum log goes to another node when it is closed.
@@ -362,6 +368,17 @@ fn make_token(server: &Server) -> Result<(), RunError> {
             .log
             .info(format_args!("No token of clients was there: made {token}, kept in {path}"));
     }
+    Ok(())
+}
+
+/// Starts JetStream and attaches it to the server, whose clients may be connected already.
+async fn attach_jetstream(
+    server: &Arc<Server>,
+    start_jetstream: StartJetStream,
+) -> Result<(), RunError> {
+    let started = start_in_time(server, start_jetstream, server.options().ready_timeout).await?;
+    server.set_jetstream(started.jetstream);
+    banner::jetstream(server, &started.lines);
     Ok(())
 }
 

@@ -17,6 +17,7 @@ use crate::close_reason::CloseReason;
 use crate::conn::{Connection, Session};
 use crate::egress::{DirectWrites, Groups};
 use crate::outbox::Tally;
+use crate::outlet::Outlet;
 use crate::server::Server;
 use crate::slice::{Deadline, Slice};
 use crate::trim;
@@ -37,17 +38,20 @@ pub mod front;
 mod intake;
 mod js_traffic;
 mod leaf;
+mod pacing;
 mod publish;
 mod refusal;
 mod subscribe;
 mod user_info;
 
-/// How long a producer is slowed down for a slow consumer after one socket read.
-const STALL: Duration = Duration::from_millis(5);
 /// How often a refused batch is offered again.
 const RETRY: Duration = Duration::from_millis(1);
 /// When a connection ends, its backlog is offered to the logs for so long.
 const LAST_OFFERS: Duration = Duration::from_secs(1);
+/// Bytes of one message between nodes at most. What clients may send is decided where they are.
+const NODE_PAYLOAD_MAX: usize = 80 << 20;
+/// Subjects with listeners at one other node that are known at most, for each account.
+const NODE_INTEREST_MAX: usize = 8 << 20;
 /// State of a connection that only its reader touches.
 pub(crate) struct ConnReader {
     conn: Arc<Connection>,
@@ -70,6 +74,8 @@ pub(crate) struct ConnReader {
     deferred: Option<Box<DeferredCalls>>,
     /// `max_subscriptions`.
     max_subscriptions: usize,
+    /// Another node of the cluster for which so much waits that what is read next has to wait too.
+    full_node: Option<Arc<Outlet>>,
     /// The other side is a server, not a client.
     leaf: Option<Box<leaf::LeafSide>>,
 }
@@ -121,6 +127,7 @@ impl ConnReader {
             seen: 0,
             backlog: None,
             deferred: None,
+            full_node: None,
             leaf: None,
             max_subscriptions: options
                 .limits
@@ -187,6 +194,9 @@ impl ConnReader {
 
     /// How many subscriptions the connection may have: server, account and user each have a say.
     fn subscriptions_max(&self) -> usize {
+        if self.conn.is_node() {
+            return NODE_INTEREST_MAX;
+        }
         let of_account = self.session.account.limits.load().max_subscriptions;
         let of_user = self.session.grant.as_ref().and_then(|grant| grant.max_subscriptions);
         let max = [of_account, of_user].into_iter().flatten().min();
@@ -195,6 +205,10 @@ impl ConnReader {
 
     /// Makes the largest message the least that server, account and user allow.
     fn bound_payload(&mut self) {
+        if self.conn.is_node() {
+            self.limits.max_payload = NODE_PAYLOAD_MAX;
+            return;
+        }
         let of_user = self.session.grant.as_ref().and_then(|grant| grant.max_payload_bytes);
         let own = self.session.account.limits.load().max_payload_bytes.into_iter().chain(of_user);
         let of_server = self.server.max_payload_bytes.load(Ordering::Relaxed);
@@ -213,9 +227,7 @@ impl ConnReader {
         let mut from = 0;
         loop {
             let (flow, stalled) = self.turn(data, from);
-            if stalled {
-                self.stall().await;
-            }
+            self.slow_down(stalled).await;
             match flow {
                 Flow::Closed => {
                     return Err(self.conn.close_reason().unwrap_or(CloseReason::ClientClosed));
@@ -247,15 +259,6 @@ impl ConnReader {
 
     fn refuse(&self, error: &ConnectError) {
         self.conn.close(error.reason, error.text);
-    }
-
-    async fn stall(&self) {
-        if self.server.options().limits.no_fast_producer_stall {
-            return;
-        }
-        self.conn.stalls.fetch_add(1, Ordering::Relaxed);
-        self.server.stalled_clients.fetch_add(1, Ordering::Relaxed);
-        tokio::time::sleep(STALL).await;
     }
 
     /// One pass over the operations; returns also whether the producer should slow down.
@@ -295,6 +298,7 @@ impl ConnReader {
         self.send_batches(batches, data);
         self.send_copied(copied);
         let stalled = scratch.egress.flush(DirectWrites::READER);
+        self.full_node = scratch.egress.take_full_node();
         scratch.give_back();
         (result, stalled)
     }
@@ -398,11 +402,10 @@ impl Drop for DisconnectGuard {
         conn.drop_subscriptions();
         if conn.is_leaf() {
             crate::leaf::leave(conn);
-            self.server.leafs.connections.remove(conn, self.subscriptions.unwrap_or_default());
         } else {
             conn.session().account.connections.fetch_sub(1, Ordering::Relaxed);
-            self.server.connections.remove(conn, self.subscriptions.unwrap_or_default());
         }
+        self.server.table_of(conn).remove(conn, self.subscriptions.unwrap_or_default());
         let reason = conn.close_reason().unwrap_or(CloseReason::ClientClosed);
         self.server.system().disconnected(conn, reason);
     }
@@ -482,6 +485,8 @@ impl Turn<'_> {
         if reader.connected && !reader.first_pong_sent {
             reader.first_pong_sent = true;
             if reader.session.protocol >= 1 {
+                // Before the list is read: what changes in between is told once more.
+                reader.conn.hears_info.store(true, Ordering::Release);
                 let info =
                     reader.server.info_for(reader.server.info(), &reader.conn, &reader.nonce);
                 let info = info.for_session(&reader.session).encode();

@@ -10,6 +10,7 @@ use crate::mapping::{Fixed, Mapping};
 use crate::member_rng::MemberRng;
 use crate::outlet::Outlet;
 use crate::subscription::{Receiver, Role, Subscription};
+pub(crate) use leafs::nodes_are_there;
 use nuthatch_protocol::subject::{has_wildcard, matches};
 use nuthatch_streams::AccountId;
 pub use regions::is_region;
@@ -434,6 +435,10 @@ pub fn deliver_on(
     }
     let groups = way.groups;
     for (_, members) in matched.groups().filter(|(_, members)| is_admitted(groups, members)) {
+        if leafs::has_nodes() && leafs::goes_to_node(members, message, way) {
+            taken = true;
+            continue;
+        }
         let start = if members.len() == 1 { 0 } else { way.rng.below(members.len()) };
         let mut in_turn = members[start..].iter().chain(&members[..start]);
         let here = in_turn.any(|(_, sub)| deliver_to(sub, message, way));

@@ -14,6 +14,7 @@ use crate::log_id::SlotSet;
 use crate::logging::Logger;
 use crate::logs::Logs;
 use crate::member_rng::MemberRng;
+use crate::nodes::Nodes;
 use crate::operator::Operator;
 use crate::options::{self, Options};
 use crate::outlet::Outlet;
@@ -85,6 +86,8 @@ pub struct Server {
     pub connections: Connections,
     /// Connections to other servers.
     pub leafs: Leafs,
+    /// The other nodes of its cluster.
+    pub nodes: Nodes,
     /// Log lines.
     pub log: Logger,
     /// Its logs.
@@ -148,7 +151,8 @@ impl Server {
     #[must_use]
     pub fn new(options: Options, log: Logger) -> Arc<Self> {
         let id = crate::random::new_server_id();
-        let name = options.server_name.clone().unwrap_or_else(|| id.clone());
+        let of_node = || options.cluster.as_ref().map(|node| node.name.clone());
+        let name = options.server_name.clone().or_else(of_node).unwrap_or_else(|| id.clone());
         let closed_max = options.limits.max_closed_clients;
         let operator = Operator::new(&options);
         let auth = Authenticator::new(&options).with_operator(operator.clone(), &options);
@@ -166,6 +170,7 @@ impl Server {
             accounts: Arc::new(Accounts::new(&options)),
             connections: Connections::new(closed_max),
             leafs: Leafs::new(&options),
+            nodes: Nodes::default(),
             log,
             logs: Logs::default(),
             cluster: OnceLock::new(),
@@ -188,7 +193,7 @@ impl Server {
             subscription_bytes: crate::conn::subscription_bytes::shares(),
             http_requests: parking_lot::Mutex::default(),
             jetstream: OnceLock::new(),
-            no_jetstream: NoJetStream,
+            no_jetstream: NoJetStream::new(&options),
             interest_lost: AtomicBool::new(false),
             late_notices: parking_lot::Mutex::default(),
             runtime: OnceLock::new(),
@@ -280,6 +285,7 @@ impl Server {
             return self.advertise_all();
         }
         self.install_imports();
+        self.nodes.accounts_changed();
         for conn in self.connections.open().iter().chain(&self.leafs.connections.open()) {
             conn.renew_import_subs();
         }
@@ -484,17 +490,35 @@ impl Server {
         traffic
     }
 
+    /// The table that a connection is in.
+    pub(crate) fn table_of(&self, conn: &Connection) -> &Connections {
+        match conn.transport {
+            Transport::Tcp | Transport::Websocket(_) => &self.connections,
+            Transport::Leaf => &self.leafs.connections,
+            Transport::Node => &self.nodes.connections,
+        }
+    }
+
     /// Counts a connection whose other side answers no pings.
     pub(crate) fn count_stale(&self, conn: &Connection) {
-        let count = if conn.is_leaf() { &self.leafs.stale } else { &self.stale_connections };
+        let count = match conn.transport {
+            Transport::Node => &self.nodes.stale,
+            Transport::Leaf => &self.leafs.stale,
+            Transport::Tcp | Transport::Websocket(_) => &self.stale_connections,
+        };
         count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts and logs a slow consumer that is about to be closed.
     pub(crate) fn count_slow_consumer(&self, conn: &Connection, reason: CloseReason) {
         let options = self.options();
-        if conn.is_leaf() {
-            self.leafs.slow_consumers.fetch_add(1, Ordering::Relaxed);
+        let count = match conn.transport {
+            Transport::Node => Some(&self.nodes.slow_consumers),
+            Transport::Leaf => Some(&self.leafs.slow_consumers),
+            Transport::Tcp | Transport::Websocket(_) => None,
+        };
+        if let Some(count) = count {
+            count.fetch_add(1, Ordering::Relaxed);
         }
         if reason == CloseReason::SlowConsumerWriteDeadline {
             self.slow_consumers.write_deadline.fetch_add(1, Ordering::Relaxed);
@@ -506,7 +530,7 @@ impl Server {
             self.slow_consumers.pending_bytes.fetch_add(1, Ordering::Relaxed);
             self.log.info(format_args!(
                 "{conn} - Slow Consumer Detected: MaxPending of {} Exceeded",
-                options.limits.max_pending_bytes
+                conn.outbox().limit()
             ));
         }
     }

@@ -18,6 +18,9 @@ use tokio::time::{Instant, Sleep};
 const MAX_SLICES: usize = 64;
 /// The first ping comes early, to measure the round trip.
 const FIRST_PING: Duration = Duration::from_secs(2);
+/// A node of the cluster that is silent for so long is asked whether it is there, again and again up to `ping_max`
+/// times: its machine may be gone.
+const NODE_PING: Duration = Duration::from_secs(2);
 /// How often the time of a client that has to go one day is compared with the clock.
 const EXPIRY_CHECK: Duration = Duration::from_secs(3600);
 /// A closing connection gets so long to take what waits for it.
@@ -106,6 +109,7 @@ fn ping_interval(server: &Server, conn: &Connection) -> Duration {
     let options = server.options();
     let own = match conn.transport {
         Transport::Websocket(_) => options.websocket.as_ref().and_then(|ws| ws.ping_interval),
+        Transport::Node => return NODE_PING.min(options.limits.ping_interval),
         Transport::Tcp | Transport::Leaf => None,
     };
     own.unwrap_or(options.limits.ping_interval)

@@ -5,7 +5,7 @@ mod support;
 use nuthatch_log::StreamId;
 use nuthatch_server::conn::Connection;
 use nuthatch_server::jetstream_port::{
-    ApiRequest, JetStreamPort, JsView, LogId, LogSlot, NoJetStream, Peer, SendError, StreamRoute,
+    ApiRequest, JetStreamPort, JsView, LogId, LogSlot, NO_JETSTREAM, Peer, SendError, StreamRoute,
     Wanted,
 };
 use nuthatch_server::options::Options;
@@ -111,7 +111,7 @@ impl JetStreamPort for Recorder {
         Ok(())
     }
     fn view(&self) -> &dyn JsView {
-        &NoJetStream
+        &NO_JETSTREAM
     }
 }
 

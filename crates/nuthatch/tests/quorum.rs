@@ -6,7 +6,6 @@ mod support;
 
 use quorum_nodes::{NODES, Node, Nodes, write_key};
 use serde_json::{Value, json};
-use std::collections::HashSet;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -97,35 +96,6 @@ fn an_owner_that_is_told_to_end_hands_the_log_over() {
     nodes.nodes[owner].signal("-TERM");
     assert_eq!(nodes.nodes[owner].ended().code(), Some(0), "{}", nodes.nodes[owner].text());
     nodes.expect(5);
-}
-
-/// A client is at any node as at the owner, and is served by the next owner without knowing another address.
-#[test]
-fn a_node_that_relays_clients_serves_them_as_the_owner_does() {
-    let mut nodes = Nodes::new("quorum-relay");
-    for node in &mut nodes.nodes {
-        node.args.extend(["--relay-clients", "--name", &node.name].map(str::to_owned));
-    }
-    nodes.nodes.iter_mut().for_each(Node::start);
-    create_stream(&mut nodes.client(0), "Q", &json!({}));
-    (0..NODES).for_each(|at| nodes.publish_at(at, at));
-    let mut clients: Vec<_> = (0..NODES).map(|at| nodes.client(at)).collect();
-    let owner = clients[0].info().server_name.clone();
-    let at = nodes.nodes.iter().position(|node| node.name == owner).expect("one of them");
-    nodes.nodes[at].kill();
-    // A busy machine may have had another owner for some of them.
-    for client in clients.iter_mut().filter(|client| client.info().server_name == owner) {
-        assert!(client.round_trip(TIMEOUT).is_err(), "nobody is left with an owner that is gone");
-    }
-    for other in (0..NODES).filter(|other| *other != at) {
-        nodes.publish_at(other, NODES + other);
-    }
-    nodes.nodes[at].start();
-    nodes.publish_at(at, NODES + at);
-    let found = read_all(&mut nodes.client(at), "Q", 1);
-    let found: HashSet<_> = found.iter().map(|(_, message)| message.payload.to_vec()).collect();
-    let published: HashSet<_> = (0..2 * NODES).map(|number| number.to_string().into()).collect();
-    assert_eq!(found, published);
 }
 
 /// More is written than the journals keep. A disk that is empty then gets the files, is killed while they come, and

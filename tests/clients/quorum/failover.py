@@ -1,4 +1,4 @@
-"""Three servers keep one quorum log. A client that knows all three publishes at the one that owns it, that one is killed
+"""Three servers keep one quorum log. A client that knows all three publishes at any of them, the one that owns it is killed
 with SIGKILL, and the client reads at another one everything that was acknowledged. Then the killed one comes back; another
 one is killed and its disk wiped; the owner is stopped with SIGSTOP, and wakes when it has been replaced; and the owner is
 killed while many publish.
@@ -72,8 +72,20 @@ async def publish(js, first, count):
                 await asyncio.sleep(0.05)
 
 
+async def persistently(action):
+    """Tries until it is answered: while no node owns the log nobody does."""
+    deadline = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            return await action()
+        except (Error, OSError):
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.05)
+
+
 async def expect(js, count):
-    sub = await js.subscribe("orders.new", ordered_consumer=True)
+    sub = await persistently(lambda: js.subscribe("orders.new", ordered_consumer=True))
     found = [int((await sub.next_msg(timeout=LIMIT_S)).data) for _ in range(count)]
     await sub.unsubscribe()
     assert found == list(range(count)), f"{len(found)} messages, not those that were acknowledged"
@@ -83,8 +95,8 @@ async def ignore(_):
     """That nodes are gone, or do not own the log, is what this is about."""
 
 
-async def until_owner(urls):
-    """A connection to whichever node owns the log; the others do not listen."""
+async def connect(urls):
+    """A connection to any of the nodes."""
     deadline = time.monotonic() + LIMIT_S
     while True:
         try:
@@ -108,38 +120,40 @@ class Run:
     async def start(self):
         for node in self.nodes:
             node.start()
-        self.client = await until_owner([f"nats://127.0.0.1:{node.port}" for node in self.nodes])
+        self.client = await connect([f"nats://127.0.0.1:{node.port}" for node in self.nodes])
         self.js = self.client.jetstream(timeout=10)
-        await self.js.add_stream(name="ORDERS", subjects=["orders.>"])
+        await persistently(lambda: self.js.add_stream(name="ORDERS", subjects=["orders.>"]))
 
-    def owner(self):
-        return next(node for node in self.nodes if self.client.connected_url.port == node.port)
+    async def owner(self):
+        """The node that owns the log, as whoever answers says, which is that one."""
+        leader = (await persistently(lambda: self.js.stream_info("ORDERS"))).cluster.leader
+        return next(node for node in self.nodes if node.name == leader)
 
     async def publish(self, count):
         await publish(self.js, self.acked, count)
         self.acked += count
 
-    async def replaced(self, what):
+    async def replaced(self, before, what):
         """One more acknowledgement, by another owner, which has everything."""
-        before, began = self.owner(), time.monotonic()
+        began = time.monotonic()
         await self.publish(1)
         waited = 1000 * (time.monotonic() - began)
-        after = self.owner()
+        after = await self.owner()
         await expect(self.js, self.acked)
         print(f"{before.name} {what}: {after.name} acknowledges {waited:.0f} ms later and has all {self.acked} messages")
-        return before, after
+        return after
 
 
 async def killed(run):
     await run.publish(MESSAGES)
-    run.owner().kill()
-    before, after = await run.replaced("killed")
-    assert before is not after
+    before = await run.owner()
+    before.kill()
+    assert await run.replaced(before, "killed") is not before
     before.start()
     await run.publish(100)
-    run.owner().kill()
-    before, after = await run.replaced("killed, after the first had come back")
-    assert before is not after
+    before = await run.owner()
+    before.kill()
+    assert await run.replaced(before, "killed, after the first had come back") is not before
     return before
 
 
@@ -155,13 +169,15 @@ async def wiped(run, dead):
         await asyncio.sleep(0.1)
     await run.publish(50)
     # With the third one gone nothing is acknowledged without the new disk.
-    third = next(node for node in run.nodes if node not in (dead, run.owner()))
+    owner = await run.owner()
+    third = next(node for node in run.nodes if node not in (dead, owner))
     third.kill()
     await run.publish(50)
     third.start()
     await run.publish(50)
-    run.owner().kill()
-    before, _ = await run.replaced("killed, after a disk was wiped and brought the log")
+    before = await run.owner()
+    before.kill()
+    await run.replaced(before, "killed, after a disk was wiped and brought the log")
     before.start()
 
 
@@ -178,13 +194,13 @@ def disks(nodes):
 
 async def stopped(run):
     await run.publish(100)
-    owner = run.owner()
+    owner = await run.owner()
     owner.process.send_signal(signal.SIGSTOP)
-    await run.replaced("stopped")
+    await run.replaced(owner, "stopped")
     owner.process.send_signal(signal.SIGCONT)
     # It wakes as an owner that has been replaced, finds that out, and is a keeper from then on.
     await run.publish(100)
-    assert run.owner() is not owner
+    assert await run.owner() is not owner
     await expect(run.js, run.acked)
 
 
@@ -212,18 +228,18 @@ async def under_load(run):
     tasks = [asyncio.create_task(publisher(number)) for number in range(PUBLISHERS)]
     while done < PUBLISHERS * LOADED // 4:
         await asyncio.sleep(0.01)
-    before = run.owner()
+    before = await run.owner()
     before.kill()
     await asyncio.gather(*tasks)
-    after = run.owner()
+    after = await run.owner()
     assert after is not before
-    sub = await run.js.subscribe("load.*", ordered_consumer=True)
+    sub = await persistently(lambda: run.js.subscribe("load.*", ordered_consumer=True))
     found = {number: [] for number in range(PUBLISHERS)}
     for _ in range(PUBLISHERS * LOADED):
         message = await sub.next_msg(timeout=LIMIT_S)
         found[int(message.subject.split(".")[1])].append(int(message.data))
     assert all(those == list(range(LOADED)) for those in found.values()), "not what was acknowledged, once, in order"
-    info = await run.js.stream_info("LOAD")
+    info = await persistently(lambda: run.js.stream_info("LOAD"))
     assert info.state.messages == PUBLISHERS * LOADED
     print(f"{before.name} killed under load: {after.name} has {PUBLISHERS * LOADED} messages of {PUBLISHERS} publishers, each once")
     before.start()

@@ -2,7 +2,6 @@
 //! have answered that they hold nothing, or one holds what the cluster was founded with.
 
 use crate::channel::Channel;
-use crate::client_address::ClientAddress;
 use crate::config::ClusterConfig;
 use crate::group_port::GroupPort;
 use crate::hello::{Hello, Lane};
@@ -190,13 +189,12 @@ impl Local for Newcomer {
 
     fn lost(&self, _: NodeId) {}
 
-    fn client_address(&self) -> Option<ClientAddress> {
-        None
-    }
-
     fn group(&self) -> Option<&dyn GroupPort> {
         None
     }
+
+    /// Nobody knows yet which cluster that would be in: the other node comes again.
+    fn link(&self, _: TcpStream) {}
 
     fn report(&self, text: &str) {
         self.report.say(text);

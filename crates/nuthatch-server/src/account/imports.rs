@@ -135,6 +135,21 @@ impl AccountImports {
         found.plain().iter().map(importer).collect()
     }
 
+    /// Subjects of this account that others import and take in their own by one of the patterns that `taken` gives
+    /// for them.
+    pub fn taken_by_importers(
+        &self,
+        taken: impl Fn(AccountId) -> Vec<Box<[u8]>>,
+    ) -> Vec<Box<[u8]>> {
+        let importers = self.importers.load();
+        let of_import = |(importer, import): &(AccountId, Arc<StreamImport>)| {
+            let patterns = taken(*importer);
+            let there = patterns.iter().filter_map(|pattern| import.import_pattern(pattern));
+            there.map(Vec::into_boxed_slice).collect::<Vec<_>>()
+        };
+        importers.list.iter().flat_map(of_import).collect()
+    }
+
     /// True if another account imports streams of this one, which may store messages.
     pub fn has_takers(&self) -> bool {
         !self.importers.load().list.is_empty()

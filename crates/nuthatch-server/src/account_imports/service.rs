@@ -58,7 +58,7 @@ impl ServiceImport {
     /// True if the export covers what takes effect in place of this subject, the domain's prefix
     /// taken off both.
     fn covers(&self, jetstream: &dyn JetStreamPort, exporter: &Account, subject: &[u8]) -> bool {
-        if !jetstream.enabled(exporter.id) {
+        if !jetstream.understands(exporter.id) {
             return true;
         }
         let place = Place::new(jetstream.domain(), &exporter.name);

@@ -1,7 +1,9 @@
 //! From the name of an endpoint to its answer.
 
 use super::query::Query;
-use super::{accountz, connz, healthz, jsz, large, leafz, metrics, standalone, subsz, varz};
+use super::{
+    accountz, connz, healthz, jsz, large, leafz, metrics, routez, standalone, subsz, varz,
+};
 use crate::server::Server;
 use hyper::StatusCode;
 use serde_json::Value;
@@ -111,7 +113,7 @@ pub(super) async fn answer_here(server: &Arc<Server>, endpoint: &str, query: &Qu
         "/subsz" => subsz::subsz(server, query),
         "/accountz" => accountz::accountz(server, query),
         "/accstatz" => accountz::accstatz(server, query),
-        "/routez" => Ok(standalone::routez(server)),
+        "/routez" => Ok(routez::routez(server, query)),
         "/gatewayz" => Ok(standalone::gatewayz(server)),
         "/leafz" => leafz::leafz(server, query),
         "/ipqueuesz" => standalone::ipqueuesz(server, query),

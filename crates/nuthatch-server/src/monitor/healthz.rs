@@ -62,6 +62,10 @@ async fn examine(server: &Server, query: &Query) -> Result<Option<HealthFault>, 
     if server_only || !server.options().jetstream.enabled {
         return Ok(None);
     }
+    if server.options().cluster.is_some() && server.nodes.cluster().is_none() {
+        let error = "JetStream has not established contact with the other nodes".to_owned();
+        return Ok(unavailable("JETSTREAM", error));
+    }
     let view = server.jetstream().view();
     match view.health() {
         JsHealth::Ok => {}

@@ -1,4 +1,4 @@
-//! Endpoints about what one server does not have (routes, gateways, raft groups) and about its inner workings: `/ipqueuesz`, `/stacksz`, `/debug/vars`.
+//! Endpoints about what one server does not have (gateways, raft groups) and about its inner workings: `/ipqueuesz`, `/stacksz`, `/debug/vars`.
 
 use super::query::Query;
 use super::usage;
@@ -6,16 +6,6 @@ use super::varz::object;
 use crate::server::Server;
 use crate::wall_time::now;
 use serde_json::{Map, Value, json};
-
-pub(super) fn routez(server: &Server) -> Value {
-    json!({
-        "server_id": server.id,
-        "server_name": server.name,
-        "now": now(),
-        "num_routes": 0,
-        "routes": [],
-    })
-}
 
 pub(super) fn gatewayz(server: &Server) -> Value {
     json!({

@@ -163,8 +163,10 @@ fn activity(out: &mut Map<String, Value>, server: &Server) {
     let slow = server.slow_consumers.pending_bytes.load(Ordering::Relaxed)
         + server.slow_consumers.write_deadline.load(Ordering::Relaxed);
     let slow_leafs = server.leafs.slow_consumers.load(Ordering::Relaxed);
+    let slow_nodes = server.nodes.slow_consumers.load(Ordering::Relaxed);
     let stale = server.stale_connections.load(Ordering::Relaxed);
     let stale_leafs = server.leafs.stale.load(Ordering::Relaxed);
+    let stale_nodes = server.nodes.stale.load(Ordering::Relaxed);
     out.append(&mut object(json!({
         "mem": mem,
         "cores": cores,
@@ -172,7 +174,7 @@ fn activity(out: &mut Map<String, Value>, server: &Server) {
         "cpu": cpu,
         "connections": server.connections.len(),
         "total_connections": server.connections.total(),
-        "routes": 0,
+        "routes": server.nodes.connections.len(),
         "remotes": remotes,
         "leafnodes": leafs_joined,
         "in_msgs": clients.received.messages + leafs.received.messages,
@@ -185,15 +187,15 @@ fn activity(out: &mut Map<String, Value>, server: &Server) {
         "out_client_bytes": clients.sent.bytes,
         "slow_consumers": slow,
         "slow_consumer_stats": {
-            "clients": slow.saturating_sub(slow_leafs),
-            "routes": 0,
+            "clients": slow.saturating_sub(slow_leafs + slow_nodes),
+            "routes": slow_nodes,
             "gateways": 0,
             "leafs": slow_leafs,
         },
-        "stale_connections": stale + stale_leafs,
+        "stale_connections": stale + stale_leafs + stale_nodes,
         "stale_connection_stats": {
             "clients": stale,
-            "routes": 0,
+            "routes": stale_nodes,
             "gateways": 0,
             "leafs": stale_leafs,
         },

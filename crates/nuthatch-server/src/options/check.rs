@@ -55,10 +55,6 @@ fn homes(options: &Options) -> Result<(), Conflict> {
     if options.cluster.is_some() && jetstream.store.is_some() {
         return Err(Conflict::StoreOfNode);
     }
-    if options.operator.is_some() && options.cluster.as_ref().is_some_and(|node| node.relay_clients)
-    {
-        return Err(Conflict::RelayOfOperator);
-    }
     match (&jetstream.store, &jetstream.tier, &jetstream.cache) {
         (Some(_), Some(_), _) => Err(Conflict::TierOfBucket),
         (None, _, Some(_)) => Err(Conflict::CacheOfDirectory),

@@ -14,7 +14,6 @@ pub(super) struct ClusterFlags {
     catalog: String,
     name: String,
     key: String,
-    relay_clients: bool,
 }
 
 impl ClusterFlags {
@@ -29,13 +28,9 @@ impl ClusterFlags {
         text.clone_into(place);
     }
 
-    pub(super) const fn relay_clients(&mut self, on: bool) {
-        self.relay_clients = on;
-    }
-
     /// The settings, if this server is a node of a quorum log.
     pub(super) fn finish(self) -> Result<Option<ClusterSettings>, OptionsError> {
-        let Self { listen, routes, catalog, name, key, relay_clients } = self;
+        let Self { listen, routes, catalog, name, key } = self;
         if catalog.is_empty() {
             let given = [
                 ("routes", &routes),
@@ -44,10 +39,9 @@ impl ClusterFlags {
                 ("cluster_key", &key),
             ];
             let mut given = given.into_iter().filter(|(_, text)| !text.is_empty());
-            let relay = relay_clients.then_some("relay_clients");
-            return match given.next().map(|(name, _)| name).or(relay) {
+            return match given.next() {
                 None => Ok(None),
-                Some(name) => {
+                Some((name, _)) => {
                     let reason = "without -catalog this server runs alone";
                     Err(FlagError::Refused { name: name.to_owned(), reason }.into())
                 }
@@ -60,7 +54,7 @@ impl ClusterFlags {
         let routes = routes.split(',').filter(|route| !route.trim().is_empty());
         let routes = routes.map(|route| address("routes", route)).collect::<Result<_, _>>()?;
         let key = (!key.is_empty()).then(|| PathBuf::from(key));
-        Ok(Some(ClusterSettings { name, listen, routes, catalog, key, relay_clients }))
+        Ok(Some(ClusterSettings { name, listen, routes, catalog, key }))
     }
 }
 

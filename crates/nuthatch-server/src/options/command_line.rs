@@ -52,7 +52,6 @@ fn apply_bool(name: &str, on: bool, draft: &mut Draft, tls: &mut TlsFlags) {
         "logtime" => log.logtime = on,
         "logtime_utc" => log.logtime_utc = on,
         "jetstream" => draft.jetstream = Some(on),
-        "relay_clients" => draft.cluster.relay_clients(on),
         "console_read_only" => draft.console.set_read_only(on),
         "tls" => tls.on = Some(on),
         "tlsverify" => tls.verify = Some(on),

@@ -311,12 +311,6 @@ pub enum Conflict {
     /// A catalog without the rest of a node.
     #[error("a node of a quorum log needs -cluster_listen, -routes, -catalog and -node_name")]
     IncompleteCluster,
-    /// Relayed clients with tokens that may be bound to addresses.
-    #[error(
-        "-relay_clients is refused in operator mode: a token may be bound to the client's address, and the owner \
-         sees that of the node that relays; leave it out, and give clients the addresses of all nodes"
-    )]
-    RelayOfOperator,
     /// User and token.
     #[error("a user and a token cannot both be required: keep one of them")]
     UserAndToken,

@@ -175,12 +175,6 @@ const CLUSTER: &[Flag] = &[
         "<file>",
         "File with the secret that the nodes of a quorum log share, the same for all of them (*)",
     ),
-    flag(
-        &["relay_clients"],
-        Kind::Bool,
-        "",
-        "While another node owns the quorum log, take clients and relay them to it; needs -catalog (*)",
-    ),
     flag(&["node_name"], Kind::Text, "<name>", "Name of this node of a quorum log (*)"),
     no(&["cluster"], Kind::Text, "<url>", "Address for routes"),
     no(&["cluster_advertise"], Kind::Text, "<host:port>", "Address to tell other servers"),

@@ -1,45 +1,120 @@
-//! A server that is a node of a quorum log: it keeps the log, and serves clients while it owns it.
+//! A server that is a node of a cluster: it keeps the quorum log, and takes clients all the time. While it owns the log
+//! the JetStream of the cluster is here; what clients at other nodes ask of it comes from those.
 
-use super::RunError;
-use super::client_relay::ClientRelay;
+use super::{RunError, StartJetStream, attach_jetstream};
+use crate::node_service;
 use crate::private_files::{OUR_DIRECTORY, close_directory};
 use crate::server::Server;
-use nuthatch_cluster::{ClientAddress, Cluster, ClusterConfig, ClusterKey};
+use nuthatch_cluster::{Cluster, ClusterConfig, ClusterKey};
 use nuthatch_log::Reporter;
+use std::convert::Infallible;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// The keeper's directory, in ours of the store.
 const KEEPER_DIR: &str = "quorum";
+
+/// Digits of a cluster's identity that its name does not show.
+const NAME_CUT: usize = 24;
 
 /// A node that starts anew waits so long first, so that one that always fails does not take all of a
 /// processor.
 const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
-/// Starts the node, if this server is one, and waits until it owns the log. Until then no client is
-/// listened to (one with the addresses of all nodes finds the owner), or they are relayed to the owner; then the
-/// listener is given back.
+/// How this server is set up as a node; `None`: it is none.
 ///
 /// # Errors
-/// Why the node does not start, or that the client port cannot be listened on.
-pub(super) async fn own_log(server: &Arc<Server>) -> Result<Option<TcpListener>, RunError> {
+/// It cannot be set up so, or its key is of no use.
+pub(super) fn config(server: &Server) -> Result<Option<ClusterConfig>, RunError> {
     let options = server.options();
     let Some(settings) = &options.cluster else { return Ok(None) };
-    let starting = server.clone();
-    let cluster = blocking(move || start(&starting)).await?;
-    let waiting = server.clone();
-    let owned = blocking(move || wait_owned(&waiting));
-    if !settings.relay_clients {
-        return owned.await.map(|()| None);
+    let ours = options.jetstream.store_dir.join(OUR_DIRECTORY);
+    let key = settings.key.as_deref().map(read_key).transpose().map_err(RunError::Cluster)?;
+    let config = ClusterConfig {
+        name: settings.name.clone(),
+        listen: settings.listen,
+        routes: settings.routes.clone(),
+        catalog: settings.catalog.clone(),
+        dir: ours.join(KEEPER_DIR),
+        key,
+    };
+    config.check().map_err(|error| RunError::Cluster(error.to_string()))?;
+    nuthatch_log::env::create_dirs(&ours)
+        .and_then(|()| close_directory(&ours))
+        .map_err(|error| RunError::Cluster(format!("using {}: {error}", ours.display())))?;
+    Ok(Some(config))
+}
+
+/// What a server does as a node, beside its clients. It ends with this.
+pub(super) struct NodeTask(JoinHandle<RunError>);
+
+impl NodeTask {
+    /// Begins: with the others the cluster is found, and its log waited for.
+    pub(super) fn begin(
+        server: &Arc<Server>,
+        config: ClusterConfig,
+        start_jetstream: StartJetStream,
+    ) -> Self {
+        let server = server.clone();
+        Self(tokio::spawn(async move {
+            match be_node(&server, config, start_jetstream).await {
+                Err(error) => error,
+                Ok(never) => match never {},
+            }
+        }))
     }
-    let relay = ClientRelay::listen(server, &cluster).await?;
-    let (owned, listener) = relay.until(owned).await;
-    owned.map(|()| Some(listener))
+}
+
+impl Drop for NodeTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Ends when the node cannot go on: why. Never if there is none.
+pub(super) async fn failed(node: &mut Option<NodeTask>) -> RunError {
+    match node {
+        None => std::future::pending().await,
+        Some(NodeTask(task)) => match task.await {
+            Ok(error) => error,
+            Err(panic) => RunError::Cluster(panic.to_string()),
+        },
+    }
+}
+
+async fn be_node(
+    server: &Arc<Server>,
+    config: ClusterConfig,
+    start_jetstream: StartJetStream,
+) -> Result<Infallible, RunError> {
+    let starting = server.clone();
+    let name = config.name.clone();
+    let cluster = blocking(move || start(&starting, &config)).await?;
+    server.nodes.set_cluster(&cluster_name(&cluster));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(node_service::serve(server.clone(), cluster.clone(), name));
+    let waiting = server.clone();
+    blocking(move || wait_owned(&waiting)).await?;
+    if server.options().jetstream.enabled {
+        attach_jetstream(server, start_jetstream).await?;
+        tasks.spawn(node_service::keep_advertising(server.clone()));
+    }
+    cluster.tell_takeover();
+    server.log.info(format_args!("JetStream of the cluster is served here"));
+    loop {
+        if tasks.join_next().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// The name that clients see follows from what the founding has drawn.
+fn cluster_name(cluster: &Cluster) -> String {
+    format!("{:032x}", cluster.id()).split_off(NAME_CUT)
 }
 
 async fn blocking<T: Send + 'static>(
@@ -49,46 +124,16 @@ async fn blocking<T: Send + 'static>(
     done.unwrap_or_else(|panic| Err(panic.to_string())).map_err(RunError::Cluster)
 }
 
-/// The server takes clients from now on: other nodes that ask are told where.
-pub(super) fn take_clients(server: &Server) {
-    let Some(cluster) = server.cluster.get() else { return };
-    cluster.tell_takeover();
-    // Not what is advertised: behind that there may be a balancer, which would lead back to the node that relays.
-    let (options, port) = (server.options(), server.client_port.load(Ordering::Relaxed));
-    match ClientAddress::new(&options.host, port) {
-        Some(address) => cluster.take_clients(address),
-        None => server.log.error(format_args!(
-            "Other nodes do not relay clients here: the host is longer than names are"
-        )),
-    }
-}
-
-fn start(server: &Arc<Server>) -> Result<Arc<Cluster>, String> {
-    let options = server.options();
-    let settings = options.cluster.as_ref().expect("it is a node");
-    let ours = options.jetstream.store_dir.join(OUR_DIRECTORY);
-    let config = ClusterConfig {
-        name: settings.name.clone(),
-        listen: settings.listen,
-        routes: settings.routes.clone(),
-        catalog: settings.catalog.clone(),
-        dir: ours.join(KEEPER_DIR),
-        key: settings.key.as_deref().map(read_key).transpose()?,
-    };
-    nuthatch_log::env::create_dirs(&ours)
-        .and_then(|()| close_directory(&ours))
-        .map_err(|error| format!("using {}: {error}", ours.display()))?;
+fn start(server: &Arc<Server>, config: &ClusterConfig) -> Result<Arc<Cluster>, String> {
     let reporting = Arc::downgrade(server);
     let report = Reporter::new(move |message| {
         if let Some(server) = reporting.upgrade() {
             server.log.warn(format_args!("Cluster: {message}"));
         }
     });
-    let cluster = Cluster::start(&config, report).map_err(|error| error.to_string())?;
-    let (name, listen) = (&settings.name, settings.listen);
-    server.log.info(format_args!(
-        "Node {name} keeps the quorum log (node port {listen}); the node that owns it serves clients"
-    ));
+    let cluster = Cluster::start(config, report).map_err(|error| error.to_string())?;
+    let (name, listen) = (&config.name, config.listen);
+    server.log.info(format_args!("Node {name} keeps the quorum log (node port {listen})"));
     Ok(Arc::clone(server.cluster.get_or_init(|| cluster)))
 }
 

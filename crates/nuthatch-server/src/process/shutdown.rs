@@ -30,11 +30,12 @@ pub(super) async fn shutdown(server: &Arc<Server>) -> Result<(), RunError> {
     server.stopping.store(true, Ordering::Relaxed);
     events::shutdown(server);
     end_pulls(server).await;
-    for conn in server.connections.open().iter().chain(&server.leafs.connections.open()) {
+    let tables = [&server.connections, &server.leafs.connections, &server.nodes.connections];
+    for conn in tables.iter().flat_map(|table| table.open()) {
         conn.close(CloseReason::ServerShutdown, None);
     }
     let deadline = Instant::now() + CONNECTIONS_MAX;
-    let is_open = || !server.connections.is_empty() || !server.leafs.connections.is_empty();
+    let is_open = || tables.iter().any(|table| !table.is_empty());
     while is_open() && Instant::now() < deadline {
         sleep(Duration::from_millis(5)).await;
     }

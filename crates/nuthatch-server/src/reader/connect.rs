@@ -180,7 +180,7 @@ impl ConnReader {
 fn credentials(connect: &Connect, conn: &Connection) -> Credentials {
     let cookies = match &conn.transport {
         Transport::Websocket(upgrade) => upgrade.cookies.clone(),
-        Transport::Tcp | Transport::Leaf => Cookies::default(),
+        Transport::Tcp | Transport::Leaf | Transport::Node => Cookies::default(),
     };
     let text = |field: &Option<String>, cookie: Option<String>| {
         field.clone().filter(|text| !text.is_empty()).or(cookie).unwrap_or_default()

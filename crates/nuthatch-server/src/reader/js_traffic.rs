@@ -117,7 +117,7 @@ impl Turn<'_> {
     /// [`crate::meaning`].
     pub(super) fn effective(&self, subject: &[u8]) -> Option<Vec<u8>> {
         let (jetstream, account) = (self.reader.server.jetstream(), &self.reader.session.account);
-        if !subject.starts_with(b"$JS.") || !jetstream.enabled(account.id) {
+        if !subject.starts_with(b"$JS.") || !jetstream.understands(account.id) {
             return None;
         }
         match effective_subject(&Place::new(jetstream.domain(), &account.name), subject) {

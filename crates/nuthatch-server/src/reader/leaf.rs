@@ -68,6 +68,14 @@ impl ConnReader {
         reader
     }
 
+    /// The reader of a connection to another node of the cluster, with which hellos were exchanged.
+    pub(crate) fn of_node(server: Arc<Server>, conn: Arc<Connection>) -> Self {
+        let mut reader = Self::of_leaf(server, conn, String::new(), LeafSide::default());
+        reader.limits.headers = true;
+        reader.connected = true;
+        reader
+    }
+
     /// CONNECT of a server that has opened the connection.
     pub(super) async fn handle_leaf_connect(&mut self, json: &[u8]) -> Result<(), ConnectError> {
         let connect: LeafConnect = crate::greeting::parse(json).map_err(|error| {
@@ -136,6 +144,7 @@ impl ConnReader {
         Some(PeerFacts {
             rights: self.rights(&terms, &connect.domain, is_spoke),
             is_spoke,
+            node: None,
             solicited: false,
             isolated: own.isolated || connect.isolate,
             headers: connect.headers && !options.no_header_support,
@@ -158,6 +167,7 @@ impl ConnReader {
         PeerFacts {
             rights: self.rights(&terms, &info.domain, !remote.hub),
             is_spoke: !remote.hub,
+            node: None,
             solicited: true,
             isolated: *isolated || remote.isolated,
             headers: info.headers && !self.server.options().no_header_support,
@@ -342,6 +352,10 @@ impl<'a> Turn<'a> {
         let Some(link) = conn.link() else { return self.leaf_stranger() };
         let finds_loops = subject.starts_with(LOOP_PREFIX);
         if finds_loops && account.interest.is_own_loop(subject) {
+            if link.node.is_some() {
+                // A leaf node of that node has it from here: it finds out by its own.
+                return;
+            }
             self.flush_stage();
             leaf::loop_detected(&self.reader.server, &conn, true);
             self.scratch.closed = true;
@@ -360,6 +374,8 @@ impl<'a> Turn<'a> {
         let key = key_of(subject, queue.map(|(name, _)| name));
         let make = || Some(Subscription::of_leaf(conn.outlet().clone(), subject, queue, &key));
         match conn.add_subscription(&key, self.reader.subscriptions_max(), make) {
+            // What another node's clients see of other accounts is looked at there.
+            Added::New(sub) if link.node.is_some() => self.take_in_alone(&account, &sub),
             Added::New(sub) => self.take_in(&account, &sub),
             Added::Known(known) => {
                 if let Some((_, weight)) = queue {
@@ -394,7 +410,10 @@ impl<'a> Turn<'a> {
         self.groups = Groups::Named(message.queues);
         match publish.reply.and_then(split_delivery) {
             Some((reply, shown)) => self.leaf_delivery(publish, reply, shown),
-            None if self.reader.session.account.mappings.any() => self.leaf_mapped(publish),
+            // A node of the cluster has applied the mappings.
+            None if link.node.is_none() && self.reader.session.account.mappings.any() => {
+                self.leaf_mapped(publish);
+            }
             None => self.leaf_publish(publish),
         }
         self.groups = Groups::All;

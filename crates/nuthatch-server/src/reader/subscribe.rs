@@ -44,11 +44,16 @@ impl Turn<'_> {
 
     /// Makes a subscription one of its account.
     pub(super) fn take_in(&self, account: &Account, sub: &Arc<Subscription>) {
-        account.interest.insert(sub.clone());
-        self.announce(account, &sub.subject);
+        self.take_in_alone(account, sub);
         for (exporter, subject) in account.import(sub) {
             self.announce(&exporter, &subject);
         }
+    }
+
+    /// As [`Turn::take_in`], without what the account imports.
+    pub(super) fn take_in_alone(&self, account: &Account, sub: &Arc<Subscription>) {
+        account.interest.insert(sub.clone());
+        self.announce(account, &sub.subject);
     }
 
     /// Tells engines that wait for a subscriber on this subject.

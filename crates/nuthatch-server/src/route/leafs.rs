@@ -7,6 +7,73 @@ use crate::outlet::Outlet;
 use crate::subscription::{Role, Subscription};
 use nuthatch_protocol::wire::leaf::{LeafLine, split_delivery};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// This process has had a connection between nodes of a cluster: groups may have members at other nodes.
+static NODES: AtomicBool = AtomicBool::new(false);
+
+/// From now on members of queue groups may be at other nodes of the cluster.
+pub(crate) fn nodes_are_there() {
+    NODES.store(true, Ordering::Relaxed);
+}
+
+/// True if members of queue groups may be at other nodes of the cluster.
+#[inline]
+pub(super) fn has_nodes() -> bool {
+    NODES.load(Ordering::Relaxed)
+}
+
+/// Chooses among the members of a queue group here and at other nodes, each with the same chance; `true`: it is one at
+/// another node, which gets the message. Members behind leaf nodes come after all of these.
+#[cold]
+pub(super) fn goes_to_node<T>(
+    members: &[(T, SubRef)],
+    message: &Outgoing<'_>,
+    way: &mut DeliveryContext<'_>,
+) -> bool {
+    if way.from.is_some_and(|from| from.leads_to_node()) {
+        // That node has chosen this one.
+        return false;
+    }
+    let (mut total, mut at_nodes) = (0, 0);
+    for (_, sub) in members {
+        let weight = weight_at_node(sub, message, way);
+        at_nodes += weight.unwrap_or(0);
+        total += weight.unwrap_or_else(|| usize::from(!matches!(sub.role, Role::Leaf { .. })));
+    }
+    if at_nodes == 0 {
+        return false;
+    }
+    let mut place = way.rng.below(total);
+    for (_, sub) in members {
+        let Some(weight) = weight_at_node(sub, message, way) else { continue };
+        if place < weight {
+            choose(sub, way);
+            return true;
+        }
+        place -= weight;
+    }
+    false
+}
+
+/// Members of a group for which a subscription of another node stands that can get the message.
+fn weight_at_node(
+    sub: &Subscription,
+    message: &Outgoing<'_>,
+    way: &DeliveryContext<'_>,
+) -> Option<usize> {
+    let is_at_node = matches!(sub.role, Role::Leaf { .. }) && sub.outlet.leads_to_node();
+    let weight = || usize::try_from(sub.weight()).unwrap_or(1).max(1);
+    is_at_node.then(|| if may_go(sub, message, way) { weight() } else { 0 })
+}
+
+/// The server of this subscription gets the message for the group.
+fn choose(sub: &Subscription, way: &mut DeliveryContext<'_>) {
+    let name = sub.queue.as_deref().unwrap_or_default();
+    let target = target(way, &sub.outlet);
+    target.queues.extend_from_slice(name);
+    target.queues.push(b' ');
+}
 
 /// Notes a server whose clients listen; `false`: it does not get the message.
 pub(super) fn note(sub: &SubRef, message: &Outgoing<'_>, way: &mut DeliveryContext<'_>) -> bool {
@@ -51,10 +118,7 @@ pub(super) fn offer<T>(
         }
     }
     let Some(sub) = chosen else { return false };
-    let name = sub.queue.as_deref().unwrap_or_default();
-    let target = target(way, &sub.outlet);
-    target.queues.extend_from_slice(name);
-    target.queues.push(b' ');
+    choose(sub, way);
     true
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::account::Accounts;
 use crate::change_log::{CHANGES_MAX, ChangeLog};
-use crate::jetstream_port::{ApiRequest, JsView, LogId, LogSlot, NoJetStream, Peer, SendError};
+use crate::jetstream_port::{ApiRequest, JsView, LogId, LogSlot, NO_JETSTREAM, Peer, SendError};
 use crate::options::Options;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::subject::{has_empty_token, matches};
@@ -87,7 +87,7 @@ impl JetStreamPort for Owner {
         Ok(())
     }
     fn view(&self) -> &dyn JsView {
-        &NoJetStream
+        &NO_JETSTREAM
     }
 }
 
@@ -210,7 +210,7 @@ fn very_many_subjects_find_their_way_and_do_not_fill_the_memory() {
     let mut passes = |subjects: u64, rounds: u64| {
         for number in (0..rounds).flat_map(|_| 0..subjects) {
             let subject = format!("s.{number}");
-            let route = routes.lookup(&account, &NoJetStream, subject.as_bytes());
+            let route = routes.lookup(&account, &NO_JETSTREAM, subject.as_bytes());
             let listeners = if number == 7 || number == 1900 { 2 } else { 1 };
             assert_eq!(route.matched.plain().len(), listeners, "{subject}");
         }
@@ -234,7 +234,7 @@ fn what_routes_hold_is_bounded_by_subscriptions_and_by_bytes_of_subjects() {
     subscribe(b"many", ROUTE_SUBSCRIPTIONS_MAX + 1);
     let mut routes = RouteCache::default();
     let mut listeners = |subject: &str| {
-        let found = routes.lookup(&account, &NoJetStream, subject.as_bytes()).matched.len();
+        let found = routes.lookup(&account, &NO_JETSTREAM, subject.as_bytes()).matched.len();
         let known = &routes.accounts[0];
         let held: usize = known.routes[1..].iter().map(|route| route.matched.len()).sum();
         assert!(held == known.subscriptions && held <= ROUTE_SUBSCRIPTIONS_MAX, "{held}");
@@ -265,7 +265,7 @@ fn misses(account: &Arc<Account>, owner: &dyn JetStreamPort, routes: &mut RouteC
 fn without_streams_a_change_costs_the_routes_that_it_concerns() {
     let (account, outlet) = account();
     let mut routes = RouteCache::default();
-    let mut misses = || misses(&account, &NoJetStream, &mut routes);
+    let mut misses = || misses(&account, &NO_JETSTREAM, &mut routes);
     assert_eq!((misses(), misses()), (200, 0));
     let sub = subscribe(&account, &outlet, "s.5");
     assert_eq!(misses(), 1);

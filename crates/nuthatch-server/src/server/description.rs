@@ -10,6 +10,9 @@ use nuthatch_streams::Message;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 
+/// Clients that are told of something before others have their turn.
+const CLIENTS_IN_TURN: usize = 64;
+
 impl Server {
     /// Description of the server in every answer and event.
     #[must_use]
@@ -27,6 +30,9 @@ impl Server {
             "time": now(),
         });
         let mut set = |name: &str, value: Value| info[name] = value;
+        if let Some(cluster) = self.nodes.cluster() {
+            set("cluster", json!(cluster));
+        }
         if let Some(domain) = options.jetstream.domain.as_ref().filter(|_| jetstream) {
             set("domain", json!(domain));
         }
@@ -73,10 +79,44 @@ impl Server {
             tls_verify: options.tls.as_ref().is_some_and(|tls| tls.verify),
             max_payload: options.limits.max_payload_bytes,
             jetstream,
+            cluster: self.nodes.cluster().map(str::to_owned),
             domain: options.jetstream.domain.clone().filter(|_| jetstream),
+            connect_urls: self.connect_urls(),
             ldm: self.lame_duck.load(Ordering::Relaxed),
             api_lvl: API_LEVEL,
             ..ServerInfo::default()
+        }
+    }
+
+    /// Where this server takes clients, as `host:port`; the host may be one that stands for all addresses.
+    #[must_use]
+    pub fn client_url(&self) -> String {
+        let (options, port) = (self.options(), self.client_port.load(Ordering::Relaxed));
+        let (host, port) = advertised(&options.client_advertise, &options.host, port);
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+
+    /// Where clients of this server may connect too, once there is another node: here first, unless that is all of
+    /// this machine's addresses, of which the client knows one.
+    fn connect_urls(&self) -> Vec<String> {
+        let others = self.nodes.urls();
+        let own = self.client_url();
+        let is_named = !own.starts_with("0.0.0.0:") && !own.starts_with("[::]:");
+        let own = Some(own).filter(|_| is_named && self.nodes.were_told());
+        own.into_iter().chain(others).collect()
+    }
+
+    /// Tells clients where else they may connect now.
+    pub(crate) async fn tell_clients(&self) {
+        let info = self.info();
+        for (count, conn) in self.connections.open().iter().enumerate() {
+            if conn.hears_info.load(Ordering::Acquire) {
+                let info = self.info_for(info.clone(), conn, "").for_session(&conn.session());
+                conn.send(&info.encode());
+            }
+            if count % CLIENTS_IN_TURN == CLIENTS_IN_TURN - 1 {
+                tokio::task::yield_now().await;
+            }
         }
     }
 
@@ -92,6 +132,8 @@ impl Server {
             (info.tls_required, info.tls_available) = (tls.is_some(), tls.is_some());
             info.tls_verify = tls.is_some_and(|tls| tls.verify);
             info.auth_required &= websocket.no_auth_user.is_none();
+            // Those of the other nodes are not known.
+            info.connect_urls.clear();
         }
         info
     }

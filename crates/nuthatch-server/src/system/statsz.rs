@@ -27,7 +27,7 @@ pub(super) async fn message(server: &Arc<Server>) -> Value {
         "slow_consumers": varz["slow_consumers"],
         "stale_connections": varz["stale_connections"],
         "stalled_clients": varz["stalled_clients"],
-        "active_servers": 1,
+        "active_servers": 1 + server.nodes.connected(),
         "gomaxprocs": varz["gomaxprocs"],
     });
     if varz["slow_consumers"] != 0 {

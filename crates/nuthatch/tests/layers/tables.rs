@@ -53,11 +53,12 @@ pub const SERVER_LAYERS: &[&[&str]] = &[
         "conn",
         "connections",
         "leafs",
+        "nodes",
         "system_port",
         "info",
     ],
     // The server as a whole, and what reads and writes for its connections.
-    &["server", "leaf", "reader", "writer", "leaf_service", "listener"],
+    &["server", "leaf", "reader", "writer", "leaf_service", "node_service", "listener"],
     // Operations.
     &["operator_service", "monitor", "system", "process"],
 ];

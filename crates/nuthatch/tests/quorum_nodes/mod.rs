@@ -157,21 +157,44 @@ impl Nodes {
         }
     }
 
+    /// Gives each node this configuration file too.
+    pub fn configure(&mut self, text: &str) {
+        let path = self.dir.path().join("nodes.conf");
+        std::fs::write(&path, text).expect("written");
+        for node in &mut self.nodes {
+            node.args.extend(["-c".to_owned(), path.display().to_string()]);
+        }
+    }
+
+    /// The node that has said last that it owns the log, if it runs.
+    fn last_owner(&self) -> Option<usize> {
+        let epoch = |text: &str| {
+            let said = text.rsplit_once("owns the quorum log (epoch ")?.1;
+            said.split_once(')')?.0.parse::<u64>().ok()
+        };
+        let said = self.nodes.iter().enumerate();
+        let (_, at) = said.filter_map(|(at, node)| Some((epoch(&node.text())?, at))).max()?;
+        self.nodes[at].child.is_some().then_some(at)
+    }
+
     /// A client at the node that owns the log, and which that is.
     pub fn owner(&self) -> (Client, usize) {
         let deadline = Instant::now() + TIMEOUT;
         loop {
-            for (at, node) in self.nodes.iter().enumerate() {
-                let url = format!("nats://127.0.0.1:{}", node.port);
+            if let Some(at) = self.last_owner() {
+                let url = format!("nats://127.0.0.1:{}", self.nodes[at].port);
                 let mut options = ConnectOptions::new(&url).expect("a url");
                 options.timeout = ANSWER;
-                let client = node.child.as_ref().and_then(|_| Client::connect(&options).ok());
-                if let Some(client) = client {
+                let is_served =
+                    |client: &mut Client| client.request("$JS.API.INFO", b"", b"", ANSWER).is_ok();
+                if let Ok(mut client) = Client::connect(&options)
+                    && is_served(&mut client)
+                {
                     return (client, at);
                 }
             }
             let logs: Vec<_> = self.nodes.iter().map(Node::text).collect();
-            assert!(Instant::now() < deadline, "nobody serves clients:\n{}", logs.join("\n--\n"));
+            assert!(Instant::now() < deadline, "nobody owns the log:\n{}", logs.join("\n--\n"));
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -193,7 +216,7 @@ impl Nodes {
         }
     }
 
-    /// Publishes at a node that relays clients until this message is acknowledged.
+    /// Publishes at a node, whoever owns the log, until this message is acknowledged.
     pub fn publish_at(&self, at: usize, number: usize) {
         let (body, deadline) = (number.to_string(), Instant::now() + TIMEOUT);
         let headers = format!("NATS/1.0\r\nNats-Msg-Id: {number}\r\n\r\n");

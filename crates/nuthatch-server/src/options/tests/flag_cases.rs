@@ -161,10 +161,6 @@ fn mistakes() {
         "flag '-routes' is not supported: without -catalog this server runs alone",
     );
     wrong(
-        "-relay_clients",
-        "flag '-relay_clients' is not supported: without -catalog this server runs alone",
-    );
-    wrong(
         "-catalog file:///c",
         "a node of a quorum log needs -cluster_listen, -routes, -catalog and -node_name",
     );

@@ -1,6 +1,6 @@
 //! Settings of operator mode that do not go together or are not there.
 
-use super::{Invocation, command, fails, fails_somewhere};
+use super::{fails, fails_somewhere};
 
 #[test]
 fn what_is_refused() {
@@ -36,15 +36,4 @@ fn what_is_refused() {
         "default_sentinel: eyJ",
         "'default_sentinel' default sentinel JWT not valid: expected 3 chunks",
     );
-}
-
-/// Tokens may be bound to addresses, which the owner of a quorum log would not see.
-#[test]
-fn relayed_clients_are_refused() {
-    let node = "-catalog file:///c -cluster_listen 127.0.0.1:1 -routes 127.0.0.1:2 -node_name n";
-    let line = format!("-c t.conf {node} -relay_clients");
-    let conf = "trusted_keys: [OAAACAQDAQCQMBYIBEFAWDANBYHRAEISCMKBKFQXDAMRUGY4DUPB7JSU]\nresolver: MEMORY\nresolver_preload {}";
-    let refused = command(Invocation::NatsServer, conf, &line).expect_err("refused");
-    let text = "-relay_clients is refused in operator mode: a token may be bound to";
-    assert!(refused.to_string().starts_with(text), "{refused}");
 }

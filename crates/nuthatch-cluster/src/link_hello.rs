@@ -1,0 +1,221 @@
+//! How two nodes begin a connection on which their clients' messages go, and in which account.
+//!
+//! Such a connection shows by its first byte what it is, on the node port. TLS, if the cluster has a key, comes behind
+//! that byte; then each side says its hello: first the one that has connected. What follows is not this module's.
+
+use crate::coding::{Malformed, Reader, Writer, crc, malformed};
+
+/// What whoever connects sends first, in the clear: it begins like no hello of another kind and like no TLS.
+pub const LINK_BEGINS: u8 = b'L';
+
+/// The version of all that is said on such a connection.
+pub const LINK_PROTOCOL: u8 = 1;
+
+const MAGIC: [u8; 8] = *b"NUTHLINK";
+
+/// How a hello of this program begins: the magic and its range of protocols.
+#[doc(hidden)]
+pub const LINK_HELLO_FRONT: &[u8; 10] = b"NUTHLINK\x01\x01";
+
+/// Bytes in front of the body: magic, lowest and highest protocol, length.
+const FRONT_BYTES: usize = 8 + 2 + 4;
+
+/// Bytes behind the body.
+const SUM_BYTES: usize = 4;
+
+/// Bytes of a hello's body at most.
+const BODY_MAX: usize = 16 << 10;
+
+/// Addresses that a node names at most.
+const ADDRESSES_MAX: usize = 32;
+
+/// Bytes of a name or an address at most.
+const TEXT_MAX: usize = 1024;
+
+/// What becomes of the connection, as the side that was connected to says it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Verdict {
+    /// It goes on.
+    Welcome = 0,
+    /// Of two nodes the one whose name comes first connects, which is this one.
+    Reversed = 1,
+    /// There is no account of this name.
+    NoAccount = 2,
+    /// It belongs to another cluster.
+    OtherCluster = 3,
+    /// There are as many connections as there may be.
+    Full = 4,
+    /// It has the name of the one that it has connected to.
+    SameName = 5,
+}
+
+/// The first thing that each side says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LinkHello {
+    /// The cluster.
+    pub cluster: u128,
+    /// The node that says it.
+    pub node: String,
+    /// Name of its server.
+    pub server: String,
+    /// The account whose messages go here.
+    pub account: String,
+    /// Where it takes clients, as they are told; a host that is no address of its own stands for where its node port is.
+    pub clients: Vec<String>,
+    /// It is about to end: it takes no new clients.
+    pub is_leaving: bool,
+    /// What becomes of the connection; without meaning from the one that has connected.
+    pub verdict: Verdict,
+}
+
+impl LinkHello {
+    /// Its bytes, with the range of protocols that this program speaks.
+    ///
+    /// # Errors
+    /// A name or an address is longer than they may be, or there are too many.
+    pub fn encode(&self) -> Result<Vec<u8>, Malformed> {
+        let mut body = Writer(Vec::new());
+        body.u128(self.cluster);
+        body.u8(self.verdict as u8);
+        body.u8(u8::from(self.is_leaving));
+        for text in [&self.node, &self.server, &self.account] {
+            put_text(&mut body, text)?;
+        }
+        if self.clients.len() > ADDRESSES_MAX {
+            return Err(malformed("a node names too many addresses"));
+        }
+        body.u32(self.clients.len() as u32);
+        for address in &self.clients {
+            put_text(&mut body, address)?;
+        }
+        let mut to = Writer(LINK_HELLO_FRONT.to_vec());
+        to.u32(u32::try_from(body.0.len()).map_err(|_| malformed("a hello is too long"))?);
+        if body.0.len() > BODY_MAX {
+            return Err(malformed("a hello is too long"));
+        }
+        to.0.append(&mut body.0);
+        let sum = crc(&to.0);
+        to.u32(sum);
+        Ok(to.0)
+    }
+
+    /// Reads a hello from the front of what has come: it, and how many bytes it took; `None`: more is needed.
+    ///
+    /// # Errors
+    /// It is none, damaged, or of a node that speaks no protocol of this one's.
+    pub fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>, Malformed> {
+        let begun = bytes.len().min(MAGIC.len());
+        if bytes[..begun] != MAGIC[..begun] {
+            return Err(malformed("it is no node of a Nuthatch cluster"));
+        }
+        let Some(mut front) = bytes.get(MAGIC.len()..FRONT_BYTES).map(Reader) else {
+            return Ok(None);
+        };
+        let (low, high, len) = (front.u8()?, front.u8()?, front.u32()? as usize);
+        if len > BODY_MAX {
+            return Err(malformed("its hello is too long"));
+        }
+        let total = FRONT_BYTES + len + SUM_BYTES;
+        let Some(whole) = bytes.get(..total) else { return Ok(None) };
+        let (summed, mut sum) = (&whole[..total - SUM_BYTES], Reader(&whole[total - SUM_BYTES..]));
+        if sum.u32()? != crc(summed) {
+            return Err(malformed("the checksum of its hello does not fit"));
+        }
+        if !(low..=high).contains(&LINK_PROTOCOL) {
+            return Err(malformed("it speaks no protocol of links that this version speaks"));
+        }
+        Self::body(&summed[FRONT_BYTES..]).map(|hello| Some((hello, total)))
+    }
+
+    fn body(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut from = Reader(bytes);
+        let cluster = from.u128()?;
+        let verdict = match from.u8()? {
+            0 => Verdict::Welcome,
+            1 => Verdict::Reversed,
+            2 => Verdict::NoAccount,
+            3 => Verdict::OtherCluster,
+            4 => Verdict::Full,
+            5 => Verdict::SameName,
+            _ => return Err(malformed("its hello ends in a verdict that is unknown")),
+        };
+        let is_leaving = from.bool()?;
+        let (node, server) = (take_text(&mut from)?, take_text(&mut from)?);
+        let account = take_text(&mut from)?;
+        let count = from.u32()? as usize;
+        if count > ADDRESSES_MAX {
+            return Err(malformed("it names too many addresses"));
+        }
+        let clients = (0..count).map(|_| take_text(&mut from)).collect::<Result<_, _>>()?;
+        if !from.0.is_empty() {
+            return Err(malformed("its hello is longer than what it says"));
+        }
+        Ok(Self { cluster, node, server, account, clients, is_leaving, verdict })
+    }
+}
+
+fn put_text(to: &mut Writer, text: &str) -> Result<(), Malformed> {
+    if text.len() > TEXT_MAX {
+        return Err(malformed("a name is too long for a hello"));
+    }
+    to.u32(text.len() as u32);
+    to.0.extend_from_slice(text.as_bytes());
+    Ok(())
+}
+
+fn take_text(from: &mut Reader<'_>) -> Result<String, Malformed> {
+    let len = from.u32()? as usize;
+    if len > TEXT_MAX {
+        return Err(malformed("a name in its hello is too long"));
+    }
+    let text = std::str::from_utf8(from.take(len)?);
+    text.map(str::to_owned).map_err(|_| malformed("a name in its hello is no text"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello() -> LinkHello {
+        LinkHello {
+            cluster: 7 << 100,
+            node: "n1".to_owned(),
+            server: "NABC".to_owned(),
+            account: "$G".to_owned(),
+            clients: vec!["127.0.0.1:4222".to_owned(), "[::1]:4222".to_owned()],
+            is_leaving: false,
+            verdict: Verdict::Welcome,
+        }
+    }
+
+    #[test]
+    fn a_hello_comes_back_however_it_is_cut() {
+        let bytes = hello().encode().expect("it fits");
+        for len in 0..bytes.len() {
+            assert_eq!(LinkHello::decode(&bytes[..len]), Ok(None), "{len} bytes");
+        }
+        let more = [&bytes[..], b"LS+ a\r\n"].concat();
+        assert_eq!(LinkHello::decode(&more), Ok(Some((hello(), bytes.len()))));
+    }
+
+    #[test]
+    fn each_flipped_bit_is_noticed() {
+        let good = hello().encode().expect("it fits");
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            let read = LinkHello::decode(&bad);
+            assert!(!matches!(read, Ok(Some(_))), "bit {bit}: {read:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_is_not_said() {
+        let clients = vec!["a".to_owned(); ADDRESSES_MAX + 1];
+        assert!(LinkHello { clients, ..hello() }.encode().is_err());
+        assert!(LinkHello { node: "a".repeat(TEXT_MAX + 1), ..hello() }.encode().is_err());
+        let clients = vec!["a".repeat(TEXT_MAX); ADDRESSES_MAX];
+        assert!(LinkHello { clients, ..hello() }.encode().is_err());
+    }
+}

@@ -1,0 +1,216 @@
+//! Connections between the nodes of a cluster, on which messages of their clients go.
+//!
+//! Each account has a connection of its own to each other node, so that what one account does holds up no other one.
+//! It speaks the protocol of leaf nodes, behind a hello of its own (`nuthatch_cluster::link_hello`): either side tells
+//! for which subjects there are listeners, all of them at the beginning and then what changes, and sends what is
+//! published to those. What differs from a leaf node stands with the link ([`Link::node`](crate::link::Link)): all
+//! messages may go; what came from one node goes to no other one; the members of a queue group are alike wherever they
+//! are; mappings and imports are applied where the client is; and the owner of the log tells what its JetStream takes.
+//!
+//! Of two nodes the one whose name comes first connects. With the connection all that is known of it ends, and what was
+//! under way is lost and sent by nobody again.
+
+use self::hello::Greeter;
+use crate::close_reason::CloseReason;
+use crate::conn::{Connection, Session, Transport};
+use crate::leaf;
+use crate::link::{Link, NodeAccount, PeerFacts};
+use crate::nodes::NODE_LINKS_MAX;
+use crate::reader::ConnReader;
+use crate::server::Server;
+use crate::socket::Socket;
+use crate::writer;
+use nuthatch_cluster::Cluster;
+use std::io::Cursor;
+use std::net::{SocketAddr, TcpStream as StdTcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+mod accept;
+mod dial;
+mod hello;
+
+/// Connections of other nodes that wait to be greeted; one more is closed, and comes again.
+const WAITING_MAX: usize = 64;
+
+/// A node that is gone for so long is one of which clients hear no more. A process that begins anew is back sooner.
+const GONE: Duration = Duration::from_secs(2);
+
+/// A node whose machine is gone is missed after about three of these, whatever it was sent.
+const KEEPALIVE: Duration = Duration::from_secs(2);
+
+/// This server among the nodes of its cluster.
+struct Node {
+    server: Arc<Server>,
+    cluster: Arc<Cluster>,
+    /// This node's name.
+    name: String,
+}
+
+/// Takes connections of other nodes and connects to those whose names come later, until it is dropped or the server
+/// stops.
+pub(crate) async fn serve(server: Arc<Server>, cluster: Arc<Cluster>, name: String) {
+    let node = Arc::new(Node { server, cluster, name });
+    let (arrived, arrivals) = mpsc::channel::<StdTcpStream>(WAITING_MAX);
+    node.cluster.take_links(Box::new(move |stream| {
+        // Without room it is closed, and comes again.
+        let _ = arrived.try_send(stream);
+    }));
+    let mut tasks = tokio::task::JoinSet::new();
+    for address in node.cluster.others() {
+        tasks.spawn(dial::keep(node.clone(), *address));
+    }
+    tasks.spawn(accept::run(node, arrivals));
+    while tasks.join_next().await.is_some() {}
+}
+
+/// Keeps other nodes informed of what the JetStream of this one takes, which has started.
+pub(crate) async fn keep_advertising(server: Arc<Server>) {
+    server.advertise_all();
+    let Some(mut changes) = server.jetstream().changes() else { return };
+    while changes.changed().await.is_ok() {
+        changes.mark_unchanged();
+        server.advertise_all();
+    }
+}
+
+/// A connection whose two sides have greeted each other.
+struct Greeted<R, W> {
+    input: R,
+    output: W,
+    /// What came behind the hello.
+    rest: Vec<u8>,
+    peer: nuthatch_cluster::link_hello::LinkHello,
+    account: Arc<crate::account::Account>,
+    /// Writes may go to the socket directly: there is no TLS.
+    is_plain: bool,
+    /// We have connected.
+    solicited: bool,
+}
+
+impl Node {
+    fn is_ending(&self) -> bool {
+        self.server.stopping.load(Ordering::Relaxed)
+    }
+
+    fn greeter(&self) -> Greeter<'_> {
+        Greeter { server: &self.server, cluster: &self.cluster, name: &self.name }
+    }
+
+    /// Joins the account, and stays until the connection ends.
+    async fn run<R, W>(
+        &self,
+        stream: Arc<TcpStream>,
+        remote: SocketAddr,
+        greeted: Greeted<R, W>,
+    ) -> Option<CloseReason>
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let server = &self.server;
+        let Greeted { input, output, rest, peer, account, is_plain, solicited } = greeted;
+        let conn = server.connect(server.connections.fresh_id(), remote, Transport::Node);
+        conn.set_socket(stream.clone());
+        conn.set_session(Arc::new(Session {
+            headers: true,
+            name: peer.node.clone(),
+            ..Session::of_leaf(account)
+        }));
+        if !server.nodes.connections.add(&conn, NODE_LINKS_MAX) {
+            return Some(CloseReason::MaxConnectionsExceeded);
+        }
+        self.replace_older(&conn, &peer.node);
+        if is_plain {
+            conn.outbox().set_socket(Some(stream.clone()));
+        }
+        let reader = ConnReader::of_node(server.clone(), conn.clone());
+        tokio::spawn(writer::run(server.clone(), conn.clone(), output, stream, None));
+        leaf::join(server, &conn, self.link(&conn, &peer.node, solicited));
+        // The writer pings from now on.
+        conn.connected.notify_one();
+        self.joined(&conn, &peer.node, &hello::urls_of(&peer, remote.ip())).await;
+        reader.run(Cursor::new(rest).chain(input)).await;
+        let reason = conn.close_reason();
+        self.left(&conn, &peer.node, reason);
+        reason
+    }
+
+    fn link(&self, conn: &Connection, node: &str, solicited: bool) -> Link {
+        let account = conn.session().account.clone();
+        let is_system = account.id == self.server.accounts.system().id;
+        Link::new(PeerFacts {
+            node: Some(if is_system { NodeAccount::System } else { NodeAccount::Ordinary }),
+            solicited,
+            headers: true,
+            remote_name: node.to_owned(),
+            // The same for all: what came over one of them goes over no other one.
+            remote_cluster: self.cluster_mark(),
+            remote_account: account.name.clone(),
+            ..PeerFacts::default()
+        })
+    }
+
+    /// What no cluster of leaf nodes is called.
+    fn cluster_mark(&self) -> String {
+        format!("node of {:032x}", self.cluster.id())
+    }
+
+    /// A node that comes back may be faster than the end of its connection before: that one ends now.
+    fn replace_older(&self, conn: &Arc<Connection>, node: &str) {
+        let account = conn.session().account.clone();
+        for other in self.server.nodes.connections.open() {
+            let is_older = !Arc::ptr_eq(&other, conn)
+                && Arc::ptr_eq(&other.session().account, &account)
+                && other.link().is_some_and(|link| link.remote_name == node);
+            if is_older {
+                other.close(CloseReason::DuplicateLeaf, None);
+                leaf::leave(&other);
+                other.drop_subscriptions();
+            }
+        }
+    }
+
+    async fn joined(&self, conn: &Connection, node: &str, urls: &[String]) {
+        let account = conn.session().account.name.clone();
+        self.server.log.info(format_args!("{conn} - Node {node} is connected, account {account}"));
+        if self.server.nodes.joined(node, urls) {
+            self.server.tell_clients().await;
+        }
+    }
+
+    fn left(&self, conn: &Connection, node: &str, reason: Option<CloseReason>) {
+        let account = conn.session().account.name.clone();
+        let reason = reason.map_or("", CloseReason::text);
+        self.server.log.warn(format_args!(
+            "{conn} - Node {node} is connected no more, account {account}: {reason}"
+        ));
+        let Some(gone) = self.server.nodes.left(node) else { return };
+        let (server, node) = (self.server.clone(), node.to_owned());
+        tokio::spawn(async move {
+            tokio::time::sleep(GONE).await;
+            if server.nodes.forget(&node, gone) {
+                server.tell_clients().await;
+            }
+        });
+    }
+}
+
+/// Small messages go out at once, and a node whose machine is gone is missed.
+fn prepare(stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let keepalive =
+        socket2::TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(2);
+    let socket = socket2::SockRef::from(stream);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_user_timeout(Some(3 * KEEPALIVE))
+}
+
+/// Both directions of a socket without TLS.
+fn halves(stream: &Arc<TcpStream>) -> (Socket, Socket) {
+    (Socket(stream.clone()), Socket(stream.clone()))
+}

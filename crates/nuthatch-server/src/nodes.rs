@@ -1,0 +1,161 @@
+//! The other nodes of this server's cluster: connections to them, and what clients are told of them.
+
+use crate::connections::Connections;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::sync::watch;
+
+/// Connections between nodes at a time: one for each account and other node.
+pub const NODE_LINKS_MAX: usize = 16 * 1024;
+
+/// The other nodes of the cluster, as far as they are connected.
+pub struct Nodes {
+    /// Open connections: one for each account and node.
+    pub connections: Connections,
+    /// Closed for being too slow so far.
+    pub slow_consumers: AtomicU64,
+    /// Closed as stale so far.
+    pub stale: AtomicU64,
+    /// The cluster's name, once this server is a node of it.
+    cluster: OnceLock<String>,
+    known: Mutex<BTreeMap<String, KnownNode>>,
+    /// There was another node: clients have been told of it.
+    were_told: AtomicBool,
+    /// Changes with the accounts of this server: each is to be connected.
+    accounts: watch::Sender<u64>,
+}
+
+/// A node that is connected, or was until a moment ago.
+#[derive(Default)]
+struct KnownNode {
+    /// Where it takes clients.
+    urls: Vec<String>,
+    /// Connections to it.
+    links: usize,
+    /// How often it has had none.
+    gone: u64,
+}
+
+impl Default for Nodes {
+    fn default() -> Self {
+        Self {
+            connections: Connections::new(0),
+            slow_consumers: AtomicU64::new(0),
+            stale: AtomicU64::new(0),
+            cluster: OnceLock::new(),
+            known: Mutex::default(),
+            were_told: AtomicBool::new(false),
+            accounts: watch::Sender::new(0),
+        }
+    }
+}
+
+impl Nodes {
+    /// The cluster's name; `None`: this server is alone, or has not found its cluster yet.
+    #[must_use]
+    pub fn cluster(&self) -> Option<&str> {
+        self.cluster.get().map(String::as_str)
+    }
+
+    /// Names the cluster; only the first call has an effect.
+    pub fn set_cluster(&self, name: &str) {
+        let _ = self.cluster.set(name.to_owned());
+    }
+
+    /// Accounts of this server have come or gone.
+    pub(crate) fn accounts_changed(&self) {
+        self.accounts.send_modify(|version| *version += 1);
+    }
+
+    /// Hears of accounts that come and go.
+    pub(crate) fn account_changes(&self) -> watch::Receiver<u64> {
+        self.accounts.subscribe()
+    }
+
+    /// A connection to a node has joined. `true`: clients are to be told other addresses than before.
+    pub(crate) fn joined(&self, node: &str, urls: &[String]) -> bool {
+        let mut known = self.known.lock();
+        let known = known.entry(node.to_owned()).or_default();
+        known.links += 1;
+        if known.urls == urls {
+            return false;
+        }
+        known.urls = urls.to_vec();
+        self.were_told.store(true, Ordering::Relaxed);
+        true
+    }
+
+    /// A connection to a node is over. If it was the last one, [`Nodes::forget`] is to be called with what is
+    /// returned, unless the node comes back soon.
+    pub(crate) fn left(&self, node: &str) -> Option<u64> {
+        let mut known = self.known.lock();
+        let known = known.get_mut(node)?;
+        known.links = known.links.saturating_sub(1);
+        known.gone += u64::from(known.links == 0);
+        (known.links == 0).then_some(known.gone)
+    }
+
+    /// Forgets a node that has not come back since. `true`: clients are to be told other addresses than before.
+    pub(crate) fn forget(&self, node: &str, gone: u64) -> bool {
+        let mut known = self.known.lock();
+        let is_gone = known.get(node).is_some_and(|known| known.links == 0 && known.gone == gone);
+        is_gone && known.remove(node).is_some_and(|known| !known.urls.is_empty())
+    }
+
+    /// True if the account of this name is connected to a node.
+    pub(crate) fn is_linked(&self, node: &str, account: &str) -> bool {
+        self.connections.open().iter().any(|conn| {
+            conn.is_open()
+                && conn
+                    .link()
+                    .is_some_and(|link| link.remote_name == node && link.remote_account == account)
+        })
+    }
+
+    /// True if clients have been told of another node, which may be gone.
+    #[must_use]
+    pub fn were_told(&self) -> bool {
+        self.were_told.load(Ordering::Relaxed)
+    }
+
+    /// Where the other nodes take clients.
+    #[must_use]
+    pub fn urls(&self) -> Vec<String> {
+        self.known.lock().values().flat_map(|known| known.urls.iter().cloned()).collect()
+    }
+
+    /// How many nodes are connected.
+    #[must_use]
+    pub fn connected(&self) -> usize {
+        self.known.lock().values().filter(|known| known.links > 0).count()
+    }
+}
+
+impl std::fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Nodes").field("links", &self.connections.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_told_of_once_and_forgotten_when_it_stays_away() {
+        let nodes = Nodes::default();
+        let urls = ["127.0.0.1:4222".to_owned()];
+        assert!(nodes.joined("n2", &urls) && !nodes.joined("n2", &urls));
+        assert_eq!(nodes.left("n2"), None, "one connection is left");
+        let gone = nodes.left("n2").expect("the last one");
+        assert!(!nodes.joined("n2", &urls), "it is back in time");
+        assert!(!nodes.forget("n2", gone), "and stays");
+        let again = nodes.left("n2").expect("the last one");
+        assert_ne!(gone, again);
+        assert!(!nodes.forget("n2", gone) && nodes.forget("n2", again));
+        assert_eq!(nodes.urls(), Vec::<String>::new());
+        assert_eq!(nodes.left("n3"), None);
+    }
+}
