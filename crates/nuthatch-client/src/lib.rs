@@ -8,6 +8,7 @@ mod client;
 pub mod connect;
 pub mod frame;
 pub mod js;
+pub mod log;
 pub mod nkey;
 pub mod socket;
 pub mod transport;

@@ -84,6 +84,7 @@ impl JetStream {
                 self.import_messages(account, name, headers, body).await
             }
             Call::StreamImportRead(name) => self.import_read(account, name, body).await,
+            Call::StreamFence(name) => self.stream_fence(account, name, body).await,
             Call::StreamPurge(name) => self.stream_purge(account, name, body).await,
             Call::StreamSnapshot(name) => self.stream_snapshot(from, name, body, then).await,
             Call::StreamRestore(name) => self.stream_restore(from, name, body, then).await,
@@ -137,6 +138,7 @@ const fn response_type(api_call: &Call<'_>) -> ResponseType {
         Call::StreamImport(_) => "stream_import",
         Call::StreamImportMessages(_) => "stream_import_messages",
         Call::StreamImportRead(_) => "stream_import_read",
+        Call::StreamFence(_) => "stream_fence",
         Call::StreamPurge(_) => "stream_purge",
         Call::StreamSnapshot(_) => "stream_snapshot",
         Call::StreamRestore(_) => "stream_restore",

@@ -40,6 +40,7 @@ mod snapshot;
 mod stream_subjects;
 mod streams;
 mod view;
+mod writers;
 
 pub use core_port::CorePort;
 pub use engines::Engines;

@@ -33,6 +33,8 @@ pub enum Call<'a> {
     StreamImportRead(&'a str),
     /// `STREAM.MOVE.S`: Nuthatch's own.
     StreamMove(&'a str),
+    /// `STREAM.FENCE.S`: Nuthatch's own.
+    StreamFence(&'a str),
     /// `STREAM.PURGE.S`
     StreamPurge(&'a str),
     /// `STREAM.SNAPSHOT.S`
@@ -155,6 +157,7 @@ impl<'a> Call<'a> {
             ["DELETE", s] => Self::StreamDelete(s),
             ["INFO", s] => Self::StreamInfo(s),
             ["PURGE", s] => Self::StreamPurge(s),
+            ["FENCE", s] => Self::StreamFence(s),
             ["MOVE", s] => Self::StreamMove(s),
             ["IMPORT", s] => Self::StreamImport(s),
             ["IMPORT", s, "MSGS"] => Self::StreamImportMessages(s),

@@ -51,6 +51,8 @@ struct PurgeBody {
     seq: u64,
     filter: String,
     keep: u64,
+    /// Term of the writer that asks; 0: whoever may purge may. Nuthatch's own.
+    term: u64,
 }
 
 #[derive(Deserialize, Default)]
@@ -394,8 +396,12 @@ impl JetStream {
         if entry.config.deny_purge {
             return Err(JsError::STREAM_PURGE_FAILED.with("err", "stream purge not permitted"));
         }
-        let PurgeBody { seq, filter, keep } = request;
-        let op = Op::Purge { id: entry.id, request: PurgeRequest { filter, seq, keep } };
+        let PurgeBody { seq, filter, keep, term } = request;
+        let (id, request) = (entry.id, PurgeRequest { filter, seq, keep });
+        let op = match term {
+            0 => Op::Purge { id, request },
+            term => Op::Truncate { id, request, term },
+        };
         match self.run(entry.engine, op).await? {
             OpOutcome::Purged(purged) => Ok(envelope::ok(
                 ResponseType("stream_purge"),

@@ -41,6 +41,8 @@ pub enum RecordKind {
     /// The messages that follow are one atomic batch: replayed as a whole or not at all.
     BatchBegin = 17,
     // 18 is reserved for dead letters: this version refuses it, as it does every kind not listed.
+    /// A writer has the stream for itself from here on.
+    WriterTerm = 19,
 }
 
 impl RecordKind {
@@ -65,6 +67,7 @@ impl RecordKind {
             15 => Self::MoveIn,
             16 => Self::StatePart,
             17 => Self::BatchBegin,
+            19 => Self::WriterTerm,
             _ => return None,
         })
     }

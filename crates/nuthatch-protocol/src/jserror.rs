@@ -66,6 +66,26 @@ impl JsError {
         self.with("err", why)
     }
 
+    /// A writer whose stream a later one has opened (code 412, error code 20001). Nuthatch's own, and
+    /// therefore not in [`JsError::TABLE`].
+    pub const WRITER_FENCED: Self = Self {
+        code: 412,
+        err_code: 20001,
+        description: Cow::Borrowed(
+            "writer with term {term} is fenced: the stream takes records of term {stream} only",
+        ),
+    };
+
+    /// A writer with a term that the stream was never opened with (code 412, error code 20002).
+    /// Nuthatch's own.
+    pub const WRITER_NOT_OPEN: Self = Self {
+        code: 412,
+        err_code: 20002,
+        description: Cow::Borrowed(
+            "the stream is not open for term {term}, it has {stream}: open it first",
+        ),
+    };
+
     /// True if the description still holds a `{placeholder}`.
     pub fn is_template(&self) -> bool {
         self.description.split_once('{').is_some_and(|(_, rest)| rest.contains('}'))

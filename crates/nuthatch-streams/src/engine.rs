@@ -41,6 +41,7 @@ mod stream_slot;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod transient;
 
 use crate::budget::{
     AccountBounds, Budget, MSG_IDS_MAX_DEFAULT, SUBJECTS_MAX_DEFAULT, TABLE_BYTES_MAX_DEFAULT,

@@ -104,6 +104,22 @@ pub enum Op {
         /// The request.
         request: PurgeRequest,
     },
+    /// `STREAM.FENCE`: from now on only the writer with this term is taken records from.
+    Fence {
+        /// Which stream.
+        id: StreamId,
+        /// At least the stream's.
+        term: u64,
+    },
+    /// `STREAM.PURGE` of the writer with this term, if it still has the stream.
+    Truncate {
+        /// Which stream.
+        id: StreamId,
+        /// The request.
+        request: PurgeRequest,
+        /// The writer's term.
+        term: u64,
+    },
     /// `STREAM.MSG.DELETE`.
     DeleteMessage {
         /// Which.
@@ -303,6 +319,8 @@ impl Op {
             | Self::DeleteStream { id }
             | Self::StreamInfo { id, .. }
             | Self::Purge { id, .. }
+            | Self::Fence { id, .. }
+            | Self::Truncate { id, .. }
             | Self::DeleteMessage { id, .. }
             | Self::GetMessage { id, .. }
             | Self::CreateConsumer { id, .. }
@@ -385,6 +403,13 @@ pub enum OpOutcome {
     },
     /// A purge removed this many messages.
     Purged(u64),
+    /// A writer has a stream for itself: what was acknowledged to others lies at or before `last_seq`.
+    Fenced {
+        /// The term.
+        term: u64,
+        /// The last sequence given out before.
+        last_seq: u64,
+    },
     /// Done, nothing to tell.
     Done,
     /// A message.

@@ -155,6 +155,25 @@ impl MoveOut {
     }
 }
 
+/// `WriterTerm`: the term of the writer that has the stream for itself from this record on.
+pub struct WriterTerm;
+
+impl WriterTerm {
+    /// Appends the body.
+    pub fn encode(term: u64, out: &mut Vec<u8>) {
+        out.push(VERSION);
+        put_u64(out, term);
+    }
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if it is not understood.
+    pub fn decode(body: &[u8]) -> Result<u64, DecodeError> {
+        FieldReader::versioned(body, VERSION)?.u64()
+    }
+}
+
 /// `Delete`: ranges of sequences, each first and last.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Delete {

@@ -37,6 +37,10 @@ rules! {
     FINISH_SWEEP = "streams.finish-sweep";
     /// What the clock let expire is logged: a longer age does not bring it back.
     LOG_EXPIRY = "streams.log-expiry";
+    /// From the record of a writer's term on nothing of another writer is stored.
+    FENCE_WRITERS = "streams.fence-writers";
+    /// A replay learns the writer's term.
+    REPLAY_TERM = "streams.replay-term";
     /// A batch of which a part is missing leaves nothing.
     BATCH_WHOLE = "streams.batch-whole";
     /// A replay learns the ids that were stored.

@@ -27,6 +27,7 @@ mod subjects;
 mod timed;
 mod timers;
 mod unwritten;
+mod writer;
 
 pub use crate::records::StreamLocation;
 pub use admit::{Admitted, Publish, Refusal, refusal, unavailable, uncertain};
@@ -47,6 +48,7 @@ pub use state::{Compared, LOOKED_AT_ONCE, Recovering, StreamSnapshot};
 pub use timed::rewritten;
 pub use timers::TTL_NEVER;
 pub use unwritten::{Unlogged, Unwritten};
+pub use writer::TERM_HEADER;
 
 pub use crate::budget::Accounted;
 use crate::sink::AccountId;
@@ -97,7 +99,7 @@ pub struct Stream {
     /// Use last reported to the engine's budget.
     accounted: Accounted,
     /// The term of the one writer that the stream takes records from; 0: it has none, anybody may
-    /// write. Kept for fencing one writer for each stream; nothing sets it yet.
+    /// write.
     writer_term: u64,
     /// Its migrations between logs.
     provenance: Provenance,
@@ -307,6 +309,7 @@ impl Stream {
     /// Adopts a configuration (validated against the old one). Limits bite at once.
     pub fn update_config(&mut self, config: Box<StreamConfig>, when: When) {
         self.limits = Limits::new(&config);
+        self.guard();
         if self.config.subject_transform != config.subject_transform
             || self.config.republish != config.republish
         {

@@ -314,6 +314,9 @@ pub struct StreamInfo {
     pub mirror: Option<StreamSourceInfo>,
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_default")]
     pub sources: Vec<StreamSourceInfo>,
+    /// Term of the one writer that the stream takes records from; 0: anybody. Nuthatch's own.
+    #[serde(skip_serializing_if = "is_default")]
+    pub writer_term: u64,
     pub ts: Time,
 }
 

@@ -54,6 +54,7 @@ impl<S: Sink> Engine<S> {
             Op::Purge { id, request } => {
                 self.streams.change(id, |slot, ledger| slot.purge(&request, ledger, log))
             }
+            op @ (Op::Fence { .. } | Op::Truncate { .. }) => self.writer_op(op, log),
             Op::DeleteMessage { id, seq } => {
                 self.streams.change(id, |slot, ledger| slot.delete_message(seq, ledger, log))
             }

@@ -181,6 +181,8 @@ const fn changes(op: &Op) -> Option<StreamId> {
         Op::UpdateStream { id, .. }
         | Op::DeleteStream { id }
         | Op::Purge { id, .. }
+        | Op::Fence { id, .. }
+        | Op::Truncate { id, .. }
         | Op::DeleteMessage { id, .. }
         | Op::Mirror { id, .. }
         | Op::Source { id, .. }

@@ -3,7 +3,7 @@
 use super::advisory;
 use super::batches::Abandoned;
 use super::missing::MissingMessages;
-use super::pending::{Acks, Answer, OpOrInfo, Pending, PendingOutput};
+use super::pending::{Acks, Answer, OpOrInfo, Pending, PendingOutput, Transient};
 use super::registry::Streams;
 use super::stream_slot::StreamSlot;
 use crate::event::{ClientBatch, PublishItem};
@@ -15,6 +15,9 @@ use nuthatch_log::{LogAccess, Lsn, Seq};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::wire::write::push_u64;
 use std::sync::Arc;
+
+/// Bytes of transient messages that may wait for commits; above it they are refused (10167).
+const TRANSIENT_BYTES_MAX: usize = 16 << 20;
 
 /// The outcome of an operation and the frame it waits for, if any; or the refusal.
 pub(super) type Done = Result<(Option<Lsn>, OpOutcome), JsError>;
@@ -126,6 +129,7 @@ impl<S: Sink> Outputs<S> {
                     }
                 }
                 PendingOutput::Answer(answer) => send_answer(&answer, &mut self.sink),
+                PendingOutput::Transient(message) => message.send(&mut self.sink),
                 PendingOutput::Op(respond, outcome) => {
                     self.flush();
                     return Some((respond, outcome));
@@ -194,6 +198,28 @@ impl<S: Sink> Outputs<S> {
                 self.pending.push(lsn, PendingOutput::Answer(Box::new(answer)));
             }
         }
+    }
+
+    /// Sends a message that is not stored behind frame `after` and everything that waits.
+    ///
+    /// # Errors
+    /// 10167: so many bytes wait already.
+    pub(super) fn tell_followers(
+        &mut self,
+        message: Transient,
+        after: Option<Lsn>,
+    ) -> Result<(), JsError> {
+        match (after, self.pending.last_lsn()) {
+            (None, None) => message.send(&mut self.sink),
+            (after, last) => {
+                if self.pending.transient_bytes() + message.bytes() > TRANSIENT_BYTES_MAX {
+                    return Err(JsError::STREAM_TOO_MANY_REQUESTS);
+                }
+                let lsn = after.unwrap_or_default().max(last.unwrap_or_default());
+                self.pending.push(lsn, PendingOutput::Transient(Box::new(message)));
+            }
+        }
+        Ok(())
     }
 
     /// Answers a client with a status at once, if it gave a reply subject.
@@ -278,6 +304,8 @@ impl<S: Sink> Outputs<S> {
                     answer.body = refusal_body(&error, name).into_boxed_slice();
                     send_answer(&answer, &mut self.sink);
                 }
+                // What it follows may never be seen.
+                PendingOutput::Transient(_) => {}
                 PendingOutput::Op(respond, _) => respond(Err(error.clone())),
             }
         }

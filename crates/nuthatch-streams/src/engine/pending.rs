@@ -25,6 +25,25 @@ pub(super) struct Answer<P> {
     pub(super) body: Box<[u8]>,
 }
 
+/// A message that is not stored, behind what it follows.
+pub(super) struct Transient {
+    pub(super) account: AccountId,
+    pub(super) subject: Box<[u8]>,
+    pub(super) headers: Box<[u8]>,
+    pub(super) body: Box<[u8]>,
+}
+
+impl Transient {
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.subject.len() + self.headers.len() + self.body.len()
+    }
+
+    pub(super) fn send<S: Sink>(&self, sink: &mut S) {
+        let Self { account, subject, headers, body } = self;
+        sink.publish(*account, &Message { subject, reply: b"", headers, body });
+    }
+}
+
 /// Acknowledgements of consecutive items of a batch with consecutive sequences.
 #[derive(Clone, Copy)]
 pub(super) struct Acks {
@@ -41,6 +60,8 @@ pub(super) enum PendingOutput<P> {
     Acks(Acks),
     /// One answer, written already.
     Answer(Box<Answer<P>>),
+    /// A message that is not stored, for those who follow the stream.
+    Transient(Box<Transient>),
     /// The outcome of an operation.
     Op(Respond, OpOrInfo),
 }
@@ -67,6 +88,8 @@ pub(super) struct Pending<P> {
     first_batch: u64,
     /// Acknowledgements and other answers to publishes in the queue.
     acks: usize,
+    /// Bytes of messages in the queue that are not stored.
+    transient_bytes: usize,
     /// True if any of them belongs to the batch in hand.
     is_batch_waited_for: bool,
 }
@@ -78,6 +101,7 @@ impl<P> Default for Pending<P> {
             batches: VecDeque::new(),
             first_batch: 0,
             acks: 0,
+            transient_bytes: 0,
             is_batch_waited_for: false,
         }
     }
@@ -87,6 +111,11 @@ impl<P> Pending<P> {
     /// Acknowledgements and other answers to publishes that wait.
     pub(super) const fn acks(&self) -> usize {
         self.acks
+    }
+
+    /// Bytes of messages that are not stored and wait.
+    pub(super) const fn transient_bytes(&self) -> usize {
+        self.transient_bytes
     }
 
     /// The frame after which a new answer keeps the order; `None`: nothing waits.
@@ -107,6 +136,7 @@ impl<P> Pending<P> {
                 self.is_batch_waited_for = true;
             }
             PendingOutput::Answer(_) => self.acks += 1,
+            PendingOutput::Transient(message) => self.transient_bytes += message.bytes(),
             PendingOutput::Op(..) => {}
         }
         let lsn = self.last_lsn().map_or(lsn, |last| last.max(lsn));
@@ -149,6 +179,7 @@ impl<P> Pending<P> {
                 }
             }
             PendingOutput::Answer(_) => self.acks -= 1,
+            PendingOutput::Transient(message) => self.transient_bytes -= message.bytes(),
             PendingOutput::Op(..) => {}
         }
         Some(waiting)

@@ -64,10 +64,12 @@ impl<S: Sink> Engine<S> {
                 continue;
             }
             let is_fast = publish.reply.ends_with(super::fast::REPLY_SUFFIX);
-            if is_fast || !headers.batch_id.is_empty() {
+            if is_fast || headers.aside {
                 self.end_run(batch, &run, id);
                 run.count = 0;
-                if is_fast {
+                if headers.transient {
+                    self.transient(batch, item, &publish, headers, log);
+                } else if is_fast {
                     self.fast(batch, item, &publish, headers, log);
                 } else {
                     self.atomic(batch, item, &publish, headers, log);

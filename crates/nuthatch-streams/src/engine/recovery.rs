@@ -12,7 +12,7 @@ use super::stream_slot::StreamSlot;
 use crate::consumer::{Consumer, StateError};
 use crate::records::{
     Advance, BatchBegin, DecodeError, Delete, FieldReader, LogState, MoveOut, Purge, StreamRecord,
-    put_bytes, put_u32,
+    WriterTerm, put_bytes, put_u32,
 };
 use crate::rules::DROP_UNFINISHED_RESTORE;
 use crate::sink::Sink;
@@ -376,6 +376,9 @@ impl<S: Sink> StreamSlot<S> {
                 let provenance = self.stream.provenance().clone();
                 self.stream
                     .set_provenance(Provenance { to: MoveOut::decode(record.body)?, ..provenance });
+            }
+            RecordKind::WriterTerm => {
+                self.stream.apply_writer_term(WriterTerm::decode(record.body)?);
             }
             _ => self.replay_consumer(record)?,
         }

@@ -5,8 +5,8 @@ use super::ledger::Ledger;
 use super::outputs::Done;
 use super::pending::OpOrInfo;
 use super::stream_slot::StreamSlot;
-use crate::op::{OpOutcome, PurgeRequest, Respond};
-use crate::records::{Delete, Purge, StreamRecord};
+use crate::op::{Op, OpOutcome, PurgeRequest, Respond};
+use crate::records::{Delete, Purge, StreamRecord, WriterTerm};
 use crate::sink::{AccountId, Sink};
 use crate::stream::{LAST_SEQ_MAX, When, refusal};
 use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Urgency};
@@ -36,6 +36,23 @@ fn append_control<L: LogAccess>(
 }
 
 impl<S: Sink> Engine<S> {
+    /// What the one writer of a stream asks for.
+    ///
+    /// # Panics
+    /// The operation is another one.
+    pub(super) fn writer_op<L: LogAccess>(&mut self, op: Op, log: &mut L) -> Done {
+        match op {
+            Op::Fence { id, term } => {
+                self.streams.change(id, |slot, ledger| slot.fence(term, ledger, log))
+            }
+            Op::Truncate { id, request, term } => self.streams.change(id, |slot, ledger| {
+                slot.stream.check_term(term)?;
+                slot.purge(&request, ledger, log)
+            }),
+            other => unreachable!("{other:?} is no operation of a writer"),
+        }
+    }
+
     pub(super) fn create_stream<L: LogAccess>(
         &mut self,
         id: StreamId,
@@ -231,6 +248,31 @@ impl<S: Sink> StreamSlot<S> {
         };
         ledger.changed(self, lsn);
         Ok((Some(lsn), OpOutcome::Purged(purged)))
+    }
+
+    /// Gives the stream to the writer with this term.
+    ///
+    /// # Errors
+    /// A later writer has it, it is sealed, or the log has no room.
+    pub(super) fn fence<L: LogAccess>(
+        &mut self,
+        term: u64,
+        ledger: &mut Ledger,
+        log: &mut L,
+    ) -> Done {
+        if self.stream.limits().sealed {
+            return Err(JsError::STREAM_SEALED);
+        }
+        self.stream.check_opening(term)?;
+        let mut body = Vec::new();
+        WriterTerm::encode(term, &mut body);
+        let last_seq = self.stream.contents().assigned_totals().last_seq;
+        let (kind, id) = (RecordKind::WriterTerm, self.stream.id());
+        // A term that it has already is written too: its record may not be durable yet.
+        let lsn = append_control(kind, id, last_seq, b"", &body, true, log)?;
+        self.stream.set_writer_term(term);
+        ledger.changed(self, lsn);
+        Ok((Some(lsn), OpOutcome::Fenced { term, last_seq }))
     }
 
     /// Removes a message.

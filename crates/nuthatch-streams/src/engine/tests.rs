@@ -20,3 +20,4 @@ mod routes;
 mod schedules;
 mod thin;
 mod timed;
+mod writers;

@@ -33,7 +33,7 @@ impl Op {
             Self::Settle { state, .. } => state.len(),
             Self::Sourced { key, .. } => key.len(),
             Self::StreamInfo { subjects_filter, .. } => subjects_filter.len(),
-            Self::Purge { request, .. } => request.filter.len(),
+            Self::Purge { request, .. } | Self::Truncate { request, .. } => request.filter.len(),
             Self::GetMessage { request, .. } => {
                 request.last_by_subj.len() + request.next_by_subj.len()
             }
@@ -47,6 +47,7 @@ impl Op {
             Self::SetAccounts(bounds) => bounds.len() * ENTRY_BYTES,
             Self::DeleteStream { .. }
             | Self::DeleteMessage { .. }
+            | Self::Fence { .. }
             | Self::ListConsumers { .. }
             | Self::Probe { .. }
             | Self::Forget { .. }

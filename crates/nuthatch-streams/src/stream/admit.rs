@@ -162,15 +162,33 @@ impl Stream {
         self.store(publish, &effects, now, log, budget)
     }
 
-    /// What is checked of every message, whether it belongs to a batch or not.
+    /// What is checked of every message of a client, whether it belongs to a batch or not.
+    ///
+    /// # Errors
+    /// 10109, 10054 or 10097; 20001 or 20002 if the stream has one writer, and this is not it.
+    #[inline]
+    pub fn check_size(&self, publish: &Publish<'_>) -> Result<(), Refusal> {
+        if self.limits.guarded {
+            self.check_writer(publish)?;
+        }
+        self.check_bounds(publish)
+    }
+
+    /// The same for what the server itself stores: of a source, of a schedule, in place of what was
+    /// published.
     ///
     /// # Errors
     /// 10109, 10054 or 10097.
     #[inline]
-    pub fn check_size(&self, publish: &Publish<'_>) -> Result<(), Refusal> {
+    pub fn check_own_size(&self, publish: &Publish<'_>) -> Result<(), Refusal> {
         if self.limits.sealed {
             return Err(JsError::STREAM_SEALED);
         }
+        self.check_bounds(publish)
+    }
+
+    #[inline]
+    fn check_bounds(&self, publish: &Publish<'_>) -> Result<(), Refusal> {
         if self.contents.is_jumping() {
             // The engine holds publishes back; so many that it does not are refused.
             return Err(JsError::STREAM_TOO_MANY_REQUESTS);
@@ -193,6 +211,9 @@ impl Stream {
         now: Timestamp,
         budget: &Budget,
     ) -> Result<Checked<'a>, Refusal> {
+        if !headers.term.is_empty() {
+            self.check_writer(publish)?;
+        }
         self.limits.check_increment(publish, headers)?;
         self.check_expected(publish, headers)?;
         if headers.scheduling {

@@ -89,7 +89,7 @@ impl<'a> Staged<'a> {
                 staged,
             )?);
             whole = counted.publish(publish);
-            stream.check_size(&whole)?;
+            stream.check_own_size(&whole)?;
         }
         if whole.weight() > MAX_WEIGHT_BYTES {
             return Err(JsError::STREAM_STORE_FAILED.with_err("message too large"));
@@ -115,6 +115,9 @@ impl<'a> Staged<'a> {
         if !headers.expected_last_msg_id.is_empty() {
             let error = JsError::ATOMIC_PUBLISH_UNSUPPORTED_HEADER_BATCH;
             return Err(error.with("header", "Nats-Expected-Last-Msg-Id"));
+        }
+        if !headers.term.is_empty() {
+            stream.check_writer(publish)?;
         }
         stream.limits.check_increment(publish, headers)?;
         if !headers.expected_stream.is_empty()

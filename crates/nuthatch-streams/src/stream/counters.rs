@@ -270,7 +270,7 @@ impl Stream {
     ) -> Result<Admitted, Refusal> {
         let counted = self.counters.count(&mut self.contents, publish, found, None)?;
         let whole = counted.publish(publish);
-        self.check_size(&whole)?;
+        self.check_own_size(&whole)?;
         let admitted = self.store(&whole, effects, now, log, budget)?;
         if let Admitted::Sequenced { seq, .. } = admitted {
             self.counters.know(&self.contents, publish.subject, seq, counted.counter);

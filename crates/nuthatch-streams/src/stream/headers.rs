@@ -79,6 +79,12 @@ pub struct PublishHeaders<'a> {
     pub rollup: Option<Rollup<'a>>,
     /// `Nats-Batch-Id`: a message of an atomic batch (ADR-50).
     pub batch_id: &'a [u8],
+    /// True if it is not stored by itself: it belongs to an atomic batch, or is transient.
+    pub aside: bool,
+    /// `Nuthatch-Term`.
+    pub term: &'a [u8],
+    /// True if there is a `Nuthatch-Transient`: it goes to those who follow, and is not stored.
+    pub transient: bool,
     /// `Nats-Batch-Sequence`.
     pub batch_seq: &'a [u8],
     /// `Nats-Batch-Commit`.
@@ -120,6 +126,9 @@ pub const NO_HEADERS: PublishHeaders<'static> = PublishHeaders {
     expected_last_subject: b"",
     rollup: None,
     batch_id: b"",
+    aside: false,
+    term: b"",
+    transient: false,
     batch_seq: b"",
     batch_commit: b"",
     required_level: b"",
@@ -142,6 +151,8 @@ pub fn scan(block: &[u8]) -> PublishHeaders<'_> {
             found.take(&name[..colon], trim(&name[colon + 1..]));
         } else if let Some(value) = line.strip_prefix(b"KV-Operation:") {
             found.is_marker |= trim(value) == b"PURGE";
+        } else if let Some(name) = line.strip_prefix(b"Nuthatch-") {
+            found.take_own(name);
         }
     }
     found
@@ -176,7 +187,10 @@ impl<'a> PublishHeaders<'a> {
             b"Rollup" => {
                 self.rollup.get_or_insert(parse_rollup(value));
             }
-            b"Batch-Id" => set(&mut self.batch_id, value),
+            b"Batch-Id" => {
+                set(&mut self.batch_id, value);
+                self.aside = true;
+            }
             b"Batch-Sequence" => set(&mut self.batch_seq, value),
             b"Batch-Commit" => set(&mut self.batch_commit, value),
             b"Required-Api-Level" => set(&mut self.required_level, value),
@@ -186,6 +200,17 @@ impl<'a> PublishHeaders<'a> {
             b"Request-Info" => self.request_info = true,
             b"Stream-Source" => set(&mut self.source, value),
             _ => {}
+        }
+    }
+}
+
+impl<'a> PublishHeaders<'a> {
+    #[cold]
+    fn take_own(&mut self, line: &'a [u8]) {
+        if let Some(value) = line.strip_prefix(b"Term:") {
+            set(&mut self.term, trim(value));
+        } else if line.starts_with(b"Transient:") {
+            (self.aside, self.transient) = (true, true);
         }
     }
 }

@@ -57,6 +57,7 @@ impl Stream {
             cluster: None,
             mirror: None,
             sources: Vec::new(),
+            writer_term: self.writer_term(),
             ts: wire_time(now),
         }
     }

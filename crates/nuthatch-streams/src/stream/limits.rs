@@ -34,6 +34,8 @@ pub struct Limits {
     pub discard_new_per_subject: bool,
     /// Nothing may change.
     pub sealed: bool,
+    /// It is sealed or has one writer: publishes are looked at more closely. Kept by the stream.
+    pub guarded: bool,
     /// Publishes are not acknowledged.
     pub no_ack: bool,
     /// Publishes are acknowledged before they are durable.
@@ -81,6 +83,7 @@ impl Limits {
             discard_new: config.discard == DiscardPolicy::New,
             discard_new_per_subject: config.discard_new_per_subject,
             sealed: config.sealed,
+            guarded: config.sealed,
             no_ack: config.no_ack,
             ack_early: config.persist_mode == PersistMode::Async,
             atomic: config.allow_atomic,

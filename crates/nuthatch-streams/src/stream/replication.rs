@@ -245,7 +245,7 @@ impl Stream {
             self.sourced.note(found.source);
             return Ok(None);
         }
-        self.check_size(&publish)?;
+        self.check_own_size(&publish)?;
         let effects = self.copied_effects(&publish, now);
         let admitted = if self.limits.counter {
             self.store_counted(&publish, &found, &effects, now, log, budget)?

@@ -232,7 +232,7 @@ impl Stream {
         budget: &Budget,
         interested: impl FnOnce(&[u8]) -> bool,
     ) -> Result<Admitted, Refusal> {
-        self.check_size(made)?;
+        self.check_own_size(made)?;
         let found = scan(made.headers);
         let mut effects = Effects { rollup: found.rollup, ..Effects::default() };
         effects.set_times(&found, &self.limits);

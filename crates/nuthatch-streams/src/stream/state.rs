@@ -221,7 +221,7 @@ impl Stream {
         if body.first().is_some_and(|&version| version >= 5) {
             gaps = read_gaps(&mut reader)?;
             stream.unwritten.set_unswept(reader.u64()?);
-            stream.writer_term = reader.u64()?;
+            stream.set_writer_term(reader.u64()?);
         }
         let recovering = Recovering { floor, deleted, gaps, last_seq: next - 1 };
         Ok(StreamSnapshot { stream, recovering, consumers })

@@ -9,6 +9,7 @@
 //! the wrong log, and a start that is refused when streams are deleted before the old log has
 //! forgotten them.
 
+mod fencing;
 mod rig;
 #[path = "../../../../tests/seeds.rs"]
 mod seeds;

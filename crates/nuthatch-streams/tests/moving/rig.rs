@@ -204,10 +204,29 @@ impl Rig {
 
     /// Publishes; the reply subjects are the tokens, the message ids too.
     pub fn publish(&mut self, stream: StreamId, publishes: &[(u64, Vec<u8>)]) {
+        let lines = |token: u64| format!("Nats-Msg-Id: {token}");
+        let sent = publishes.iter().map(|(token, body)| (*token, lines(*token), body.as_slice()));
+        self.publish_all(stream, sent);
+    }
+
+    /// Publishes as writers with these terms.
+    pub fn publish_with_terms(&mut self, stream: StreamId, publishes: &[(u64, u64, Vec<u8>)]) {
+        let sent = publishes.iter().map(|(token, term, body)| {
+            let lines = format!("Nats-Msg-Id: {token}\r\nNuthatch-Term: {term}");
+            (*token, lines, body.as_slice())
+        });
+        self.publish_all(stream, sent);
+    }
+
+    fn publish_all<'a>(
+        &mut self,
+        stream: StreamId,
+        publishes: impl Iterator<Item = (u64, String, &'a [u8])>,
+    ) {
         let mut parts = Parts::default();
         let mut items = Vec::new();
-        for (token, body) in publishes {
-            let id = format!("NATS/1.0\r\nNats-Msg-Id: {token}\r\n\r\n");
+        for (token, lines, body) in publishes {
+            let id = format!("NATS/1.0\r\n{lines}\r\n\r\n");
             let subject = parts.span(format!("s.{}", token % 5).as_bytes());
             let reply = parts.span(token.to_string().as_bytes());
             let headers = parts.span(id.as_bytes());

@@ -87,6 +87,7 @@ pub const JETSTREAM_LAYERS: &[&[&str]] = &[
         "changing",
         "stream_subjects",
         "streams",
+        "writers",
         "consumers",
         "account",
         "snapshot",
