@@ -54,6 +54,7 @@ impl Nodes {
                 catalog: format!("file://{}", nodes.catalog.display()),
                 key: key.cloned(),
                 dir: PathBuf::new(),
+                may_be_open: false,
             };
             let lock = disk.take().expect("asked").expect("free");
             let on = Arc::new(disk.clone());

@@ -308,14 +308,18 @@ pub struct CacheSettings {
 pub struct ClusterSettings {
     /// `-node_name`.
     pub name: String,
+    /// The cluster's name; `None`: it follows from its identity.
+    pub cluster: Option<String>,
     /// `-cluster_listen`: its own node port.
     pub listen: std::net::SocketAddr,
     /// `-routes`: the node ports of all nodes, or of the others.
     pub routes: Vec<std::net::SocketAddr>,
     /// `-catalog`: its address, or `built-in`.
     pub catalog: String,
-    /// File with the secret that all nodes share; `None`: loopback only.
+    /// File with the secret that all nodes share; `None`: loopback only, or as follows.
     pub key: Option<PathBuf>,
+    /// Without a key other addresses than loopback are warned of, and not refused: nats-server takes them.
+    pub may_be_open: bool,
 }
 
 /// Location of a log.

@@ -55,6 +55,9 @@ fn homes(options: &Options) -> Result<(), Conflict> {
     if options.cluster.is_some() && jetstream.store.is_some() {
         return Err(Conflict::StoreOfNode);
     }
+    if options.cluster.is_some() && !jetstream.enabled {
+        return Err(Conflict::NodeWithoutJetStream);
+    }
     match (&jetstream.store, &jetstream.tier, &jetstream.cache) {
         (Some(_), Some(_), _) => Err(Conflict::TierOfBucket),
         (None, _, Some(_)) => Err(Conflict::CacheOfDirectory),

@@ -1,73 +1,187 @@
-//! The flags of a node of a quorum log.
+//! A node of a cluster: `cluster {}` and `jetstream { quorum {} }` of the file, and the flags, which win.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use super::ClusterSettings;
+use nuthatch_protocol::config::{Entry, Map, Node, Value};
+
+use super::address::{self, Port};
 use super::error::{Conflict, FlagError, OptionsError};
+use super::read::ConfigReader;
+use super::tables::{CLUSTER, QUORUM};
+use super::{ClusterSettings, Invocation};
+
+/// The catalog that needs nothing else.
+const DEFAULT_CATALOG: &str = "built-in";
+
+/// Keys of `cluster` that ask for no connections.
+const HARMLESS_KEYS: &[&str] =
+    &["name", "no_advertise", "connect_retries", "pool_size", "compression", "ping_interval"];
+
+/// Why an address of a node is not taken; the scheme of nats-server's TLS.
+const TLS_ROUTE: &str = "what nodes say to each other is secured by the key they share; write the address without tls://";
 
 /// What was given of them.
 #[derive(Debug, Default)]
-pub(super) struct ClusterFlags {
-    listen: String,
-    routes: String,
-    catalog: String,
-    name: String,
-    key: String,
+pub(super) struct ClusterDraft {
+    host: Option<String>,
+    port: Option<Port>,
+    routes: Option<Vec<SocketAddr>>,
+    catalog: Option<String>,
+    /// `-node_name`.
+    node: Option<String>,
+    cluster: Option<String>,
+    key: Option<PathBuf>,
 }
 
-impl ClusterFlags {
-    pub(super) fn set(&mut self, flag: &str, text: &str) {
-        let place = match flag {
-            "cluster_listen" => &mut self.listen,
-            "routes" => &mut self.routes,
-            "catalog" => &mut self.catalog,
-            "cluster_key" => &mut self.key,
-            _ => &mut self.name,
-        };
-        text.clone_into(place);
+impl ClusterDraft {
+    /// `cluster {}`.
+    pub(super) fn block(&mut self, r: &mut ConfigReader, entry: &Entry) {
+        let Some(map) = r.map("cluster", &entry.value) else { return };
+        let is_harmless =
+            |e: &Entry| HARMLESS_KEYS.iter().any(|key| key.eq_ignore_ascii_case(&e.key));
+        if map.entries().iter().all(is_harmless) {
+            if !map.is_empty() {
+                let text = "'cluster' has no effect: it names neither an address nor routes";
+                r.warn(&entry.key_pos, text);
+            }
+            return;
+        }
+        // A node without routes is one that was forgotten something.
+        self.routes.get_or_insert_default();
+        r.walk(&CLUSTER, map, |r, key, entry| self.key(r, key, &entry.value));
     }
 
-    /// The settings, if this server is a node of a quorum log.
-    pub(super) fn finish(self) -> Result<Option<ClusterSettings>, OptionsError> {
-        let Self { listen, routes, catalog, name, key } = self;
-        if catalog.is_empty() {
-            let given = [
-                ("routes", &routes),
-                ("cluster_listen", &listen),
-                ("node_name", &name),
-                ("cluster_key", &key),
-            ];
-            let mut given = given.into_iter().filter(|(_, text)| !text.is_empty());
-            return match given.next() {
-                None => Ok(None),
-                Some((name, _)) => {
-                    let reason = "without -catalog this server runs alone";
-                    Err(FlagError::Refused { name: name.to_owned(), reason }.into())
+    fn key(&mut self, r: &mut ConfigReader, key: &'static str, value: &Value) {
+        match key {
+            "name" => self.cluster = r.word(key, value).map(str::to_owned),
+            "listen" => {
+                if let Some(listen) = address::listen(r, key, value) {
+                    self.host = listen.host.or(self.host.take());
+                    self.port = Some(listen.port);
                 }
-            };
+            }
+            "host" => self.host = r.word(key, value).map(str::to_owned),
+            "port" => self.port = address::port(r, key, value),
+            "routes" => self.routes = routes(r, key, value).or(self.routes.take()),
+            "key_file" => self.key = r.word(key, value).map(PathBuf::from),
+            _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
         }
-        if listen.is_empty() || name.is_empty() {
+    }
+
+    /// `quorum {}` of `jetstream`.
+    pub(super) fn quorum(&mut self, r: &mut ConfigReader, map: &Map) {
+        r.walk(&QUORUM, map, |r, key, entry| match key {
+            "catalog" => self.catalog = r.word(key, &entry.value).map(str::to_owned),
+            _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
+        });
+    }
+
+    /// A flag; an empty one takes back what the file says.
+    pub(super) fn flag(&mut self, flag: &str, text: &str) -> Result<(), FlagError> {
+        let given = (!text.is_empty()).then(|| text.to_owned());
+        match flag {
+            "cluster_listen" => {
+                let address = given.map(|text| node_address(flag, &text)).transpose()?;
+                self.host = address.map(|address| address.ip().to_string());
+                self.port = address.map(|address| Port::Fixed(address.port()));
+            }
+            "routes" => {
+                let routes = text.split(',').filter(|route| !route.trim().is_empty());
+                let routes: Vec<_> =
+                    routes.map(|route| node_address(flag, route)).collect::<Result<_, _>>()?;
+                self.routes = (!routes.is_empty()).then_some(routes);
+            }
+            "catalog" => self.catalog = given,
+            "cluster_key" => self.key = given.map(PathBuf::from),
+            "cluster_name" => self.cluster = given,
+            _ => self.node = given,
+        }
+        Ok(())
+    }
+
+    /// The settings, if this server is a node of a cluster.
+    pub(super) fn finish(
+        self,
+        invocation: Invocation,
+        server_name: Option<&str>,
+    ) -> Result<Option<ClusterSettings>, OptionsError> {
+        let Self { host, port, routes, catalog, node, cluster, key } = self;
+        let is_node = port.is_some() || routes.is_some() || catalog.is_some() || node.is_some();
+        if !is_node && key.is_none() {
+            return Ok(None);
+        }
+        let node = node.or_else(|| server_name.map(str::to_owned));
+        let (Some(name), Some(Port::Fixed(port)), Some(routes)) = (node, port, routes) else {
             return Err(Conflict::IncompleteCluster.into());
-        }
-        let listen = address("cluster_listen", &listen)?;
-        let routes = routes.split(',').filter(|route| !route.trim().is_empty());
-        let routes = routes.map(|route| address("routes", route)).collect::<Result<_, _>>()?;
-        let key = (!key.is_empty()).then(|| PathBuf::from(key));
-        Ok(Some(ClusterSettings { name, listen, routes, catalog, key }))
+        };
+        let host = host.unwrap_or_else(|| Ipv4Addr::UNSPECIFIED.to_string());
+        let listen = node_address("cluster_listen", &bracketed(&host, port))?;
+        let catalog = catalog.unwrap_or_else(|| DEFAULT_CATALOG.to_owned());
+        let may_be_open = invocation == Invocation::NatsServer && key.is_none();
+        Ok(Some(ClusterSettings { name, cluster, listen, routes, catalog, key, may_be_open }))
     }
 }
 
-/// `host:port` with a numeric host; a scheme before it, as nats-server's routes have, is left out.
-fn address(flag: &str, text: &str) -> Result<SocketAddr, FlagError> {
-    if text.trim().to_ascii_lowercase().starts_with("tls://") {
-        let reason = "what nodes say to each other is secured by -cluster_key; write the address without tls://";
-        return Err(FlagError::Refused { name: flag.to_owned(), reason });
+impl ClusterSettings {
+    /// Warning about a node port that anybody may use; `None`: none is needed.
+    pub(super) fn exposure(&self) -> Option<String> {
+        let is_open = self.may_be_open && !self.listen.ip().is_loopback();
+        is_open.then(|| {
+            format!(
+                "cluster: whoever reaches {} can be a node and read everything: give all nodes the same 'key_file'",
+                self.listen
+            )
+        })
     }
-    let plain = text.rsplit_once("://").map_or(text, |(_, address)| address).trim();
-    plain.parse().map_err(|_| FlagError::BadValue {
-        name: flag.to_owned(),
-        wanted: "addresses such as 127.0.0.1:6222".into(),
-        found: text.to_owned(),
+}
+
+fn bracketed(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// `routes` of the file: a string or an array of them.
+fn routes(r: &mut ConfigReader, key: &'static str, value: &Value) -> Option<Vec<SocketAddr>> {
+    let texts = r.texts(key, value)?;
+    let places = match &value.node {
+        Node::Array(items) => items.iter().map(|item| item.pos.clone()).collect(),
+        _ => vec![value.pos.clone()],
+    };
+    let mut routes = Vec::new();
+    for (text, pos) in texts.iter().zip(places) {
+        match parse(text) {
+            Ok(address) => routes.push(address),
+            Err(what) => r.invalid(&pos, key, format!("\"{text}\": {what}")),
+        }
+    }
+    Some(routes)
+}
+
+/// An address given by a flag.
+fn node_address(flag: &str, text: &str) -> Result<SocketAddr, FlagError> {
+    parse(text).map_err(|what| match what {
+        TLS_ROUTE => FlagError::Refused { name: flag.to_owned(), reason: TLS_ROUTE },
+        _ => FlagError::BadValue {
+            name: flag.to_owned(),
+            wanted: "addresses such as 127.0.0.1:6222".into(),
+            found: text.to_owned(),
+        },
     })
+}
+
+/// `host:port` with a numeric host or `localhost`; a scheme before it, as nats-server's routes have, is left out.
+fn parse(text: &str) -> Result<SocketAddr, &'static str> {
+    let text = text.trim();
+    if text.to_ascii_lowercase().starts_with("tls://") {
+        return Err(TLS_ROUTE);
+    }
+    let plain = text.rsplit_once("://").map_or(text, |(_, address)| address).trim_end_matches('/');
+    if plain.contains('@') {
+        return Err("nodes know each other by the key they share ('key_file'), not by users");
+    }
+    if let Some(port) = plain.strip_prefix("localhost:") {
+        let port = port.parse().map_err(|_| "the port must be a number from 1 to 65535")?;
+        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
+    }
+    plain.parse().map_err(|_| "write a numeric address and a port, such as 10.0.0.1:6222")
 }

@@ -114,8 +114,8 @@ fn apply_text(
         }
         "log" => options.log.file = some_path(),
         "store" => options.jetstream.store = some_text(),
-        "routes" | "cluster_listen" | "catalog" | "node_name" | "cluster_key" => {
-            draft.cluster.set(name, text)
+        "routes" | "cluster_listen" | "catalog" | "node_name" | "cluster_key" | "cluster_name" => {
+            draft.cluster.flag(name, text)?
         }
         "console" => draft.console.flag(text, given)?,
         "store_dir" => draft.store_dir = some_path().or(draft.store_dir.take()),

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::cluster::ClusterFlags;
+use super::cluster::ClusterDraft;
 use super::console::ConsoleDraft;
 use super::{OPEN_MAX_SUBSCRIPTIONS, Options, SYSTEM_ACCOUNT, SyncPolicy, listen};
 
@@ -33,7 +33,7 @@ pub(super) struct Draft {
     pub has_max_subscriptions: bool,
     pub store_dir: Option<PathBuf>,
     pub jetstream: Option<bool>,
-    pub cluster: ClusterFlags,
+    pub cluster: ClusterDraft,
     pub console: ConsoleDraft,
 }
 

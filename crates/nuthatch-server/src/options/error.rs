@@ -308,8 +308,16 @@ pub enum Conflict {
         /// The name.
         name: String,
     },
-    /// A catalog without the rest of a node.
-    #[error("a node of a quorum log needs -cluster_listen, -routes, -catalog and -node_name")]
+    /// A node that keeps no streams.
+    #[error(
+        "a node of a cluster keeps a part of its streams: turn JetStream on ('jetstream' in the file, or -js)"
+    )]
+    NodeWithoutJetStream,
+    /// A node without what it needs.
+    #[error(
+        "a node of a cluster needs a node port (cluster {{ port }}, -cluster_listen), routes (cluster {{ routes }}, -routes) \
+         and a name (server_name, -node_name)"
+    )]
     IncompleteCluster,
     /// User and token.
     #[error("a user and a token cannot both be required: keep one of them")]

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nuthatch_protocol::config::{Entry, Map, Node, Value};
+use nuthatch_protocol::config::{Entry, Map, Value};
 
 use super::draft::Draft;
 use super::error::ProblemKind;
 use super::read::ConfigReader;
-use super::tables::{NO_CLUSTER, TOP};
+use super::tables::TOP;
 use super::{
     DEFAULT_MAX_CLOSED_CLIENTS, DEFAULT_MAX_CONTROL_LINE_BYTES, DEFAULT_MAX_PAYLOAD_BYTES,
     DEFAULT_MAX_PENDING_BYTES, LARGE_MAX_PAYLOAD_BYTES, Limits, MAX_MAX_PAYLOAD_BYTES, accounts,
@@ -277,24 +277,8 @@ fn blocks(r: &mut ConfigReader, key: &'static str, entry: &Entry, draft: &mut Dr
         "console" => draft.console.block(r, value),
         "jetstream" => jetstream::jetstream(r, value, draft),
         "store_dir" => jetstream::store_dir(r, &entry.key, value, draft),
-        "cluster" => cluster(r, entry),
+        "cluster" => draft.cluster.block(r, entry),
         _ => return false,
     }
     true
-}
-
-/// Keys of `cluster` that ask for no connections.
-const HARMLESS_CLUSTER_KEYS: &[&str] =
-    &["name", "no_advertise", "connect_retries", "pool_size", "compression", "ping_interval"];
-
-fn cluster(r: &mut ConfigReader, entry: &Entry) {
-    let harmless = |e: &Entry| HARMLESS_CLUSTER_KEYS.iter().any(|k| k.eq_ignore_ascii_case(&e.key));
-    match &entry.value.node {
-        Node::Map(map) if map.is_empty() => {}
-        Node::Map(map) if map.entries().iter().all(harmless) => {
-            let text = "'cluster' has no effect: it names neither an address nor routes";
-            r.warn(&entry.key_pos, text);
-        }
-        _ => r.refuse(TOP.place, entry, NO_CLUSTER),
-    }
 }

@@ -36,6 +36,11 @@ pub(super) fn jetstream(r: &mut ConfigReader, value: &Value, draft: &mut Draft) 
             },
             "tier" => draft.options.jetstream.tier = logs::tier(r, key, value),
             "cache" => draft.options.jetstream.cache = logs::cache(r, key, value),
+            "quorum" => {
+                if let Some(map) = r.map(key, value) {
+                    draft.cluster.quorum(r, map);
+                }
+            }
             "logs" => {
                 if let Some(map) = r.map(key, value) {
                     draft.options.jetstream.logs = logs::read(r, map);

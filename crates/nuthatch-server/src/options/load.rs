@@ -10,7 +10,7 @@ use super::draft::{Draft, Invocation};
 use super::error::{FlagError, OptionsError};
 use super::flags::{FlagValue, Given};
 use super::read::ConfigReader;
-use super::{Options, check, command_line, file, flags};
+use super::{ClusterSettings, Options, check, command_line, file, flags};
 
 /// Largest configuration file that is read.
 pub const MAX_CONFIG_FILE_BYTES: u64 = 16 * 1024 * 1024;
@@ -134,8 +134,10 @@ fn load_beside(
         read_file(path, loader, &mut draft)?;
     }
     command_line::apply(&given, &mut draft)?;
-    let cluster = std::mem::take(&mut draft.cluster).finish()?;
+    let cluster = std::mem::take(&mut draft.cluster)
+        .finish(invocation, draft.options.server_name.as_deref())?;
     let mut options = draft.finish(invocation, old);
+    options.warnings.extend(cluster.as_ref().and_then(ClusterSettings::exposure));
     options.cluster = cluster;
     if options.cluster.is_some() && options.jetstream.sync != super::SyncPolicy::Always {
         let text = "sync_interval does nothing for the quorum log: what is acknowledged is durable on a majority";

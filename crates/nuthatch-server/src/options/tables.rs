@@ -9,7 +9,7 @@ mod sharing;
 pub(super) use self::jetstream::{BATCH_LIMITS, CACHE, JETSTREAM, JETSTREAM_LIMITS, LOG, TIER};
 pub(super) use self::sharing::{EXPORT, IMPORT, IMPORTED, LATENCY};
 
-pub(super) const NO_CLUSTER: &str = "this version runs on one machine; remove the block";
+const NO_ROUTE_USERS: &str = "nodes know each other by the key they share: write 'key_file'";
 const NO_MQTT: &str = "this version does not speak MQTT; remove the block";
 const ALONE: &str = "there is no other server that knows accounts";
 const NO_ENCRYPTION: &str = "encryption at rest is not there yet; use an encrypted file system";
@@ -105,8 +105,8 @@ const TOP_KEYS: &[Key] = &[
     depends(
         &["cluster"],
         "none",
-        "connections to servers of one cluster",
-        "refused, unless it only holds a `name` and such and asks for no connections",
+        "makes this server a node of a cluster (experimental); see below",
+        "one that only holds a `name` and such asks for no connections and has no effect",
     ),
     said(
         &["gateway"],
@@ -434,6 +434,67 @@ pub(super) static CONSOLE: Block = Block {
     ],
 };
 
+/// Keys of `cluster`.
+pub(super) static CLUSTER: Block = Block {
+    place: "in 'cluster'",
+    keys: &[
+        yes(&["name"], "drawn at the founding", "the cluster's name, as clients see it"),
+        yes(
+            &["listen"],
+            "none",
+            "node port: `host:port` or a port; either this or `port` is needed",
+        ),
+        yes(
+            &["host", "net"],
+            "`0.0.0.0`",
+            "address of the node port. Off loopback `nuthatch serve` wants a `key_file`; `nats-server` warns without one",
+        ),
+        yes(&["port"], "none", "node port"),
+        yes(
+            &["routes"],
+            "needed",
+            "node ports of all nodes, 3 or 5 with its own: `nats-route://10.0.0.1:6222`, numeric or `localhost`",
+        ),
+        yes(
+            &["key_file"],
+            "none",
+            "ours: file with the secret that all nodes share, as `-cluster_key`",
+        ),
+        no(&["authorization"], "users of routes", NO_ROUTE_USERS),
+        no(&["tls"], "TLS of routes", NO_ROUTE_USERS),
+        no(&["permissions"], "subjects that go over routes", "all that somebody listens for does"),
+        no(
+            &["advertise", "cluster_advertise"],
+            "address to tell other nodes",
+            "they know it from their `routes`",
+        ),
+        said(&["no_advertise"], "clients are not told of other nodes", "clients are told of them"),
+        said(&["connect_retries"], "tries to reach an implicit route", "nodes are tried for ever"),
+        said(&["connect_backoff"], "pauses between them grow", "they grow up to a second"),
+        said(
+            &["pool_size", "accounts"],
+            "connections per route",
+            "each account has one of its own",
+        ),
+        said(&["compression"], "S2 between nodes", "connections between nodes are not compressed"),
+        said(
+            &["ping_interval"],
+            "pings between nodes",
+            "nodes say that they are alive every 50 ms",
+        ),
+    ],
+};
+
+/// Keys of `quorum` of `jetstream`.
+pub(super) static QUORUM: Block = Block {
+    place: "in 'quorum' of 'jetstream'",
+    keys: &[yes(
+        &["catalog"],
+        "`built-in`",
+        "where the cluster's catalog is: `built-in`, `\"file:///shared/dir\"`, `\"s3://bucket/prefix\"`; as `-catalog`",
+    )],
+};
+
 /// Keys of `websocket`.
 pub(super) static WEBSOCKET: Block = Block {
     place: "in 'websocket'",
@@ -499,6 +560,8 @@ pub(super) static DOCUMENTED: &[(&str, &Block)] = &[
     ("An entry of `certs` in `tls`", &CERTIFICATE),
     ("`websocket`", &WEBSOCKET),
     ("`console`", &CONSOLE),
+    ("`cluster` (experimental)", &CLUSTER),
+    ("`quorum {}` of `jetstream`", &QUORUM),
     ("`leafnodes`", &leaf::LEAFNODES),
     ("`authorization` of `leafnodes`", &leaf::AUTHORIZATION),
     ("A user of `leafnodes`", &leaf::USER),

@@ -41,6 +41,7 @@ pub(super) fn config(server: &Server) -> Result<Option<ClusterConfig>, RunError>
         catalog: settings.catalog.clone(),
         dir: ours.join(KEEPER_DIR),
         key,
+        may_be_open: settings.may_be_open,
     };
     config.check().map_err(|error| RunError::Cluster(error.to_string()))?;
     nuthatch_log::env::create_dirs(&ours)
@@ -94,7 +95,8 @@ async fn be_node(
     let starting = server.clone();
     let name = config.name.clone();
     let cluster = blocking(move || start(&starting, &config)).await?;
-    server.nodes.set_cluster(&cluster_name(&cluster));
+    let named = server.options().cluster.as_ref().and_then(|settings| settings.cluster.clone());
+    server.nodes.set_cluster(&named.unwrap_or_else(|| cluster_name(&cluster)));
     let mut tasks = JoinSet::new();
     tasks.spawn(node_service::serve(server.clone(), cluster.clone(), name));
     let waiting = server.clone();

@@ -21,6 +21,7 @@ pub(in crate::options) static JETSTREAM: Block = Block {
              a value without `://` is a directory, as `store_dir`",
         ),
         yes(&["tier"], "none", "bucket to which old segments of the default log move; see below"),
+        yes(&["quorum"], "none", "of a node of a cluster; see below"),
         yes(&["cache"], "none", "disk cache of a default log in a bucket; see below"),
         yes(&["logs"], "none", "further logs by name; see below"),
         yes(

@@ -45,6 +45,41 @@ fn jetstream_depends_on_the_name_of_the_program() {
 }
 
 #[test]
+fn a_node_of_a_cluster_as_nats_server_is_told_of_it() {
+    let file = "server_name: n1\njetstream { store_dir: './n1', quorum { catalog: 'file:///c' } }\n\
+                cluster: { name: c1, port: 6222, routes: [\n\
+                'nats-route://0.0.0.0:6222', 'nats://localhost:6223', '10.0.0.3:6224',\n] }";
+    let o = options(file, "");
+    let expect = ClusterSettings {
+        name: "n1".into(),
+        cluster: Some("c1".into()),
+        listen: "0.0.0.0:6222".parse().unwrap(),
+        routes: ["0.0.0.0:6222", "127.0.0.1:6223", "10.0.0.3:6224"]
+            .map(|route| route.parse().unwrap())
+            .to_vec(),
+        catalog: "file:///c".into(),
+        key: None,
+        may_be_open: true,
+    };
+    assert_eq!(o.cluster.as_ref(), Some(&expect));
+    let text = "cluster: whoever reaches 0.0.0.0:6222 can be a node and read everything: give all nodes the same \
+                'key_file'";
+    assert_eq!(o.warnings, [text]);
+    let flags = "-cluster_listen 127.0.0.1:1 -routes 127.0.0.1:2 -catalog= -node_name n -cluster_key k -cluster_name=";
+    let expect = ClusterSettings {
+        name: "n".into(),
+        cluster: None,
+        listen: "127.0.0.1:1".parse().unwrap(),
+        routes: vec!["127.0.0.1:2".parse().unwrap()],
+        catalog: "built-in".into(),
+        key: Some("k".into()),
+        may_be_open: false,
+    };
+    let o = options(file, flags);
+    assert_eq!((o.cluster, o.warnings.len()), (Some(expect), 0));
+}
+
+#[test]
 fn addresses_and_ports() {
     let o = options("listen: 127.0.0.1:-1\nhttp: 8222", "");
     assert_eq!((o.host.as_str(), o.port), ("127.0.0.1", 0));

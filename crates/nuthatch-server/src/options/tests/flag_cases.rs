@@ -153,18 +153,15 @@ fn mistakes() {
     wrong("-sl quit=0", "'0' is neither a process id nor a file that holds one");
     wrong("-sl quit=nix", "'nix' is neither a process id nor a file that holds one");
     wrong(
-        "-cluster nats://127.0.0.1:6222",
-        "flag '-cluster' is not supported: this version runs on one machine",
-    );
-    wrong(
         "-routes a,b",
-        "flag '-routes' is not supported: without -catalog this server runs alone",
+        "invalid value \"a\" for flag -routes: must be addresses such as 127.0.0.1:6222",
     );
-    wrong(
-        "-catalog file:///c",
-        "a node of a quorum log needs -cluster_listen, -routes, -catalog and -node_name",
-    );
-    let node = "-catalog file:///c -cluster_listen 127.0.0.1:1 -routes 127.0.0.1:2 -node_name n";
+    let incomplete = "a node of a cluster needs a node port (cluster { port }, -cluster_listen), routes (cluster { \
+                      routes }, -routes) and a name (server_name, -node_name)";
+    wrong("-cluster nats://127.0.0.1:6222", incomplete);
+    wrong("-catalog file:///c", incomplete);
+    let node =
+        "-js -sd d -catalog file:///c -cluster_listen 127.0.0.1:1 -routes 127.0.0.1:2 -node_name n";
     wrong(
         &format!("{node} --store file:///s"),
         "'store' in jetstream and -catalog: the default log is in a bucket or on a quorum of nodes, keep one; for \
@@ -188,17 +185,17 @@ fn mistakes() {
 
 #[test]
 fn flags_without_effect_are_said() {
-    let node = "-catalog file:///c -cluster_listen 127.0.0.1:1 -routes 127.0.0.1:2 -node_name n";
+    let node =
+        "-js -sd d -catalog file:///c -cluster_listen 127.0.0.1:1 -routes 127.0.0.1:2 -node_name n";
     let o = options("port: 1", &format!("{node} --sync_interval never"));
     let text = "sync_interval does nothing for the quorum log: what is acknowledged is durable on a majority";
     assert_eq!(o.warnings, [text]);
-    let o = options("port: 1", "-s --profile 5 --routes= --cluster_name C -no_advertise=false");
+    let o = options("port: 1", "-s --profile 5 --routes= -no_advertise=false");
     assert_eq!(
         o.warnings,
         [
             "flag '-s' has no effect: log lines go to the log file or to standard error",
             "flag '-profile' has no effect: there is no Go profiler; use perf",
-            "flag '-cluster_name' has no effect: this server is alone",
         ]
     );
 }

@@ -274,10 +274,15 @@ fn leaf_nodes_that_cannot_be() {
 
 #[test]
 fn unsupported_blocks_say_so() {
-    let alone = "this version runs on one machine; remove the block";
     fails(
-        "cluster { port: 6222 }",
-        &format!("t.conf:1:1: 'cluster' at the top level is not supported: {alone}"),
+        "cluster { port: 6222, tls { verify: true } }",
+        "t.conf:1:23: 'tls' in 'cluster' is not supported: nodes know each other by the key they share: write \
+         'key_file'",
+    );
+    fails(
+        "cluster { port: 6222, routes: [ \"nats-route://u:p@10.0.0.1:6222\" ] }",
+        "t.conf:1:33: 'routes' \"nats-route://u:p@10.0.0.1:6222\": nodes know each other by the key they share \
+         ('key_file'), not by users",
     );
     fails(
         "mqtt { port: 1883 }",

@@ -53,6 +53,8 @@ const AROUND: &[&str] = &[
     "tls { certs: [ { K: V } ] }",
     "websocket { K: V }",
     "console { K: V }",
+    "cluster { port: 1, K: V }",
+    "jetstream { quorum { K: V } }",
     "leafnodes { K: V }",
     "leafnodes { authorization { K: V } }",
     "leafnodes { authorization { users: [ { user: u, K: V } ] } }",
