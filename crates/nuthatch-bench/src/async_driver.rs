@@ -138,7 +138,7 @@ impl<'a> Publisher<'a> {
             }
             Ok(ack) => {
                 self.last_seq = ack.sequence;
-                tally.msgs += 1;
+                tally.count(1);
                 tally.latencies.record(sent.elapsed());
             }
         }
@@ -257,7 +257,7 @@ impl<'a> AsyncReader<'a> {
     }
 
     async fn receive(&mut self, message: Message, tally: &mut Tally) -> Result<(), BenchError> {
-        tally.msgs += 1;
+        tally.count(1);
         tally.bytes += message.payload.len() as u64;
         if let Err(what) = self.check.next(message.reply.as_ref().map(|reply| reply.as_bytes())) {
             tally.error(|| what);

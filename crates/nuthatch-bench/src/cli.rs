@@ -1,6 +1,7 @@
 //! The `bench` part of the command line: the load generator, and the names of the workbench's commands.
 
 use std::ffi::OsString;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -8,7 +9,7 @@ use clap::{Args, Subcommand};
 use crate::driver::Driver;
 use crate::harness::Target;
 use crate::process;
-use crate::report::{Plan, Report, RunReport};
+use crate::report::{Plan, Report, RunReport, Watched};
 use crate::workload::consumer::AckMode;
 use crate::workload::core::{CorePub, CoreSub};
 use crate::workload::js_batch::{BatchKind, JsBatch};
@@ -282,9 +283,13 @@ pub(crate) struct RequestArgs {
 ///
 /// # Errors
 /// When the measurement cannot be made, or the command is not of the load generator.
-pub fn run(args: &BenchArgs, connect: &ConnectArgs) -> Result<String, BenchError> {
+pub fn run(
+    args: &BenchArgs,
+    connect: &ConnectArgs,
+    watched: Option<&Arc<Watched>>,
+) -> Result<String, BenchError> {
     match &args.command {
-        BenchCommand::Load(command) => generate(command, connect),
+        BenchCommand::Load(command) => generate(command, &Setting { connect, watched }),
         BenchCommand::Workbench(words) => {
             let name = words.first().map_or_else(String::new, |word| word.display().to_string());
             Err(BenchError::Usage(format!("there is no command `bench {name}` in this program")))
@@ -292,8 +297,16 @@ pub fn run(args: &BenchArgs, connect: &ConnectArgs) -> Result<String, BenchError
     }
 }
 
+/// Where a command runs.
+#[derive(Clone, Copy)]
+pub(crate) struct Setting<'a> {
+    pub connect: &'a ConnectArgs,
+    /// Who watches how far it is.
+    pub watched: Option<&'a Arc<Watched>>,
+}
+
 /// As [`run`], for a command that is of the load generator.
-pub(crate) fn generate(command: &LoadCommand, connect: &ConnectArgs) -> Result<String, BenchError> {
+pub(crate) fn generate(command: &LoadCommand, connect: &Setting<'_>) -> Result<String, BenchError> {
     match command {
         LoadCommand::Js(JsCommand::Pub(args)) => js_pub(args, connect),
         LoadCommand::Js(JsCommand::Consume(args)) => js_pull(args, ReadMode::Consume, connect),
@@ -308,7 +321,7 @@ pub(crate) fn generate(command: &LoadCommand, connect: &ConnectArgs) -> Result<S
 fn js_batch(
     args: &JsPubArgs,
     kind: BatchKind,
-    connect: &ConnectArgs,
+    connect: &Setting<'_>,
 ) -> Result<String, BenchError> {
     let name = match kind {
         BatchKind::Fast => "js pub fast batch",
@@ -326,12 +339,13 @@ fn js_batch(
         driver: Driver::Lean,
         batch: Some(args.batch),
         latency_of: (kind == BatchKind::Atomic).then_some("commit"),
+        readers: 1,
     };
     let workload = JsBatch { plan, kind };
     repeat(details, &args.common, connect, |target| workload.run(target))
 }
 
-fn js_pub(args: &JsPubArgs, connect: &ConnectArgs) -> Result<String, BenchError> {
+fn js_pub(args: &JsPubArgs, connect: &Setting<'_>) -> Result<String, BenchError> {
     if let Some(kind) = args.kind() {
         return js_batch(args, kind, connect);
     }
@@ -348,12 +362,13 @@ fn js_pub(args: &JsPubArgs, connect: &ConnectArgs) -> Result<String, BenchError>
         driver: args.stream.client,
         batch: (!args.sync).then_some(window),
         latency_of: Some("ack"),
+        readers: 1,
     };
     let driver = details.driver;
     repeat(details, &args.common, connect, |target| driver.publish(&workload, target))
 }
 
-fn js_pull(args: &JsPullArgs, mode: ReadMode, connect: &ConnectArgs) -> Result<String, BenchError> {
+fn js_pull(args: &JsPullArgs, mode: ReadMode, connect: &Setting<'_>) -> Result<String, BenchError> {
     let common = &args.common;
     let default_pending = ACK_PENDING_PULLS * (args.batch * common.clients) as u64;
     let workload = JsRead {
@@ -374,12 +389,13 @@ fn js_pull(args: &JsPullArgs, mode: ReadMode, connect: &ConnectArgs) -> Result<S
         driver: args.stream.client,
         batch: Some(args.batch),
         latency_of: fetch.then_some("fetch"),
+        readers: 1,
     };
     let driver = details.driver;
     repeat(details, common, connect, |target| driver.read(&workload, target))
 }
 
-fn js_ordered(args: &JsOrderedArgs, connect: &ConnectArgs) -> Result<String, BenchError> {
+fn js_ordered(args: &JsOrderedArgs, connect: &Setting<'_>) -> Result<String, BenchError> {
     let workload = JsRead {
         stream: args.stream.plan(),
         mode: if args.pull { ReadMode::OrderedPull } else { ReadMode::OrderedPush },
@@ -396,12 +412,13 @@ fn js_ordered(args: &JsOrderedArgs, connect: &ConnectArgs) -> Result<String, Ben
         driver: args.stream.client,
         batch: args.pull.then_some(args.batch),
         latency_of: None,
+        readers: args.common.clients as u64,
     };
     let driver = details.driver;
     repeat(details, &args.common, connect, |target| driver.read(&workload, target))
 }
 
-fn core_pub(args: &CorePubArgs, connect: &ConnectArgs) -> Result<String, BenchError> {
+fn core_pub(args: &CorePubArgs, connect: &Setting<'_>) -> Result<String, BenchError> {
     let workload = CorePub {
         subject: args.subject.clone(),
         msgs: args.common.msgs,
@@ -416,7 +433,7 @@ fn core_pub(args: &CorePubArgs, connect: &ConnectArgs) -> Result<String, BenchEr
     repeat(Details::plain(name), &args.common, connect, |target| workload.run(target))
 }
 
-fn core_sub(args: &CoreSubArgs, connect: &ConnectArgs) -> Result<String, BenchError> {
+fn core_sub(args: &CoreSubArgs, connect: &Setting<'_>) -> Result<String, BenchError> {
     let workload = CoreSub {
         subject: args.subject.clone(),
         queue: args.queue.clone(),
@@ -427,7 +444,7 @@ fn core_sub(args: &CoreSubArgs, connect: &ConnectArgs) -> Result<String, BenchEr
     repeat(Details::plain("sub".into()), &args.common, connect, |target| workload.run(target))
 }
 
-fn request(args: &RequestArgs, connect: &ConnectArgs) -> Result<String, BenchError> {
+fn request(args: &RequestArgs, connect: &Setting<'_>) -> Result<String, BenchError> {
     let workload = RequestReply {
         subject: args.subject.clone(),
         msgs: args.common.msgs,
@@ -445,27 +462,37 @@ struct Details {
     driver: Driver,
     batch: Option<usize>,
     latency_of: Option<&'static str>,
+    /// How often each message counts.
+    readers: u64,
 }
 
 impl Details {
     fn plain(name: String) -> Self {
-        Self { name, driver: Driver::Lean, batch: None, latency_of: None }
+        Self { name, driver: Driver::Lean, batch: None, latency_of: None, readers: 1 }
     }
 }
 
 fn repeat(
     details: Details,
     common: &CommonArgs,
-    connect: &ConnectArgs,
+    setting: &Setting<'_>,
     run: impl Fn(&Target) -> Result<RunReport, BenchError>,
 ) -> Result<String, BenchError> {
+    let Setting { connect, watched } = *setting;
     let options = connect.options()?;
     let probe = Client::connect(&options)?;
     let server_pid = common.server_pid.or_else(|| process::find_server(probe.server()));
     let version = probe.info().version.clone();
     drop(probe);
-    let target = Target { options, server_pid, timeout: connect.timeout };
-    let runs: Result<Vec<_>, _> = (0..common.repeat).map(|_| run(&target)).collect();
+    let watched = watched.cloned();
+    let target = Target { options, server_pid, timeout: connect.timeout, watched };
+    let once = |_| {
+        if let Some(watched) = &target.watched {
+            watched.begin(common.msgs * details.readers);
+        }
+        run(&target)
+    };
+    let runs: Result<Vec<_>, _> = (0..common.repeat).map(once).collect();
     let plan = Plan {
         workload: details.name,
         client: details.driver.name(),

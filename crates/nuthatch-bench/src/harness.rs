@@ -1,11 +1,11 @@
 //! Runs a workload with several clients at once and measures what it costs.
 
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
 use crate::process::{self, ProcessCost, Usage};
-use crate::report::{RunReport, Tally};
+use crate::report::{RunReport, Tally, Watched};
 use nuthatch_client::js::JsError;
 use nuthatch_client::{Client, ConnectError, ConnectOptions, RequestError, TransportError};
 
@@ -68,6 +68,8 @@ pub struct Target {
     pub server_pid: Option<u32>,
     /// Limit for single requests and for the wait for the next message.
     pub timeout: Duration,
+    /// Who watches how far a run is.
+    pub watched: Option<Arc<Watched>>,
 }
 
 impl Target {
@@ -96,7 +98,7 @@ impl Target {
             let start_one = |(index, state)| {
                 scope.spawn(move || {
                     barrier.wait();
-                    let mut tally = Tally::default();
+                    let mut tally = Tally::watched_by(self.watched.clone());
                     work(index, state, &mut tally).map(|()| tally)
                 })
             };

@@ -109,7 +109,9 @@ fn run(cli: Cli) -> Result<String, BenchError> {
     let connect = cli.connect.resolve()?;
     let (Command::Bench(command) | Command::OfNuthatch(command)) = &cli.command;
     match command {
-        BenchCommand::Load(command) => cli::generate(command, &connect),
+        BenchCommand::Load(command) => {
+            cli::generate(command, &cli::Setting { connect: &connect, watched: None })
+        }
         BenchCommand::Workbench(command) => run_workbench(command, &connect),
     }
 }

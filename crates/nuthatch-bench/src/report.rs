@@ -1,6 +1,8 @@
 //! Results of a run, and their display.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -134,7 +136,38 @@ pub struct Tally {
     pub started: Instant,
     /// When its last message was done.
     pub finished: Instant,
+    /// Who watches, and how much of it is not told yet.
+    watched: Option<Arc<Watched>>,
+    untold: u64,
 }
+
+/// How far a run is, for whoever watches it.
+#[derive(Debug, Default)]
+pub struct Watched {
+    done: AtomicU64,
+    total: AtomicU64,
+}
+
+impl Watched {
+    /// Messages done.
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Messages of the run; 0: it has not begun.
+    pub fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// A run of so many messages begins.
+    pub(crate) fn begin(&self, total: u64) {
+        self.done.store(0, Ordering::Relaxed);
+        self.total.store(total, Ordering::Relaxed);
+    }
+}
+
+/// A client tells of its messages so many at a time.
+const TOLD_AT_ONCE: u64 = 128;
 
 impl Default for Tally {
     fn default() -> Self {
@@ -147,11 +180,36 @@ impl Default for Tally {
             latencies: Latencies::default(),
             started: now,
             finished: now,
+            watched: None,
+            untold: 0,
         }
     }
 }
 
 impl Tally {
+    /// Nothing yet, of a run that somebody may watch.
+    pub(crate) fn watched_by(watched: Option<Arc<Watched>>) -> Self {
+        Self { watched, ..Self::default() }
+    }
+
+    /// Counts messages.
+    #[inline]
+    pub fn count(&mut self, msgs: u64) {
+        self.msgs += msgs;
+        self.tell(msgs);
+    }
+
+    /// Tells who watches of messages that are counted elsewhere.
+    #[inline]
+    pub(crate) fn tell(&mut self, msgs: u64) {
+        self.untold += msgs;
+        if self.untold >= TOLD_AT_ONCE
+            && let Some(watched) = &self.watched
+        {
+            watched.done.fetch_add(std::mem::take(&mut self.untold), Ordering::Relaxed);
+        }
+    }
+
     /// Counts something that should not have happened.
     #[cold]
     pub fn error(&mut self, what: impl FnOnce() -> String) {
@@ -426,6 +484,19 @@ pub fn thousands(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_watches_is_told_now_and_then() {
+        let watched = Arc::new(Watched::default());
+        watched.begin(300);
+        let mut tally = Tally::watched_by(Some(watched.clone()));
+        tally.count(TOLD_AT_ONCE - 1);
+        assert_eq!((watched.done(), watched.total(), tally.msgs), (0, 300, TOLD_AT_ONCE - 1));
+        tally.count(2);
+        assert_eq!(watched.done(), TOLD_AT_ONCE + 1);
+        watched.begin(300);
+        assert_eq!(watched.done(), 0);
+    }
 
     #[test]
     fn numbers_for_people() {

@@ -5,22 +5,51 @@ use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use nuthatch_bench::cli::{BenchArgs, WORKBENCH};
+use nuthatch_bench::report::Watched;
 use nuthatch_client::connect::ConnectArgs;
 
 use crate::error::CliError;
+use crate::progress::{Progress, Unit};
 
 /// The workbench's program.
 const PROGRAM: &str = "nuthatch-bench";
+/// How often one looks how far the load generator is.
+const LOOKED_EVERY: Duration = Duration::from_millis(200);
 /// Tells it which Nuthatch is to be measured.
 const OWN_VARIABLE: &str = "NUTHATCH";
 
 /// Runs a command of the load generator.
 pub fn run(args: &BenchArgs, connect: &ConnectArgs) -> Result<(), CliError> {
-    let text = nuthatch_bench::cli::run(args, connect)?;
+    let watched = Arc::new(Watched::default());
+    let text = thread::scope(|scope| {
+        let (ended, end) = mpsc::channel::<()>();
+        let shown = &watched;
+        scope.spawn(move || show(shown, &end));
+        let text = nuthatch_bench::cli::run(args, connect, Some(&watched));
+        drop(ended);
+        text
+    })?;
     writeln!(io::stdout(), "{}", text.trim_end())?;
     Ok(())
+}
+
+/// Shows how far the runs are, until the other end of the channel is gone.
+fn show(watched: &Watched, end: &mpsc::Receiver<()>) {
+    let mut progress = None;
+    while end.recv_timeout(LOOKED_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
+        let (done, total) = (watched.done(), watched.total());
+        if total == 0 {
+            continue;
+        }
+        let progress = progress.get_or_insert_with(|| Progress::new("Bench", Unit::Messages));
+        progress.set_end(total.max(done));
+        progress.set(done);
+    }
 }
 
 /// Becomes the workbench, with the command line of this process; returns only when that is impossible.

@@ -73,7 +73,7 @@ fn work_on(server: &Running, work: &Work, raw: &[RawLimit]) -> Result<Outcomes, 
 
 fn target(server: &Running) -> Result<Target, BenchError> {
     let options = ConnectOptions::new(&server.url)?;
-    Ok(Target { options, server_pid: Some(server.pid()), timeout: REQUEST_TIMEOUT })
+    Ok(Target { options, server_pid: Some(server.pid()), timeout: REQUEST_TIMEOUT, watched: None })
 }
 
 /// Kills a server that takes too long, so that the work on it fails.

@@ -126,7 +126,12 @@ impl Server {
     /// Never in practice: the address is our own.
     pub fn target(&self) -> Result<Target, BenchError> {
         let options = ConnectOptions::new(&format!("127.0.0.1:{}", self.port))?;
-        Ok(Target { options, server_pid: Some(self.child.id()), timeout: REQUEST_TIMEOUT })
+        Ok(Target {
+            options,
+            server_pid: Some(self.child.id()),
+            timeout: REQUEST_TIMEOUT,
+            watched: None,
+        })
     }
 
     /// Its port for monitoring, if it was to have one.

@@ -143,7 +143,12 @@ pub struct PartitionsArgs {
 /// # Errors
 /// When the server cannot be reached or refuses.
 pub fn run_partitions(args: &PartitionsArgs, connect: &ConnectArgs) -> Result<String, BenchError> {
-    let target = Target { options: connect.options()?, server_pid: None, timeout: connect.timeout };
+    let target = Target {
+        options: connect.options()?,
+        server_pid: None,
+        timeout: connect.timeout,
+        watched: None,
+    };
     let plan = Plan {
         partitions: args.partitions.max(1),
         messages: args.msgs,

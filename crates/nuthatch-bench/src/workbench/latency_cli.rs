@@ -58,7 +58,12 @@ pub fn run(args: &LatencyArgs, connect: &ConnectArgs) -> Result<String, BenchErr
     for path in &args.histogram {
         picture::check(path)?;
     }
-    let target = Target { options: connect.options()?, server_pid: None, timeout: connect.timeout };
+    let target = Target {
+        options: connect.options()?,
+        server_pid: None,
+        timeout: connect.timeout,
+        watched: None,
+    };
     let pacing = Pacing { rate: args.rate, column_limit: None };
     let core = latency::core(&target, args.size, pacing)?;
     write_files(args, "", "Core publish and subscribe", &core)?;

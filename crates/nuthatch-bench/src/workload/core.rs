@@ -68,6 +68,9 @@ impl CorePub {
         for number in 0..count {
             let body = payload.get(number);
             client.writer.publish(self.subject.as_bytes(), b"", b"", body)?;
+            if self.subs == 0 {
+                tally.tell(1);
+            }
         }
         client.round_trip(target.timeout.max(PUBLISH_DRAIN))?;
         tally.finished = Instant::now();
@@ -132,7 +135,7 @@ fn receive(
                 first = false;
                 tally.started = Instant::now();
             }
-            tally.msgs += 1;
+            tally.count(1);
             tally.bytes += m.payload.len() as u64;
             let done = tally.msgs >= count || tally.msgs == 1;
             Ok(if done { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })

@@ -110,7 +110,10 @@ impl Publisher<'_> {
             while let Some(answer) = self.next_answer()? {
                 match (answer.r#type.as_str(), answer.error) {
                     (_, Some(error)) => return Err(refused(&error)),
-                    ("ack", None) => acked = acked.max(answer.seq),
+                    ("ack", None) => {
+                        tally.tell(answer.seq.saturating_sub(acked));
+                        acked = acked.max(answer.seq);
+                    }
                     ("gap", None) => tally.error(|| {
                         format!("message {} came when {} was due", answer.seq, answer.last_seq)
                     }),
@@ -165,7 +168,7 @@ impl Publisher<'_> {
                 }
                 let began = sent_at[(done % ATOMIC_IN_FLIGHT) as usize];
                 tally.latencies.record(began.elapsed());
-                tally.msgs += answer.count;
+                tally.count(answer.count);
                 done += 1;
             }
         }

@@ -200,7 +200,7 @@ impl Window {
         match answer {
             PubAck::Stored(seq) if seq > self.last_seq => {
                 self.last_seq = seq;
-                tally.msgs += 1;
+                tally.count(1);
                 tally.latencies.record(now.duration_since(self.sent_at[slot]));
             }
             PubAck::Stored(seq) => {

@@ -306,7 +306,7 @@ fn data_inbox(client: &Client) -> String {
 
 #[inline]
 fn receive(m: &Message<'_>, check: &mut OrderCheck, tally: &mut Tally) {
-    tally.msgs += 1;
+    tally.count(1);
     tally.bytes += m.payload.len() as u64;
     if let Err(what) = check.next(m.reply) {
         tally.error(|| what);

@@ -85,7 +85,7 @@ impl RequestReply {
                 match m.status() {
                     Some(code) => tally.error(|| format!("status {code} {}", m.status_text())),
                     None => {
-                        tally.msgs += 1;
+                        tally.count(1);
                         tally.bytes += m.payload.len() as u64;
                         tally.latencies.record(asked.elapsed());
                     }
