@@ -16,16 +16,16 @@ persistently cargo_fetch Cargo.toml
 step "the server that ours is compared with"
 ./tests/peers.sh
 
-# Tests and binary in one build; the client suites below start the same binary.
+# Tests and binary in one build, with what release artefacts have; the client suites below start the same binary.
 step "build"
-cargo test --profile "$NUTHATCH_PROFILE" --workspace --locked --no-run
+cargo test --profile "$NUTHATCH_PROFILE" --workspace --features nuthatch/otlp --locked --no-run
 NUTHATCH_BINARY=$(target_dir "$PWD")/$NUTHATCH_PROFILE/nuthatch
 # The C libraries come with their tests; a build of them alone has other features of dependencies, and takes minutes.
 NUTHATCH_LIBRARIES=$(target_dir "$PWD")/$NUTHATCH_PROFILE/deps
 export NUTHATCH_BINARY NUTHATCH_LIBRARIES
 
 step "unit, property, crash and differential tests"
-cargo test --profile "$NUTHATCH_PROFILE" --workspace --locked --no-fail-fast
+cargo test --profile "$NUTHATCH_PROFILE" --workspace --features nuthatch/otlp --locked --no-fail-fast
 
 step "a server in an Azurite"
 ./tests/stores.sh azurite

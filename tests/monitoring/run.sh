@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # What packaging/ has for Prometheus and Grafana, against the real server: promtool on /metrics, on the rules and on their
 # unit tests; then a Prometheus scrapes a server at work and one with trouble for some seconds, and each expression of each
-# dashboard must have a value, each rule be evaluated, and alerts be where there is trouble and nowhere else.
+# dashboard must have a value, each rule be evaluated, and alerts fire where there is trouble (a stopped log, a full disk, a
+# consumer that falls behind, a bucket that is gone) and nowhere else. All servers send to a small OTLP collector, so the binary
+# must have the feature `otlp`.
 #
 #   run.sh [--server-cmd "CMD ARGS"] [--install-only]
 #
@@ -66,21 +68,40 @@ cleanup() {
 }
 trap cleanup EXIT
 
-# Starts a server in its own directory below $work; sets nats and monitoring to its URLs.
-start_server() { # name, sync_interval
-    local dir=$work/$1
+# Starts a server in its own directory below $work; sets nats and monitoring to its URLs. With a size its store is a file
+# system of that size, in a mount namespace of its own.
+start_server() { # name, sync_interval, size of the store
+    local dir=$work/$1 inside=() tier="tier { store: \"file://$work/$1/tier\", local_max: 8MB }"
+    if [ -n "${3-}" ]; then
+        # Nothing may make room.
+        tier=""
+        inside=(unshare --mount)
+        [ "$(id -u)" = 0 ] || inside+=(--user --map-root-user)
+        # shellcheck disable=SC2016  # for the shell inside
+        inside+=(sh -c 'mount -t tmpfs -o size="$0" store store && exec "$@"' "$3")
+    fi
     mkdir -p "$dir/ports" "$dir/store" "$dir/tier" "$dir/cold"
     cat >"$dir/server.conf" <<CONF
 server_name: $1
 http: "127.0.0.1:-1"
+accounts {
+    SHOP {
+        users: [{ user: shop, password: shop }]
+        jetstream { max_file: 8GB, max_mem: 1GB, max_streams: 100, max_consumers: 100 }
+    }
+}
+no_auth_user: shop
+otlp { endpoint: "http://127.0.0.1:$(cat "$work/otlp/port")", interval: 1s }
 jetstream {
     sync_interval: $2
-    tier { store: "file://$dir/tier", local_max: 8MB }
+    max_file: 16GB
+    max_mem: 2GB
+    $tier
     logs { cold { store: "file://$dir/cold", cache { dir: "$dir/cache", max_bytes: 16MB } } }
 }
 CONF
     # shellcheck disable=SC2086  # the command may carry arguments
-    (cd "$dir" && exec $server_cmd -js -c server.conf -sd store -a 127.0.0.1 -p -1 --ports_file_dir ports) \
+    (cd "$dir" && exec "${inside[@]}" $server_cmd -js -c server.conf -sd store -a 127.0.0.1 -p -1 --ports_file_dir ports) \
         >"$dir/server.log" 2>&1 &
     started+=($!)
     local deadline=$((SECONDS + ready_limit_s)) ports
@@ -95,15 +116,23 @@ CONF
 
 # Two streams, in the log with a tier and in that in a bucket, with a consumer each, which takes what is new.
 make_streams() { # url
-    "$nuthatch" -s "$1" stream add ORDERS --subjects 'orders.>'
+    "$nuthatch" -s "$1" stream add ORDERS --subjects 'orders.>' --max-bytes 1GB --max-msgs 10000000
     "$nuthatch" -s "$1" stream add COLD --subjects 'cold.>' --tag log:cold
     "$nuthatch" -s "$1" consumer add ORDERS workers --filter orders.new --wait 1s
     "$nuthatch" -s "$1" consumer add COLD workers --filter cold.new --wait 1s
 }
 
 # More than may stay on the local disk.
-fill() { # url, subject
-    "$nuthatch" -s "$1" bench js pub --no-create --stream ORDERS --subject "$2" --msgs 1500 --size 16KiB
+fill() { # url, subject, messages
+    "$nuthatch" -s "$1" bench js pub --no-create --stream ORDERS --subject "$2" --msgs "${3-1500}" --size 16KiB
+}
+
+# Publishes that nobody takes, until it is ended.
+fall_behind() { # url
+    while kill -0 $$; do
+        "$nuthatch" -s "$1" pub -q -J orders.new more --count 20
+        sleep 0.5
+    done
 }
 
 # A little of everything, until it is ended: publishes to both logs, acknowledged and redelivered messages, reads.
@@ -120,13 +149,17 @@ work_on() { # url
     done
 }
 
+# What is told only after minutes or hours, is told after seconds.
+hasten() { sed -E 's/for: [0-9]+[mh]$/for: 2s/; s/\[(30m|1h)\]/[1m]/g' "$repo/packaging/prometheus/rules.yml"; }
+
 start_prometheus() {
+    hasten >"$work/rules.yml"
     cat >"$work/prometheus.yml" <<CONF
 global: { scrape_interval: 1s, evaluation_interval: 1s }
-rule_files: ["$repo/packaging/prometheus/rules.yml"]
+rule_files: ["$work/rules.yml"]
 scrape_configs:
   - job_name: nuthatch
-    static_configs: [{ targets: ["$sound", "$troubled", "127.0.0.1:1"] }]
+    static_configs: [{ targets: ["$sound", "$troubled", "$full", "127.0.0.1:1"] }]
 CONF
     promtool check config "$work/prometheus.yml"
     prometheus --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/tsdb" \
@@ -147,24 +180,38 @@ check() { # stage, arguments…
 promtool test rules "$here/rules.test.yml"
 check files
 
+mkdir "$work/otlp"
+python3 "$here/collector.py" "$work/otlp" >"$work/collector.log" 2>&1 &
+started+=($!)
+until [ -f "$work/otlp/port" ]; do kill -0 $! || { cat "$work/collector.log" >&2; die "the collector ended"; }; sleep 0.1; done
+
 start_server sound always
 sound=$monitoring sound_nats=$nats
 start_server troubled never
 troubled=$monitoring troubled_nats=$nats
+start_server full always 96m
+full=$monitoring full_nats=$nats
 make_streams "$sound_nats" >/dev/null
 make_streams "$troubled_nats" >/dev/null
 fill "$sound_nats" orders.bulk >/dev/null
 work_on "$sound_nats" >/dev/null 2>"$work/load.log" &
 started+=($!)
 start_prometheus
-check scraped "$prometheus" "$sound" "$troubled"
+check scraped "$prometheus" "$sound" "$troubled" "$full"
 
 # The trouble: both buckets are gone. The log in one stops with the next publish, nothing moves to the other, and nobody
 # reads what is published meanwhile.
 rm -rf "$work/troubled/cold" "$work/troubled/tier"
 : >"$work/troubled/tier"
 fill "$troubled_nats" orders.new >/dev/null
+fall_behind "$troubled_nats" >/dev/null 2>&1 &
+started+=($!)
 ! "$nuthatch" -s "$troubled_nats" pub -q -J cold.new lost 2>/dev/null || die "a publish without its bucket was acknowledged"
+# The third one has no room for what is published.
+"$nuthatch" -s "$full_nats" stream add ORDERS --subjects 'orders.>' >/dev/null
+fill "$full_nats" orders.bulk 10000 >"$work/full.log" 2>&1 || true
+! "$nuthatch" -s "$full_nats" pub -q -J orders.bulk more 2>/dev/null || die "a publish that does not fit was acknowledged"
 check page "$sound"
+check collected "$work/otlp"
 check dashboards "$prometheus" "$sound"
-check alerts "$prometheus" "$sound" "$troubled"
+check alerts "$prometheus" "$sound" "$troubled" "$full"

@@ -95,7 +95,12 @@ impl Task {
 
     async fn serve(mut self) -> State {
         // A start that is given up runs to its end and is undone: logs that are open are closed by nothing else.
-        let services = Services { jetstream: nuthatch_jetstream::start, console: no_console };
+        let services = Services {
+            jetstream: nuthatch_jetstream::start,
+            console: nothing,
+            telemetry: nothing,
+            commit: "",
+        };
         let embedded = match Embedded::start(&self.server, services, self.listens).await {
             Ok(embedded) => embedded,
             Err(error) => {
@@ -120,7 +125,8 @@ impl Task {
     }
 }
 
-fn no_console(_: &Arc<Server>) -> Result<(), String> {
+/// What does not belong to a broker in another program.
+fn nothing(_: &Arc<Server>) -> Result<(), String> {
     Ok(())
 }
 

@@ -8,9 +8,23 @@ use nuthatch_protocol::js::is_level_met;
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::account_id::SYSTEM_ACCOUNT_ID;
 use nuthatch_server::jetstream_port::Requester;
+use nuthatch_server::operations::Operation;
 use nuthatch_server::shares::Share;
 use nuthatch_streams::AccountId;
 use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+/// When a request came.
+struct Began {
+    instant: Instant,
+    time: SystemTime,
+}
+
+impl Began {
+    fn now() -> Self {
+        Self { instant: Instant::now(), time: SystemTime::now() }
+    }
+}
 
 impl JetStream {
     /// Handles one request whose subject behind the API prefix is `rest`, and answers it.
@@ -23,6 +37,7 @@ impl JetStream {
         headers: &[u8],
         body: &[u8],
     ) -> Option<Vec<u8>> {
+        let began = Began::now();
         let api_call = Call::parse(rest)?;
         if matches!(api_call, Call::AccountPurge(_)) && from.account != SYSTEM_ACCOUNT_ID {
             return None;
@@ -36,6 +51,7 @@ impl JetStream {
             Err(JsError::REQUIRED_API_LEVEL)
         };
         self.stats.count(account, answer.is_err());
+        self.note_answered(account, (kind, rest, headers), &began, answer.as_ref().err());
         let bytes = answer.unwrap_or_else(|error| failed(kind, &error, &api_call));
         if !reply.is_empty() {
             self.core.answer(account, reply, &bytes);
@@ -44,6 +60,29 @@ impl JetStream {
             tokio::spawn(work);
         }
         Some(bytes)
+    }
+
+    /// Counts the time of a request, and tells who listens.
+    fn note_answered(
+        &self,
+        account: AccountId,
+        (kind, rest, headers): (ResponseType, &str, &[u8]),
+        began: &Began,
+        error: Option<&JsError>,
+    ) {
+        let took = began.instant.elapsed();
+        self.stats.latency.record(took);
+        let Some(listener) = self.core.operations() else { return };
+        let traceparent = find_header(headers, b"traceparent");
+        listener.ended(&Operation {
+            name: kind.0,
+            account: &self.account_name(account),
+            subject: rest,
+            traceparent: traceparent.and_then(|text| std::str::from_utf8(text).ok()),
+            started: began.time,
+            took,
+            error: error.map(|error| (error.err_code, &*error.description)),
+        });
     }
 
     /// Answers a request for which there is no room.

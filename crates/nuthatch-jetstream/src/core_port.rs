@@ -2,6 +2,7 @@
 
 use crate::foreign::Foreign;
 use nuthatch_protocol::js::{StreamSource, Time};
+use nuthatch_server::operations::OperationListener;
 use nuthatch_streams::{AccountId, Message};
 use std::any::Any;
 use std::sync::Arc;
@@ -141,6 +142,11 @@ pub trait CorePort: Send + Sync + 'static {
     /// Tells the operator of something that needs him.
     fn warn(&self, text: &str) {
         self.say(text);
+    }
+
+    /// Who wants to hear of finished requests; `None`: nobody.
+    fn operations(&self) -> Option<Arc<dyn OperationListener>> {
+        None
     }
 
     /// Publishes an answer.

@@ -6,6 +6,7 @@ use nuthatch_protocol::js::StreamSource;
 use nuthatch_server::account::Account;
 use nuthatch_server::egress::{DeliveryContext, Outgoing};
 use nuthatch_server::interest::Matched;
+use nuthatch_server::operations::OperationListener;
 use nuthatch_server::server::Server;
 use nuthatch_server::subscription::{Receiver, Subscription};
 use nuthatch_streams::{AccountId, Message};
@@ -57,6 +58,10 @@ impl CorePort for CoreRouting {
 
     fn server_name(&self) -> &str {
         &self.name
+    }
+
+    fn operations(&self) -> Option<Arc<dyn OperationListener>> {
+        self.server.upgrade()?.operations.listener().cloned()
     }
 
     fn say(&self, text: &str) {

@@ -13,6 +13,7 @@ use crate::pending_changes::PendingChanges;
 use crate::registry::{DEFAULT_LOG, Entry, MEMORY_LOG, Registry};
 use arc_swap::ArcSwap;
 use nuthatch_log::StreamId;
+use nuthatch_log::stats::Latency;
 use nuthatch_protocol::js::{
     API_LEVEL, AckPolicy, ClusterInfo, ConsumerConfig, ConsumerInfo, Metadata, Nanos, PersistMode,
     PriorityPolicy, StorageType, StreamConfig, StreamInfo, Time,
@@ -138,6 +139,8 @@ pub struct ApiStats {
     counts: Mutex<(ApiCounts, FxHashMap<AccountId, ApiCounts>)>,
     /// Restores that were refused or came to nothing.
     pub refused_restores: AtomicU64,
+    /// Time from a request to its answer.
+    pub(super) latency: Latency,
 }
 
 impl ApiStats {

@@ -5,35 +5,18 @@ use crate::service::JetStream;
 use crate::streams::{ASSET_BYTES, config_bytes};
 use nuthatch_protocol::js::{ConsumerInfo, StorageType};
 use nuthatch_server::jetstream_port::{
-    BoxFuture, ConsumerSample, JsAccount, JsHealth, JsLog, JsSample, JsStream, JsTotals, JsView,
-    JszQuery, StreamSample,
+    BoxFuture, JsAccount, JsHealth, JsLog, JsSample, JsStream, JsTotals, JsView, JszQuery,
+    SampleQuery,
 };
 use nuthatch_server::options::GLOBAL_ACCOUNT;
 use nuthatch_streams::{AccountId, Op, OpOutcome};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+mod sample;
+
 /// Consumers listed for one stream in one operation.
 const CONSUMERS_PAGE: usize = 1024;
-
-/// Consumers looked at for each one that metrics may show: ephemeral ones are passed over.
-const LISTED_PER_SHOWN: usize = 10;
-
-fn is_durable(info: &ConsumerInfo) -> bool {
-    !info.config.durable_name.is_empty()
-}
-
-fn consumer_sample(account: &str, stream: &str, info: &ConsumerInfo) -> ConsumerSample {
-    ConsumerSample {
-        account: account.to_owned(),
-        stream: stream.to_owned(),
-        consumer: info.name.clone(),
-        pending: info.num_pending,
-        ack_pending: info.num_ack_pending,
-        redelivered: info.num_redelivered,
-        waiting: info.num_waiting,
-    }
-}
 
 impl JetStream {
     /// Name of an account as monitoring shows it. One that is no longer configured has only a
@@ -82,6 +65,7 @@ impl JetStream {
             missing_messages: file.missing_messages + memory.missing_messages,
             api_total: self.stats.all().total,
             api_errors: self.stats.all().errors,
+            api_latency: self.stats.latency.snapshot(),
             refused_restores: self.stats.refused_restores.load(Ordering::Relaxed),
             moves,
             moves_failing,
@@ -124,68 +108,6 @@ impl JetStream {
             });
         }
         streams
-    }
-
-    async fn sample_streams(&self, streams_max: usize, consumers_max: usize) -> JsSample {
-        let mut sample = JsSample::default();
-        let mut listed_max = consumers_max.saturating_mul(LISTED_PER_SHOWN);
-        for id in self.account_ids() {
-            let account = self.account_name(id);
-            let entries: Vec<Arc<Entry>> = self.registry.read().of_account(id).cloned().collect();
-            for entry in entries {
-                if sample.streams.len() >= streams_max {
-                    sample.streams_omitted += 1;
-                    continue;
-                }
-                let Ok(info) = self.current_info(&entry).await else { continue };
-                sample.streams.push(StreamSample {
-                    account: account.clone(),
-                    stream: info.config.name.clone(),
-                    messages: info.state.messages,
-                    bytes: info.state.bytes,
-                    last_seq: info.state.last_seq,
-                    consumers: info.state.consumer_count,
-                });
-                let room = consumers_max.saturating_sub(sample.consumers.len());
-                let (found, more) = self.sample_consumers(&entry, room, &mut listed_max).await;
-                sample.consumers_omitted |= more;
-                let stream = &info.config.name;
-                sample.consumers.extend(found.iter().map(|c| consumer_sample(&account, stream, c)));
-            }
-        }
-        sample.consumers_omitted |= sample.streams_omitted > 0;
-        sample
-    }
-
-    /// Up to `room` durable consumers of a stream, and whether there may be more.
-    async fn sample_consumers(
-        &self,
-        entry: &Entry,
-        room: usize,
-        listed_max: &mut usize,
-    ) -> (Vec<ConsumerInfo>, bool) {
-        let mut found: Vec<ConsumerInfo> = Vec::new();
-        let mut offset = 0;
-        loop {
-            let limit = CONSUMERS_PAGE.min(*listed_max);
-            if limit == 0 || found.len() >= room {
-                return (found, true);
-            }
-            let op = Op::ListConsumers { id: entry.id, offset, limit, names_only: false };
-            let Ok(OpOutcome::Consumers { total, infos, .. }) = self.run(entry.engine, op).await
-            else {
-                return (found, true);
-            };
-            offset += infos.len();
-            *listed_max -= infos.len().min(*listed_max);
-            let is_last = infos.is_empty() || offset >= total;
-            found.extend(infos.into_iter().filter(is_durable));
-            if is_last {
-                let more = found.len() > room;
-                found.truncate(room);
-                return (found, more);
-            }
-        }
     }
 
     async fn consumers_of(&self, entry: &Entry) -> Vec<ConsumerInfo> {
@@ -236,8 +158,8 @@ impl JsView for JetStream {
         self.logs.logs()
     }
 
-    fn sample(&self, streams_max: usize, consumers_max: usize) -> BoxFuture<'_, JsSample> {
-        Box::pin(self.sample_streams(streams_max, consumers_max))
+    fn sample(&self, query: SampleQuery) -> BoxFuture<'_, JsSample> {
+        Box::pin(async move { self.sample_of(&query).await })
     }
 
     fn totals(&self) -> BoxFuture<'_, JsTotals> {

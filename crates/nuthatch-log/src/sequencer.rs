@@ -349,9 +349,11 @@ impl<M: Machine> LogCore<M> {
                 if self.log.failed.is_some() && meta.lsn != self.log.committed.next() => {}
             Ok(Done::Written { meta, place, synced }) => {
                 let (lsn, commit_marker) = (meta.lsn, meta.flags & flags::COMMIT_MARKER != 0);
+                let awaited_since = meta.awaited_since;
                 self.log.stats.commit_latency.record(started.elapsed());
                 self.log.note_committed(meta, place);
                 self.note_written(lsn, synced, commit_marker);
+                self.note_acknowledged(awaited_since);
                 self.machine.committed(lsn, &mut self.log);
             }
             Ok(Done::Synced) => {
@@ -372,6 +374,13 @@ impl<M: Machine> LogCore<M> {
             self.timers.unsynced.get_or_insert(now);
         }
         self.timers.unmarked = (!commit_marker).then_some(now);
+    }
+
+    /// Counts how long those waited who wait for a frame; the clock was read just before.
+    fn note_acknowledged(&self, awaited_since: Option<Timestamp>) {
+        let Some(since) = awaited_since else { return };
+        let nanos = u64::try_from(self.log.now.0.saturating_sub(since.0)).unwrap_or(0);
+        self.log.stats.ack_latency.record(std::time::Duration::from_nanos(nanos));
     }
 
     fn sync_due_at(&self) -> Option<Timestamp> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub const LATENCY_BUCKETS: usize = 24;
 
 /// Durations by powers of two of microseconds.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub struct Latency {
     buckets: [AtomicU64; LATENCY_BUCKETS],
     total_nanos: AtomicU64,
@@ -60,6 +60,8 @@ macro_rules! stats {
             pub sync_latency: Latency,
             /// Time from sealing a frame to its commit.
             pub commit_latency: Latency,
+            /// Time from the first record of a frame that somebody waits for to its commit, for each such frame.
+            pub ack_latency: Latency,
         }
 
         /// A copy of [`LogStats`] at one moment.
@@ -70,6 +72,8 @@ macro_rules! stats {
             pub sync_latency: LatencySnapshot,
             /// See [`LogStats::commit_latency`].
             pub commit_latency: LatencySnapshot,
+            /// See [`LogStats::ack_latency`].
+            pub ack_latency: LatencySnapshot,
         }
 
         impl LogStats {
@@ -80,6 +84,7 @@ macro_rules! stats {
                     $($name: self.$name.load(Ordering::Relaxed),)*
                     sync_latency: self.sync_latency.snapshot(),
                     commit_latency: self.commit_latency.snapshot(),
+                    ack_latency: self.ack_latency.snapshot(),
                 }
             }
         }

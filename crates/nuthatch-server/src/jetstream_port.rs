@@ -12,6 +12,7 @@ use crate::outlet::Client;
 pub use crate::peer::Peer;
 use bytes::Bytes;
 use nuthatch_log::StreamId;
+use nuthatch_log::stats::LatencySnapshot;
 use nuthatch_protocol::js::{ConsumerInfo, StreamConfig, StreamState, Time};
 use nuthatch_streams::{AccountId, Event};
 use serde::Serialize;
@@ -201,6 +202,8 @@ pub struct JsTotals {
     pub api_total: u64,
     /// API requests answered with an error.
     pub api_errors: u64,
+    /// Time from an API request to its answer.
+    pub api_latency: LatencySnapshot,
     /// Restores that were refused or came to nothing.
     pub refused_restores: u64,
     /// Moves of streams to another log that go well.
@@ -294,7 +297,11 @@ pub struct StreamSample {
     pub messages: u64,
     pub bytes: u64,
     pub last_seq: u64,
+    pub last_at: Option<Time>,
     pub consumers: u64,
+    pub max_bytes: Option<u64>,
+    pub max_messages: Option<u64>,
+    pub refuses_when_full: bool,
 }
 
 /// A durable consumer as metrics show it.
@@ -308,12 +315,44 @@ pub struct ConsumerSample {
     pub ack_pending: u64,
     pub redelivered: u64,
     pub waiting: u64,
+    pub delivered: u64,
+    pub ack_floor: u64,
+    pub oldest_ack_pending: Option<Time>,
+    pub last_delivered_at: Option<Time>,
+    pub last_acked_at: Option<Time>,
+}
+
+/// What an account stores, and what it may.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "docs/metrics.md says it")]
+pub struct AccountSample {
+    pub account: String,
+    pub streams: u64,
+    pub consumers: u64,
+    pub store_bytes: u64,
+    pub memory_bytes: u64,
+    pub max_streams: Option<u64>,
+    pub max_store_bytes: Option<u64>,
+    pub max_memory_bytes: Option<u64>,
+}
+
+/// Which streams and consumers metrics show.
+#[derive(Clone, Debug, Default)]
+pub struct SampleQuery {
+    /// Only streams whose names match one of these, with `*` for any text; empty: all.
+    pub streams: Vec<String>,
+    /// Streams at most: the largest ones.
+    pub streams_max: usize,
+    /// Durable consumers of those streams at most.
+    pub consumers_max: usize,
 }
 
 /// Streams and consumers, as many as were asked for.
 #[derive(Clone, Debug, Default)]
 pub struct JsSample {
-    /// Streams, by account and name.
+    /// Accounts that have JetStream or streams, by name.
+    pub accounts: Vec<AccountSample>,
+    /// The largest streams, by account and name.
     pub streams: Vec<StreamSample>,
     /// Durable consumers of those streams.
     pub consumers: Vec<ConsumerSample>,
@@ -337,8 +376,8 @@ pub trait JsView: Send + Sync {
     /// The logs below the streams.
     fn logs(&self) -> Vec<JsLog>;
 
-    /// At most so many streams and durable consumers.
-    fn sample(&self, streams_max: usize, consumers_max: usize) -> BoxFuture<'_, JsSample>;
+    /// The largest streams and durable consumers of those.
+    fn sample(&self, query: SampleQuery) -> BoxFuture<'_, JsSample>;
 
     /// Totals over all accounts.
     fn totals(&self) -> BoxFuture<'_, JsTotals>;
@@ -444,7 +483,7 @@ impl JsView for NoJetStream {
         Vec::new()
     }
 
-    fn sample(&self, _streams_max: usize, _consumers_max: usize) -> BoxFuture<'_, JsSample> {
+    fn sample(&self, _query: SampleQuery) -> BoxFuture<'_, JsSample> {
         Box::pin(async { JsSample::default() })
     }
 

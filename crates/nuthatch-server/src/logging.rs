@@ -1,6 +1,6 @@
-//! Log lines in the shape of nats-server: `[pid] 2026/11/21 21:12:04.123456 [INF] text`.
+//! Log lines in the shape of nats-server, `[pid] 2026/11/21 21:12:04.123456 [INF] text`, or as JSON.
 
-use crate::options::LogOptions;
+use crate::options::{LogFormat, LogOptions};
 use crate::private_files::{LOG_MODE, permit};
 use parking_lot::Mutex;
 use std::fmt::{self, Write as _};
@@ -9,6 +9,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+mod json;
 
 /// Kind of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +38,18 @@ impl Level {
             Self::Fatal => "[FTL]",
             Self::Debug => "[DBG]",
             Self::Trace => "[TRC]",
+        }
+    }
+
+    /// Its name in JSON.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warn => "warn",
+            Self::Error => "error",
+            Self::Fatal => "fatal",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
         }
     }
 }
@@ -252,6 +266,9 @@ struct Line(String);
 
 impl Line {
     fn new(options: &LogOptions, level: Level, text: fmt::Arguments<'_>) -> Self {
+        if options.format == LogFormat::Json {
+            return Self(json::line(options, level, &text.to_string()));
+        }
         let (pid, label) = (std::process::id(), level.label());
         let stamp = options.logtime.then(|| Calendar::now(options.logtime_utc));
         let mut line = Self(String::new());
@@ -322,6 +339,13 @@ impl Calendar {
             second: tm.tm_sec,
             nanos: since.subsec_nanos(),
         }
+    }
+
+    /// `2026-11-21T21:12:04.123456Z`, of a moment in UTC.
+    fn as_rfc3339(&self) -> String {
+        let Self { year, month, day, hour, minute, second, nanos } = self;
+        let micros = nanos / 1000;
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
     }
 
     /// `.2026.11.21.21.12.04.123456789`, the suffix of rotated files.

@@ -1,11 +1,12 @@
 //! Monitoring over HTTP: the endpoints of nats-server in its shapes, and `/metrics`.
 
+use crate::large_answers::METRICS;
 use crate::options::Options;
 use crate::server::Server;
 use crate::socket::{ListenError, bind, port_of};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_TYPE};
+use hyper::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_ENCODING, CONTENT_TYPE, VARY};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -19,10 +20,12 @@ use tokio::task::JoinHandle;
 
 pub use self::endpoints::document;
 use self::endpoints::{Answer, ENDPOINTS, JSON, Rendered};
+pub use self::metrics::{Family, Number, Sample, families};
 pub use self::query::Query;
 use self::slots::{Activity, Slots};
 use self::timed::Timed;
 
+mod accept;
 mod accountz;
 mod connz;
 mod endpoints;
@@ -174,8 +177,12 @@ async fn answer(server: &Arc<Server>, request: &Request<Incoming>) -> Response<F
         return plain(StatusCode::NOT_FOUND, "404 page not found\n");
     };
     count(server, name);
+    let headers = request.headers();
     let query = Query::parse(request.uri().query().unwrap_or_default());
-    let rendered = endpoints::answer(server, name, &query, Answer::render).await;
+    let query = query.preferring(accept::Form::accepted(headers));
+    let packed = name == METRICS && accept::takes_gzip(headers);
+    let finish = if packed { Answer::render_packed } else { Answer::render };
+    let rendered = endpoints::answer(server, name, &query, finish).await;
     respond(server, name, rendered).await
 }
 
@@ -184,7 +191,7 @@ fn count(server: &Server, endpoint: &'static str) {
 }
 
 async fn respond(server: &Server, endpoint: &str, rendered: Rendered) -> Response<Full<Bytes>> {
-    let Rendered { status, kind, text } = rendered;
+    let Rendered { status, kind, text, is_packed } = rendered;
     // Small ones wait for no others: health is asked when much else is wrong.
     let text = match large::is_large(endpoint) {
         true => large::hold(server, endpoint, text).await,
@@ -197,6 +204,12 @@ async fn respond(server: &Server, endpoint: &str, rendered: Rendered) -> Respons
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
+    if endpoint == METRICS {
+        headers.insert(VARY, hyper::header::HeaderValue::from_static("Accept, Accept-Encoding"));
+    }
+    if is_packed {
+        headers.insert(CONTENT_ENCODING, hyper::header::HeaderValue::from_static("gzip"));
+    }
     if kind == JSON {
         let everyone = hyper::header::HeaderValue::from_static("*");
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, everyone);

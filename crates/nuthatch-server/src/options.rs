@@ -30,6 +30,7 @@ pub use self::load::{
 pub use self::operator::{
     DeletePolicy, FullResolver, OperatorConflict, OperatorOptions, Resolver, TrustedOperator,
 };
+pub use self::otlp::OtlpOptions;
 pub use self::reference::configuration_reference;
 pub use self::reload::ReloadPlan;
 pub use self::sharing::{
@@ -38,6 +39,7 @@ pub use self::sharing::{
 };
 pub use self::tls::{CertificateFiles, HandshakeFirst, TlsOptions, TlsVersion};
 pub use self::websocket::{Origin, WebsocketOptions};
+pub use self::written::{WRITTEN_MAX, Written, written};
 
 mod accounts;
 mod address;
@@ -61,6 +63,7 @@ mod logs;
 mod mappings;
 mod nearest;
 mod operator;
+mod otlp;
 mod read;
 mod reference;
 mod reload;
@@ -70,6 +73,7 @@ mod tables;
 mod tls;
 mod users;
 mod websocket;
+mod written;
 
 /// Name of the account of clients for whom no account is configured.
 pub const GLOBAL_ACCOUNT: &str = "$G";
@@ -106,8 +110,10 @@ pub const DEFAULT_MAX_CLOSED_CLIENTS: usize = 10_000;
 pub struct Options {
     /// The configuration file, when one was given; reload reads it again.
     pub config_file: Option<PathBuf>,
-    /// `server_name`. When absent the server's id serves as its name.
+    /// `server_name`. When absent see [`Options::named_by_host`].
     pub server_name: Option<String>,
+    /// Without a `server_name` the node's name or the host's is the name of the server; else its id is.
+    pub named_by_host: bool,
     /// Address to listen on for clients. Default [`DEFAULT_HOST`].
     pub host: String,
     /// Host of listeners without a configured address.
@@ -159,6 +165,8 @@ pub struct Options {
     pub jetstream: JetStreamOptions,
     /// The web console.
     pub console: ConsoleOptions,
+    /// Export of metrics and traces; `None`: there is none.
+    pub otlp: Option<OtlpOptions>,
     /// `ready_timeout`: longest time from the start until clients are served; `None`: any time.
     pub ready_timeout: Option<Duration>,
     /// Lame duck: time over which clients are disconnected. Default 2 min, at least 30 s.
@@ -180,6 +188,8 @@ pub struct LogOptions {
     pub trace_verbose: bool,
     /// Trace headers only, not payloads.
     pub trace_headers: bool,
+    /// Shape of the lines.
+    pub format: LogFormat,
     /// Lines begin with a timestamp. Default true.
     pub logtime: bool,
     /// That timestamp is in UTC rather than in local time.
@@ -192,6 +202,30 @@ pub struct LogOptions {
     pub file_max_count: Option<u32>,
     /// Longest part of a traced message that is printed, in bytes; `None` prints all.
     pub max_traced_msg_bytes: Option<usize>,
+}
+
+/// Shape of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// As nats-server writes them.
+    #[default]
+    Nats,
+    /// One JSON object a line.
+    Json,
+}
+
+impl LogFormat {
+    /// The words for it in a configuration.
+    pub(crate) const WORDS: &'static str = "nats or json";
+
+    /// By its word.
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        match word {
+            "nats" => Some(Self::Nats),
+            "json" => Some(Self::Json),
+            _ => None,
+        }
+    }
 }
 
 /// The HTTP endpoints for monitoring.
@@ -387,6 +421,7 @@ impl Default for Options {
         Self {
             config_file: None,
             server_name: None,
+            named_by_host: false,
             host: DEFAULT_HOST.to_owned(),
             default_host: DEFAULT_HOST.to_owned(),
             port: DEFAULT_PORT,
@@ -412,6 +447,7 @@ impl Default for Options {
             limits: Limits::default(),
             jetstream: JetStreamOptions::default(),
             console: ConsoleOptions::default(),
+            otlp: None,
             ready_timeout: None,
             lame_duck_duration: Duration::from_secs(120),
             lame_duck_grace_period: Duration::from_secs(10),
@@ -427,6 +463,7 @@ impl Default for LogOptions {
             trace: false,
             trace_verbose: false,
             trace_headers: false,
+            format: LogFormat::default(),
             logtime: true,
             logtime_utc: false,
             file: None,

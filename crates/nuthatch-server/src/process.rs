@@ -44,6 +44,10 @@ pub type StartJetStream = fn(&Arc<Server>) -> Result<StartedJetStream, String>;
 /// An error ends the start.
 pub type StartConsole = fn(&Arc<Server>) -> Result<(), String>;
 
+/// Starts the export of metrics and traces, if the options say so: given a server with JetStream, within
+/// its runtime. An error ends the start.
+pub type StartTelemetry = fn(&Arc<Server>) -> Result<(), String>;
+
 /// What a server is started with beside its own parts.
 #[derive(Clone, Copy)]
 pub struct Services {
@@ -51,6 +55,10 @@ pub struct Services {
     pub jetstream: StartJetStream,
     /// The web console.
     pub console: StartConsole,
+    /// Export of metrics and traces.
+    pub telemetry: StartTelemetry,
+    /// The commit that the program was built from; empty: not known.
+    pub commit: &'static str,
 }
 
 /// A JetStream service that runs.
@@ -102,6 +110,9 @@ pub enum RunError {
     /// The web console did not start.
     #[error("can't start the console: {0}")]
     Console(String),
+    /// The export of metrics and traces did not start.
+    #[error("can't start the export of telemetry: {0}")]
+    Telemetry(String),
     /// JetStream did not start.
     #[error("Can't start JetStream: {0}")]
     JetStream(String),
@@ -233,7 +244,7 @@ async fn live(
     reload: reload::Source,
 ) -> Result<(), RunError> {
     server.set_runtime(tokio::runtime::Handle::current());
-    server.set_reload(Box::new(move |server| reload::try_reload(server, &reload)));
+    server.set_reload(Box::new(reload));
     let mut signals = signals::Signals::new()
         .map_err(|source| RunError::System { what: "can't receive signals", source })?;
     // A start may take as long as the recovery of the logs, or the wait for other nodes.
@@ -291,7 +302,7 @@ async fn start(
     services: Services,
     clients: Clients,
 ) -> Result<Running, RunError> {
-    banner::starting(server);
+    banner::starting(server, services.commit);
     make_token(server)?;
     let node = cluster::config(server)?;
     crate::operator_service::start(server)?;
@@ -327,6 +338,7 @@ async fn start(
     server.set_listening();
     let node = node.map(|config| cluster::NodeTask::begin(server, config, services.jetstream));
     (services.console)(server).map_err(RunError::Console)?;
+    (services.telemetry)(server).map_err(RunError::Telemetry)?;
     files::write_pid(server);
     ports.write(server);
     let publishing = tokio::spawn(system::events::publish_regularly(server.clone()));

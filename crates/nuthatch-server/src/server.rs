@@ -33,8 +33,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 mod description;
 mod recheck;
+mod reconfiguration;
 
 pub(crate) use self::recheck::tracks_replies;
+pub use self::reconfiguration::Reload;
 
 /// How long the end of subscriptions may wait before engines hear of it: many end together.
 const INTEREST_LOST_DELAY: Duration = Duration::from_millis(20);
@@ -123,6 +125,8 @@ pub struct Server {
     pub lame_duck: AtomicBool,
     /// True if it is going down.
     pub stopping: AtomicBool,
+    /// Who hears of requests to the JetStream API.
+    pub operations: crate::operations::Operations,
     /// Bounds for large answers of monitoring.
     pub large_answers: crate::large_answers::LargeAnswers,
     /// Memory of the subscriptions of all connections.
@@ -140,19 +144,22 @@ pub struct Server {
     system: OnceLock<Arc<dyn SystemPort>>,
     /// Sequence of what it publishes about itself.
     event_sequence: AtomicU64,
-    reload: OnceLock<Reload>,
+    reload: OnceLock<Box<dyn Reload>>,
 }
 
-/// Reads the configuration again.
-pub type Reload = Box<dyn Fn(&Arc<Server>) -> Result<(), String> + Send + Sync>;
+/// The configured name, or one that stays the same at the next start.
+fn name_of(options: &Options) -> Option<String> {
+    let of_node = || options.cluster.as_ref().map(|node| node.name.clone());
+    let of_host = || options.named_by_host.then(crate::host_name::host_name).flatten();
+    options.server_name.clone().or_else(of_node).or_else(of_host)
+}
 
 impl Server {
     /// A server that does not listen yet.
     #[must_use]
     pub fn new(options: Options, log: Logger) -> Arc<Self> {
         let id = crate::random::new_server_id();
-        let of_node = || options.cluster.as_ref().map(|node| node.name.clone());
-        let name = options.server_name.clone().or_else(of_node).unwrap_or_else(|| id.clone());
+        let name = name_of(&options).unwrap_or_else(|| id.clone());
         let closed_max = options.limits.max_closed_clients;
         let operator = Operator::new(&options);
         let auth = Authenticator::new(&options).with_operator(operator.clone(), &options);
@@ -189,6 +196,7 @@ impl Server {
             websocket_port: AtomicU16::new(0),
             lame_duck: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            operations: Default::default(),
             large_answers: Default::default(),
             subscription_bytes: crate::conn::subscription_bytes::shares(),
             http_requests: parking_lot::Mutex::default(),
@@ -205,22 +213,6 @@ impl Server {
         });
         server.install_imports();
         server
-    }
-
-    /// Says how the configuration is read again; only the first call has an effect.
-    pub fn set_reload(&self, reload: Reload) {
-        let _ = self.reload.set(reload);
-    }
-
-    /// Reads the configuration again.
-    ///
-    /// # Errors
-    /// A sentence: what is wrong with it, or what needs a restart; then nothing has changed.
-    pub fn reload(self: &Arc<Self>) -> Result<(), String> {
-        match self.reload.get() {
-            Some(reload) => reload(self),
-            None => Err("this server has no configuration to read again".to_owned()),
-        }
     }
 
     /// The runtime on which background work runs.

@@ -10,9 +10,19 @@ pub fn now() -> Value {
     time_json(SystemTime::now())
 }
 
+/// The present time, ns since 1970.
+#[must_use]
+pub fn now_ns() -> i64 {
+    ns(SystemTime::now())
+}
+
+fn ns(at: SystemTime) -> i64 {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
 /// A time as JSON text, RFC 3339 in UTC.
 #[must_use]
 pub fn time_json(at: SystemTime) -> Value {
-    let nanos = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as i64;
-    serde_json::to_value(Time(nanos)).unwrap_or(Value::Null)
+    serde_json::to_value(Time(ns(at))).unwrap_or(Value::Null)
 }

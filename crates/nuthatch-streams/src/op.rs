@@ -303,6 +303,8 @@ pub enum Op {
     Catalog,
     /// Replaces the limits of accounts.
     SetAccounts(FxHashMap<AccountId, AccountBounds>),
+    /// What each stream holds, for monitoring.
+    Sizes,
     /// Totals of an account (or of all accounts with `None`).
     Usage {
         /// Whose.
@@ -342,7 +344,7 @@ impl Op {
             | Self::FinishRestore { id, .. }
             | Self::RemoveRestored { id, .. }
             | Self::Forget { id, .. } => Some(id),
-            Self::Catalog | Self::SetAccounts(_) | Self::Usage { .. } => None,
+            Self::Catalog | Self::SetAccounts(_) | Self::Sizes | Self::Usage { .. } => None,
         }
     }
 }
@@ -362,6 +364,25 @@ pub struct CatalogEntry {
     pub provenance: Provenance,
     /// The last sequence given out.
     pub last_seq: u64,
+}
+
+/// What one stream holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StreamSize {
+    /// Identity.
+    pub id: StreamId,
+    /// Its account.
+    pub account: AccountId,
+    /// Messages.
+    pub messages: u64,
+    /// Their bytes as JetStream counts them.
+    pub bytes: u64,
+    /// Last sequence.
+    pub last_seq: u64,
+    /// When it was given out; `None`: none was.
+    pub last_at: Option<Time>,
+    /// Consumers.
+    pub consumers: u64,
 }
 
 /// Totals.
@@ -456,6 +477,8 @@ pub enum OpOutcome {
         /// Control records that recovery found intact and could not understand; worth a warning.
         unreadable_records: u64,
     },
+    /// Each stream, in no order.
+    Sizes(Vec<StreamSize>),
     /// Totals.
     Usage(Usage),
 }

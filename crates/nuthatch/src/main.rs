@@ -28,6 +28,7 @@ mod show;
 mod stream;
 mod suggest;
 mod table;
+mod telemetry;
 mod template;
 mod terminal;
 mod top;

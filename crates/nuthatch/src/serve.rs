@@ -31,8 +31,12 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         .and_then(|program| Path::new(program).file_name())
         .is_some_and(|name| name == SERVER_NAME);
     let invocation = if is_link { Invocation::NatsServer } else { Invocation::Nuthatch };
-    let services =
-        Services { jetstream: nuthatch_jetstream::start, console: crate::console::start };
+    let services = Services {
+        jetstream: nuthatch_jetstream::start,
+        console: crate::console::start,
+        telemetry: crate::telemetry::start,
+        commit: env!("NUTHATCH_COMMIT"),
+    };
     nuthatch_server::run(invocation, &args, services)
 }
 

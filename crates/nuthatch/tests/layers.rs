@@ -17,7 +17,7 @@ use arrows::{Arrow, Arrows};
 use tables::{JETSTREAM_LAYERS, SERVER_LAYERS};
 
 /// The crates from the bottom up: each may use only those before it (ARCHITECTURE, the map).
-const CRATES: [&str; 17] = [
+const CRATES: [&str; 18] = [
     "nuthatch-protocol",
     "nuthatch-client",
     "nuthatch-console",
@@ -31,6 +31,7 @@ const CRATES: [&str; 17] = [
     "nuthatch-server",
     "nuthatch-jetstream",
     "nuthatch-embed",
+    "nuthatch-otlp",
     "nuthatch-c",
     "nuthatch-bench",
     "nuthatch",

@@ -34,6 +34,8 @@ pub struct FrameBuilder {
     pub lsn: Lsn,
     /// A sender awaits a record in it, or a flush was asked for.
     pub awaited: bool,
+    /// When the first record that a sender awaits was appended.
+    pub awaited_since: Option<Timestamp>,
     /// When the first lazy record was appended.
     pub lazy_since: Option<Timestamp>,
 }
@@ -69,6 +71,8 @@ pub struct FrameMeta {
     pub message_bytes: u64,
     /// See [`super::flags`].
     pub flags: u16,
+    /// When the first record that a sender awaits was appended.
+    pub awaited_since: Option<Timestamp>,
 }
 
 impl FrameBuilder {
@@ -85,6 +89,7 @@ impl FrameBuilder {
             sum: BodySum::default(),
             lsn,
             awaited: false,
+            awaited_since: None,
             lazy_since: None,
         }
     }
@@ -167,6 +172,7 @@ impl FrameBuilder {
             runs: self.runs,
             message_bytes: self.message_bytes,
             flags,
+            awaited_since: self.awaited_since,
         };
         (SealedFrame { buf: self.buf, len, count, sum: self.sum, lsn, flags }, meta)
     }

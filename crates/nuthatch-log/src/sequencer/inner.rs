@@ -336,7 +336,10 @@ impl LogAccess for LogInner {
         }
         self.frame.push(&self.pool, record);
         match urgency {
-            Urgency::Awaited => self.frame.awaited = true,
+            Urgency::Awaited => {
+                self.frame.awaited = true;
+                self.frame.awaited_since.get_or_insert(self.now);
+            }
             Urgency::Lazy => {
                 self.frame.lazy_since.get_or_insert(self.now);
             }

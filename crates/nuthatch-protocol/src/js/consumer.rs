@@ -201,6 +201,9 @@ pub struct ConsumerInfo {
     pub num_redelivered: u64,
     pub num_waiting: u64,
     pub num_pending: u64,
+    /// When the oldest message that waits for its acknowledgement was stored. For monitoring: it is never sent.
+    #[serde(skip)]
+    pub oldest_ack_pending: Option<Time>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterInfo>,
     #[serde(skip_serializing_if = "is_default")]

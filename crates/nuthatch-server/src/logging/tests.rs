@@ -62,3 +62,25 @@ fn what_strangers_write_stays_one_line_and_steers_no_terminal() {
     );
     assert_eq!(told("größer, 大"), "größer, 大!\n");
 }
+
+#[test]
+fn a_line_of_json_is_one_object_whatever_is_said() {
+    let options = LogOptions { format: LogFormat::Json, ..LogOptions::default() };
+    let said = "a \"quote\"\n[1] [INF] forged\x1b[2J\u{9b}\u{2028}\u{202e}, größer";
+    let line = Line::new(&options, Level::Warn, format_args!("{said}")).0;
+    assert_eq!(line.lines().count(), 1, "{line}");
+    assert!(line.ends_with("}\n") && !line.trim_end().contains(steers), "{line}");
+    let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&line).unwrap();
+    assert_eq!(fields["message"], said);
+    assert_eq!(fields["level"], "warn");
+    assert_eq!(fields["pid"], std::process::id());
+    let time = fields["time"].as_str().unwrap();
+    let shape: String = time.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    assert_eq!(shape, "0000-00-00T00:00:00.000000Z");
+    let without = LogOptions { logtime: false, ..options };
+    let line = Line::new(&without, Level::Info, format_args!("x")).0;
+    assert_eq!(
+        line,
+        format!("{{\"level\":\"info\",\"pid\":{},\"message\":\"x\"}}\n", std::process::id())
+    );
+}

@@ -2,7 +2,7 @@
 
 use super::query::Query;
 use super::{
-    accountz, connz, healthz, jsz, large, leafz, metrics, routez, standalone, subsz, varz,
+    accept, accountz, connz, healthz, jsz, large, leafz, metrics, routez, standalone, subsz, varz,
 };
 use crate::server::Server;
 use hyper::StatusCode;
@@ -23,6 +23,8 @@ pub(super) struct Rendered {
     /// Media type.
     pub(super) kind: &'static str,
     pub(super) text: Vec<u8>,
+    /// The text is compressed with gzip.
+    pub(super) is_packed: bool,
 }
 
 /// Media type of JSON.
@@ -35,7 +37,16 @@ impl Answer {
             Self::Json(status, value) => (status, JSON, pretty(&value)),
             Self::Text(status, kind, text) => (status, kind, text.into_bytes()),
         };
-        Rendered { status, kind, text }
+        Rendered { status, kind, text, is_packed: false }
+    }
+
+    /// As [`Answer::render`], compressed if that is worth it.
+    pub(super) fn render_packed(self) -> Rendered {
+        let rendered = self.render();
+        match accept::gzip(&rendered.text) {
+            Some(text) => Rendered { text, is_packed: true, ..rendered },
+            None => rendered,
+        }
     }
 }
 

@@ -1,11 +1,13 @@
-//! `/metrics`: what Prometheus scrapes, in the OpenMetrics text form.
+//! `/metrics`: what Prometheus scrapes, in the OpenMetrics text form or in the classic one.
 //!
 //! Nothing here runs between scrapes: connections, logs and streams count for themselves, and a
 //! scrape reads what they counted. The number of lines is bounded whatever clients create.
 
 use self::table::{Kind, Metric};
+use super::accept::{self, Form};
 use super::endpoints::{Answer, PLAIN};
 use super::query::Query;
+use crate::jetstream_port::SampleQuery;
 use crate::server::Server;
 use hyper::StatusCode;
 use nuthatch_log::stats::LatencySnapshot;
@@ -14,6 +16,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
 
+mod classic;
 mod gather;
 pub(super) mod table;
 
@@ -25,46 +28,101 @@ const STREAMS_DEFAULT: usize = 1000;
 const CONSUMERS_DEFAULT: usize = 1000;
 /// Highest numbers that may be asked for.
 const SHOWN_MAX: usize = 10_000;
-/// Media type of the answer.
-const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Patterns of names in `stream` at most.
+const PATTERNS_MAX: usize = 64;
 
 /// A metric with its values.
 #[derive(Debug)]
-struct Family {
+pub struct Family {
     metric: &'static Metric,
-    samples: Vec<Sample>,
+    /// Its values.
+    pub samples: Vec<Sample>,
+}
+
+impl Family {
+    /// Its name, without the `_total` of counters.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.metric.name
+    }
+
+    /// What it means.
+    #[must_use]
+    pub const fn help(&self) -> &'static str {
+        self.metric.help
+    }
+
+    /// Names of the labels, in the order of [`Sample::labels`].
+    #[must_use]
+    pub const fn labels(&self) -> &'static [&'static str] {
+        self.metric.labels
+    }
+
+    /// True of what only grows.
+    #[must_use]
+    pub fn is_counter(&self) -> bool {
+        self.metric.kind == Kind::Counter
+    }
 }
 
 /// Label values, in the order of the metric's labels, and the value.
 #[derive(Debug)]
-struct Sample {
-    labels: Vec<String>,
-    value: Number,
+pub struct Sample {
+    /// Values of the labels.
+    pub labels: Vec<String>,
+    /// The value.
+    pub value: Number,
 }
 
+/// A value.
 #[derive(Debug)]
-enum Number {
+pub enum Number {
+    /// A whole number.
     Whole(u64),
+    /// Any number.
     Real(f64),
+    /// A histogram.
     Latency(Box<LatencySnapshot>),
 }
 
-/// Parameters: `streams` and `consumers`, how many of them are shown at most.
+/// All metrics, with as many streams and consumers as the page shows.
+pub async fn families(server: &Server) -> Vec<Family> {
+    let query = SampleQuery {
+        streams: Vec::new(),
+        streams_max: STREAMS_DEFAULT,
+        consumers_max: CONSUMERS_DEFAULT,
+    };
+    gather::gather(server, query).await
+}
+
+/// Parameters: `streams` and `consumers`, how many of them are shown at most; `stream`, patterns of
+/// names with commas between.
 pub(super) async fn answer(server: &Arc<Server>, query: &Query) -> Answer {
     let bound =
         |name, default| query.number(name).map(|number| number.unwrap_or(default).min(SHOWN_MAX));
     let bounds = bound("streams", STREAMS_DEFAULT)
         .and_then(|streams| Ok((streams, bound("consumers", CONSUMERS_DEFAULT)?)));
-    let (streams, consumers) = match bounds {
+    let (streams_max, consumers_max) = match bounds {
         Ok(bounds) => bounds,
         Err(why) => return Answer::Text(StatusCode::BAD_REQUEST, PLAIN, why),
     };
-    let families = gather::gather(server, streams, consumers).await;
+    let patterns = query.text("stream").unwrap_or_default().split(',');
+    let streams: Vec<String> =
+        patterns.filter(|pattern| !pattern.is_empty()).map(str::to_owned).collect();
+    if streams.len() > PATTERNS_MAX {
+        let why = format!("'stream' takes at most {PATTERNS_MAX} patterns\n");
+        return Answer::Text(StatusCode::BAD_REQUEST, PLAIN, why);
+    }
+    let wanted = SampleQuery { streams, streams_max, consumers_max };
+    let families = gather::gather(server, wanted).await;
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Page(families)));
     let mut text = String::new();
     match prometheus_client::encoding::text::encode(&mut text, &registry) {
-        Ok(()) => Answer::Text(StatusCode::OK, OPENMETRICS, text),
+        Ok(()) => match query.form() {
+            Form::OpenMetrics => Answer::Text(StatusCode::OK, accept::OPENMETRICS, text),
+            Form::Classic => Answer::Text(StatusCode::OK, accept::CLASSIC, classic::of(&text)),
+        },
         Err(error) => {
             let why = format!("cannot write metrics: {error}");
             Answer::Text(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, why)

@@ -1,5 +1,6 @@
 //! Parameters of a monitoring request.
 
+use super::accept::Form;
 use super::large::PAGE_MAX;
 use nuthatch_streams::AccountId;
 use serde_json::{Map, Value};
@@ -13,6 +14,8 @@ pub struct Query {
     account: Option<String>,
     /// Who asks; `None`: an operator, over HTTP.
     asker: Option<AccountId>,
+    /// The form of metrics that the client prefers.
+    form: Form,
 }
 
 impl Query {
@@ -26,13 +29,23 @@ impl Query {
         self.asker
     }
 
+    /// The query of a client that prefers a form of metrics.
+    pub(super) fn preferring(self, form: Form) -> Self {
+        Self { form, ..self }
+    }
+
+    /// The form of metrics that the client prefers.
+    pub(super) const fn form(&self) -> Form {
+        self.form
+    }
+
     pub(super) fn parse(text: &str) -> Self {
         let mut values = BTreeMap::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             values.entry(decode(name)).or_insert_with(|| decode(value));
         }
-        Self { values, account: None, asker: None }
+        Self { values, ..Self::default() }
     }
 
     /// Options of a `$SYS` request, under the names that parameters have.
@@ -53,7 +66,7 @@ impl Query {
             };
             values.insert(name.to_owned(), text);
         }
-        Self { values, account: None, asker: None }
+        Self { values, ..Self::default() }
     }
 
     /// Options of a `$SYS` request about one account: none of them leads to another one.

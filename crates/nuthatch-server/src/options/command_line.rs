@@ -13,8 +13,8 @@ use super::file::large_payload_warning;
 use super::flags::{FlagValue, Given};
 use super::keys::Status;
 use super::{
-    CertificateFiles, DEFAULT_MAX_PAYLOAD_BYTES, LARGE_MAX_PAYLOAD_BYTES, MAX_MAX_PAYLOAD_BYTES,
-    SyncPolicy, TlsOptions, jetstream, tls,
+    CertificateFiles, DEFAULT_MAX_PAYLOAD_BYTES, LARGE_MAX_PAYLOAD_BYTES, LogFormat,
+    MAX_MAX_PAYLOAD_BYTES, SyncPolicy, TlsOptions, jetstream, tls,
 };
 
 /// Applies flags in their order: the last of several wins.
@@ -113,6 +113,10 @@ fn apply_text(
             options.client_advertise = some_text();
         }
         "log" => options.log.file = some_path(),
+        "log_format" => {
+            options.log.format =
+                LogFormat::from_word(text).ok_or_else(|| given.bad(LogFormat::WORDS))?;
+        }
         "store" => options.jetstream.store = some_text(),
         "routes" | "cluster_listen" | "catalog" | "node_name" | "cluster_key" | "cluster_name" => {
             draft.cluster.flag(name, text)?

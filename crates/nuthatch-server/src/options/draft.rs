@@ -53,6 +53,7 @@ impl Draft {
             None => super::DEFAULT_AUTH_TIMEOUT,
         });
         options.console = self.console.finish(invocation);
+        options.named_by_host = invocation == Invocation::Nuthatch;
         name_system_account(&mut options);
         options.jetstream.enabled = self.jetstream.unwrap_or(invocation == Invocation::Nuthatch);
         if options.jetstream.store.is_some() && options.jetstream.sync != SyncPolicy::Always {

@@ -11,8 +11,8 @@ use super::read::ConfigReader;
 use super::tables::TOP;
 use super::{
     DEFAULT_MAX_CLOSED_CLIENTS, DEFAULT_MAX_CONTROL_LINE_BYTES, DEFAULT_MAX_PAYLOAD_BYTES,
-    DEFAULT_MAX_PENDING_BYTES, LARGE_MAX_PAYLOAD_BYTES, Limits, MAX_MAX_PAYLOAD_BYTES, accounts,
-    address, jetstream, leafnodes, mappings, operator, tls, users, websocket,
+    DEFAULT_MAX_PENDING_BYTES, LARGE_MAX_PAYLOAD_BYTES, Limits, LogFormat, MAX_MAX_PAYLOAD_BYTES,
+    accounts, address, jetstream, leafnodes, mappings, operator, otlp, tls, users, websocket,
 };
 
 /// Shortest `lame_duck_duration`, as in nats-server.
@@ -105,6 +105,14 @@ fn logging(r: &mut ConfigReader, key: &'static str, value: &Value, draft: &mut D
                     _ => &mut log.trace_headers,
                 };
                 *place = on;
+            }
+        }
+        "log_format" => {
+            if let Some(word) = r.text(key, value) {
+                match LogFormat::from_word(word) {
+                    Some(format) => log.format = format,
+                    None => r.invalid(&value.pos, key, format!("must be {}", LogFormat::WORDS)),
+                }
             }
         }
         "logtime" => put(&mut log.logtime, r.boolean(key, value)),
@@ -275,6 +283,7 @@ fn blocks(r: &mut ConfigReader, key: &'static str, entry: &Entry, draft: &mut Dr
         "leafnodes" => draft.options.leafnodes = Some(leafnodes::leafnodes(r, value)),
         "websocket" => draft.options.websocket = websocket::websocket(r, value),
         "console" => draft.console.block(r, value),
+        "otlp" => draft.options.otlp = otlp::otlp(r, value),
         "jetstream" => jetstream::jetstream(r, value, draft),
         "store_dir" => jetstream::store_dir(r, &entry.key, value, draft),
         "cluster" => draft.cluster.block(r, entry),

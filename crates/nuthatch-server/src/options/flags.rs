@@ -66,7 +66,12 @@ const SERVER: &[Flag] = &[
         "Address for clients (default: 127.0.0.1, with users 0.0.0.0)",
     ),
     flag(&["port", "p"], Kind::Int, "<port>", "Port for clients, -1: a free one (default: 4222)"),
-    flag(&["name", "n", "server_name"], Kind::Text, "<name>", "Server name (default: its id)"),
+    flag(
+        &["name", "n", "server_name"],
+        Kind::Text,
+        "<name>",
+        "Server name (default: the host name, for 'nats-server' its id)",
+    ),
     flag(&["pid", "P"], Kind::Text, "<file>", "File that receives the process id"),
     flag(&["http_port", "m"], Kind::Int, "<port>", "Port for monitoring over HTTP"),
     flag(&["https_port", "ms"], Kind::Int, "<port>", "Port for monitoring over HTTPS"),
@@ -92,6 +97,7 @@ const SERVER: &[Flag] = &[
 
 const LOGGING: &[Flag] = &[
     flag(&["log", "l"], Kind::Text, "<file>", "File to log to (default: standard error)"),
+    flag(&["log_format"], Kind::Text, "<format>", "Log lines as nats or json (default: nats) (*)"),
     flag(&["logtime", "T"], Kind::Bool, "", "Log lines begin with the time (default: true)"),
     flag(&["logtime_utc"], Kind::Bool, "", "That time is in UTC"),
     flag(&["debug", "D"], Kind::Bool, "", "Debug lines"),

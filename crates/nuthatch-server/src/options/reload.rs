@@ -55,6 +55,7 @@ impl Options {
         plan.restart("proxy_protocol", self.proxy_protocol != new.proxy_protocol);
         plan.restart("http", self.monitor != new.monitor);
         plan.restart("console", self.console != new.console);
+        plan.restart("otlp", self.otlp != new.otlp);
         plan.now("lame_duck_duration", self.lame_duck_duration != new.lame_duck_duration);
         let (old_grace, new_grace) = (self.lame_duck_grace_period, new.lame_duck_grace_period);
         plan.now("lame_duck_grace_period", old_grace != new_grace);
@@ -66,6 +67,7 @@ impl Options {
         plan.now("trace", old.trace != new.trace);
         plan.now("trace_verbose", old.trace_verbose != new.trace_verbose);
         plan.now("trace_headers", old.trace_headers != new.trace_headers);
+        plan.now("log_format", old.format != new.format);
         plan.now("logtime", old.logtime != new.logtime);
         plan.now("logtime_utc", old.logtime_utc != new.logtime_utc);
         plan.now("log_file", old.file != new.file);

@@ -5,9 +5,11 @@ use super::keys::{Block, Key, depends, no, said, yes};
 mod jetstream;
 pub(super) mod leaf;
 mod sharing;
+mod telemetry;
 
 pub(super) use self::jetstream::{BATCH_LIMITS, CACHE, JETSTREAM, JETSTREAM_LIMITS, LOG, TIER};
 pub(super) use self::sharing::{EXPORT, IMPORT, IMPORTED, LATENCY};
+pub(super) use self::telemetry::OTLP;
 
 const NO_ROUTE_USERS: &str = "nodes know each other by the key they share: write 'key_file'";
 const NO_MQTT: &str = "this version does not speak MQTT; remove the block";
@@ -30,7 +32,11 @@ const TOP_KEYS: &[Key] = &[
         "address for clients; under the name `nats-server` always `0.0.0.0`",
     ),
     yes(&["port"], "4222", "port for clients; -1: a free one; 0: the default"),
-    yes(&["server_name"], "the server's id", "name of this server; no spaces"),
+    yes(
+        &["server_name"],
+        "the host name; under the name `nats-server` the server's id",
+        "name of this server; no spaces",
+    ),
     yes(&["client_advertise"], "none", "address to tell clients instead of our own"),
     yes(&["server_tags"], "none", "tags of this server, a string or an array"),
     yes(&["server_metadata"], "none", "map of strings about this server"),
@@ -38,6 +44,11 @@ const TOP_KEYS: &[Key] = &[
     yes(&["trace"], "false", "the protocol in the log"),
     yes(&["trace_verbose"], "false", "as `trace`, the system account included"),
     yes(&["trace_headers"], "false", "as `trace`, headers without payloads"),
+    yes(
+        &["log_format"],
+        "nats",
+        "ours: `nats`, lines as nats-server writes them, or `json`, an object a line",
+    ),
     yes(&["logtime"], "true", "log lines begin with the time"),
     yes(&["logtime_utc"], "false", "that time is in UTC"),
     yes(&["log_file", "logfile"], "stderr", "file to log to"),
@@ -121,6 +132,7 @@ const TOP_KEYS: &[Key] = &[
         "on for `nuthatch serve`, off for `nats-server`",
         "ours: the web console; see below",
     ),
+    yes(&["otlp"], "off", "ours: metrics and traces are sent to a collector; see below"),
     yes(&["mappings", "maps"], "none", "subject mappings of the global account; see below"),
     yes(
         &["operator", "operators", "roots", "root", "root_operators", "root_operator"],
@@ -560,6 +572,7 @@ pub(super) static DOCUMENTED: &[(&str, &Block)] = &[
     ("An entry of `certs` in `tls`", &CERTIFICATE),
     ("`websocket`", &WEBSOCKET),
     ("`console`", &CONSOLE),
+    ("`otlp`", &OTLP),
     ("`cluster` (experimental)", &CLUSTER),
     ("`quorum {}` of `jetstream`", &QUORUM),
     ("`leafnodes`", &leaf::LEAFNODES),

@@ -9,6 +9,7 @@ use super::*;
 mod consoles;
 mod corpus;
 mod doc;
+mod exports_of_telemetry;
 mod files;
 mod flag_cases;
 mod includes;

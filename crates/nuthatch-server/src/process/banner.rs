@@ -6,11 +6,12 @@ use crate::version::{NATS_VERSION, VERSION};
 use std::sync::atomic::Ordering;
 
 /// Its name, version and settings.
-pub(super) fn starting(server: &Server) {
+pub(super) fn starting(server: &Server, commit: &str) {
     let (log, options) = (&server.log, server.options());
     log.info(format_args!("Starting nats-server (nuthatch)"));
     log.info(format_args!("  Version:  {NATS_VERSION} (nuthatch {VERSION})"));
-    log.info(format_args!("  Git:      [not set]"));
+    let commit = if commit.is_empty() { "not set" } else { commit };
+    log.info(format_args!("  Git:      [{commit}]"));
     log.info(format_args!("  Name:     {}", server.name));
     log.info(format_args!("  ID:       {}", server.id));
     if let Some(file) = &options.config_file {

@@ -1,8 +1,8 @@
 //! Reading the configuration again.
 
 use crate::listener;
-use crate::options::{Command, Invocation};
-use crate::server::Server;
+use crate::options::{Command, Invocation, Options, ReloadPlan};
+use crate::server::{Reload, Server};
 use std::sync::Arc;
 
 /// Source of the options.
@@ -21,10 +21,18 @@ pub(super) fn reload(server: &Arc<Server>) {
     }
 }
 
-/// Reads the configuration again and adopts what may change while running. If anything is wrong,
-/// or something changed that needs a restart, nothing changes.
-pub(super) fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), String> {
-    let old = server.options();
+impl Reload for Source {
+    fn apply(&self, server: &Arc<Server>) -> Result<(), String> {
+        try_reload(server, self)
+    }
+
+    fn preview(&self, server: &Server) -> Result<ReloadPlan, String> {
+        Ok(read(&server.options(), self)?.1)
+    }
+}
+
+/// The options as they are written now, and what differs from those in force.
+fn read(old: &Options, source: &Source) -> Result<(Options, ReloadPlan), String> {
     let mut new = match old.load_again(source.invocation, &source.args) {
         Ok(Command::Serve(options)) => *options,
         Ok(_) => return Err("the arguments no longer start a server".to_owned()),
@@ -33,7 +41,7 @@ pub(super) fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), St
     if let Some(file) = new.auth.token_file.as_ref().filter(|file| !file.exists()) {
         return Err(format!("the token file {} is gone", file.display()));
     }
-    if let Some(why) = new.opens_up(&old) {
+    if let Some(why) = new.opens_up(old) {
         return Err(why);
     }
     if new.operator.is_some() {
@@ -41,6 +49,13 @@ pub(super) fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), St
         new.accounts.clone_from(&old.accounts);
     }
     let plan = old.reload_diff(&new);
+    Ok((new, plan))
+}
+
+/// Reads the configuration again and adopts what may change while running. If anything is wrong,
+/// or something changed that needs a restart, nothing changes.
+fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), String> {
+    let (new, plan) = read(&server.options(), source)?;
     if !plan.restart.is_empty() {
         return Err(format!("config reload not supported for {}", plan.restart.join(", ")));
     }

@@ -47,6 +47,7 @@ impl<T> Consumer<T> {
             num_redelivered: if self.terms.max_deliver == 1 { 0 } else { redelivered },
             num_waiting,
             num_pending: self.cursor.pending(),
+            oldest_ack_pending: self.oldest_ack_pending(env),
             cluster: None,
             push_bound,
             paused: pause_remaining > 0,
@@ -58,6 +59,16 @@ impl<T> Consumer<T> {
 }
 
 impl<T> Consumer<T> {
+    /// When the oldest message that waits for its acknowledgement was stored; `None`: none waits, or
+    /// the stream has it no more.
+    fn oldest_ack_pending<I, L, S>(&self, env: &Env<'_, I, L, S>) -> Option<Time>
+    where
+        I: MessageIndex,
+    {
+        let oldest = self.pending.iter().next()?;
+        Some(time_of(env.index.get(nuthatch_log::Seq(oldest.seq))?.timestamp))
+    }
+
     /// [`Consumer::info`] of a consumer whose log has failed: what it has done since its newest
     /// durable record will not be there after a restart, and is not shown. `num_pending` counts from
     /// where it is in memory.

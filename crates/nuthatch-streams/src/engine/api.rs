@@ -102,6 +102,7 @@ impl<S: Sink> Engine<S> {
                 return respond(Ok(self.streams.catalog(self.recovery.unreadable_records())));
             }
             Op::SetAccounts(bounds) => self.streams.ledger_mut().set_bounds(bounds),
+            Op::Sizes => return respond(Ok(OpOutcome::Sizes(self.streams.sizes()))),
             Op::Usage { account } => {
                 let usage = self.streams.usage(account, self.out.missing_messages());
                 return respond(Ok(OpOutcome::Usage(usage)));
@@ -124,6 +125,7 @@ const fn writes(op: &Op) -> bool {
             | Op::ListConsumers { .. }
             | Op::Catalog
             | Op::SetAccounts(_)
+            | Op::Sizes
             | Op::Usage { .. }
             // Writes nothing; what was held is refused one by one.
             | Op::Stay { refused: None, .. }

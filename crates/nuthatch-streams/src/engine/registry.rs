@@ -6,7 +6,7 @@ use super::ledger::Ledger;
 use super::migration::MigrationState;
 use super::outputs::Done;
 use super::stream_slot::StreamSlot;
-use crate::op::{CatalogEntry, OpOutcome, Usage};
+use crate::op::{CatalogEntry, OpOutcome, StreamSize, Usage};
 use crate::records::LogState;
 use crate::rules::LOG_EXPIRY;
 use crate::sink::{AccountId, Sink};
@@ -390,11 +390,8 @@ impl<S: Sink> Streams<S> {
     /// What the streams of an account, or of all accounts, hold.
     pub(super) fn usage(&self, account: Option<AccountId>, missing_messages: u64) -> Usage {
         let mut usage = Usage { missing_messages, ..Usage::default() };
-        for slot in self.iter() {
-            if slot.deleting
-                || slot.stream.provenance().arriving
-                || account.is_some_and(|wanted| wanted != slot.stream.account())
-            {
+        for slot in self.present() {
+            if account.is_some_and(|wanted| wanted != slot.stream.account()) {
                 continue;
             }
             let totals = slot.stream.contents().committed_totals();
@@ -404,6 +401,28 @@ impl<S: Sink> Streams<S> {
             usage.bytes += totals.bytes;
         }
         usage
+    }
+
+    /// Streams that are neither being deleted nor on their way here.
+    fn present(&self) -> impl Iterator<Item = &StreamSlot<S>> {
+        self.iter().filter(|slot| !slot.deleting && !slot.stream.provenance().arriving)
+    }
+
+    /// What each stream holds.
+    pub(super) fn sizes(&self) -> Vec<StreamSize> {
+        let size = |slot: &StreamSlot<S>| {
+            let totals = slot.stream.contents().committed_totals();
+            StreamSize {
+                id: slot.stream.id(),
+                account: slot.stream.account(),
+                messages: totals.messages,
+                bytes: totals.bytes,
+                last_seq: totals.last_seq,
+                last_at: (totals.last_seq > 0).then(|| wire_time(totals.last_at)),
+                consumers: slot.consumers.len() as u64,
+            }
+        };
+        self.present().map(size).collect()
     }
 }
 
@@ -449,6 +468,17 @@ mod tests {
         assert!(streams.live(StreamId(2)).is_err() && streams.shown(StreamId(2)).is_ok());
         assert!(streams.consumer_key(StreamId(2), "C").is_err());
         assert_eq!(streams.usage(None, 0).streams, 1);
+        let sizes = streams.sizes();
+        let expected = StreamSize {
+            id: StreamId(1),
+            account: AccountId(1),
+            messages: 0,
+            bytes: 0,
+            last_seq: 0,
+            last_at: None,
+            consumers: 0,
+        };
+        assert_eq!(sizes, [expected]);
         assert_eq!(streams.usage(Some(AccountId(0)), 0).streams, 0);
         assert_eq!((streams.name_of(StreamId(2)), streams.name_of(StreamId(3))), ("S2", ""));
     }

@@ -52,6 +52,7 @@ impl Op {
             | Self::Probe { .. }
             | Self::Forget { .. }
             | Self::Catalog
+            | Self::Sizes
             | Self::Usage { .. } => 0,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::table::{self as t, Metric};
 use super::{ACCOUNTS_MAX, Family, Number, Sample};
-use crate::jetstream_port::{JsLog, JsSample, JsTotals};
+use crate::jetstream_port::{JsLog, JsSample, JsTotals, SampleQuery};
 use crate::monitor::usage;
 use crate::options::SyncPolicy;
 use crate::server::Server;
@@ -13,18 +13,23 @@ use nuthatch_object::{RequestKind, TierStatus};
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Everything, with at most that many streams and consumers.
-pub(super) async fn gather(server: &Server, streams: usize, consumers: usize) -> Vec<Family> {
+mod storage;
+
+/// Everything, with the streams and consumers that are asked for.
+pub(super) async fn gather(server: &Server, query: SampleQuery) -> Vec<Family> {
     let view = server.jetstream().view();
     let totals = view.totals().await;
-    let sample = view.sample(streams, consumers).await;
-    let mut page = Vec::with_capacity(80);
+    let sample = view.sample(query).await;
+    let mut page = Vec::with_capacity(120);
     of_server(&mut page, server);
     of_process(&mut page, server);
     of_accounts(&mut page, server, &sample);
     if server.options().jetstream.enabled {
         of_jetstream(&mut page, server, &totals);
-        of_streams(&mut page, &sample);
+        storage::of_accounts(&mut page, &sample);
+        storage::of_streams(&mut page, &sample);
+        storage::of_consumers(&mut page, &sample);
+        storage::of_media(&mut page, server).await;
         of_logs(&mut page, &view.logs());
         of_stores(&mut page, server);
         of_caches(&mut page, server);
@@ -85,6 +90,10 @@ fn of_server(page: &mut Vec<Family>, server: &Server) {
     put_all(page, &t::SLOW_CONSUMERS, slow);
     put(page, &t::STALE_CONNECTIONS, server.stale_connections.load(Ordering::Relaxed));
     put(page, &t::STALLED_CLIENTS, server.stalled_clients.load(Ordering::Relaxed));
+    put(page, &t::REFUSED_PUBLISHES, server.refused_publishes.load(Ordering::Relaxed));
+    let options = server.options();
+    put(page, &t::MAX_CONNECTIONS, u64::from(options.limits.max_connections));
+    put(page, &t::MAX_PENDING, options.limits.max_pending_bytes as u64);
     of_leafs(page, server);
     let requests = server.http_requests.lock().clone();
     put_all(page, &t::HTTP_REQUESTS, requests.iter().map(|(path, count)| (vec![*path], *count)));
@@ -107,6 +116,9 @@ fn of_process(page: &mut Vec<Family>, server: &Server) {
     put(page, &t::RESIDENT, usage::resident_bytes().unwrap_or(0));
     put_number(page, &t::CPU, Number::Real(usage::cpu_seconds().unwrap_or(0.0)));
     put(page, &t::OPEN_FILES, usage::open_files() as u64);
+    if let Some(most) = usage::max_files() {
+        put(page, &t::MAX_FILES, most);
+    }
     put_number(page, &t::START_TIME, Number::Real(unix_seconds(server.since)));
     put(page, &t::THREADS, usage::threads().len() as u64);
     if let Some(runtime) = server.runtime_usage() {
@@ -149,6 +161,15 @@ fn of_jetstream(page: &mut Vec<Family>, server: &Server, totals: &JsTotals) {
         (vec!["memory"], totals.reserved_memory_bytes),
     ];
     put_all(page, &t::JS_RESERVED, reserved);
+    let limits = &server.options().jetstream;
+    let limits = [("file", limits.max_store_bytes), ("memory", limits.max_memory_bytes)];
+    put_all(
+        page,
+        &t::JS_LIMIT,
+        limits.iter().filter_map(|(name, most)| Some((vec![*name], (*most)?))),
+    );
+    let latency = Number::Latency(Box::new(totals.api_latency));
+    put_number(page, &t::JS_API_LATENCY, latency);
     put(page, &t::JS_API, totals.api_total);
     put(page, &t::JS_API_ERRORS, totals.api_errors);
     put(page, &t::JS_REFUSED_RESTORES, totals.refused_restores);
@@ -162,31 +183,6 @@ fn of_jetstream(page: &mut Vec<Family>, server: &Server, totals: &JsTotals) {
     let levels = ["always", "interval", "never"];
     put_all(page, &t::DURABILITY, levels.map(|name| (vec![name], u64::from(name == level))));
     put_number(page, &t::SYNC_INTERVAL, Number::Real(interval));
-}
-
-fn of_streams(page: &mut Vec<Family>, sample: &JsSample) {
-    let mut streams = |metric, value: fn(&crate::jetstream_port::StreamSample) -> u64| {
-        let rows = sample.streams.iter();
-        put_all(page, metric, rows.map(|s| (vec![s.account.as_str(), &s.stream], value(s))));
-    };
-    streams(&t::STREAM_MESSAGES, |s| s.messages);
-    streams(&t::STREAM_BYTES, |s| s.bytes);
-    streams(&t::STREAM_LAST, |s| s.last_seq);
-    streams(&t::STREAM_CONSUMERS, |s| s.consumers);
-    let mut consumers = |metric, value: fn(&crate::jetstream_port::ConsumerSample) -> u64| {
-        let rows = sample.consumers.iter();
-        let labels = |c: &'_ crate::jetstream_port::ConsumerSample| {
-            [c.account.clone(), c.stream.clone(), c.consumer.clone()]
-        };
-        let samples = rows
-            .map(|c| Sample { labels: labels(c).into(), value: Number::Whole(value(c)) })
-            .collect();
-        page.push(Family { metric, samples });
-    };
-    consumers(&t::CONSUMER_PENDING, |c| c.pending);
-    consumers(&t::CONSUMER_ACK_PENDING, |c| c.ack_pending);
-    consumers(&t::CONSUMER_REDELIVERED, |c| c.redelivered);
-    consumers(&t::CONSUMER_WAITING, |c| c.waiting);
 }
 
 type OfLog = fn(&StatsSnapshot) -> u64;
@@ -317,4 +313,5 @@ fn of_logs(page: &mut Vec<Family>, logs: &[JsLog]) {
     };
     page.push(latency(&t::LOG_SYNC_LATENCY, |s| s.sync_latency));
     page.push(latency(&t::LOG_COMMIT_LATENCY, |s| s.commit_latency));
+    page.push(latency(&t::LOG_ACK_LATENCY, |s| s.ack_latency));
 }

@@ -98,12 +98,19 @@ metrics! {
             "Headers and bodies of messages to them");
         LEAF_PENDING_BYTES = gauge("nuthatch_leafnode_pending_bytes", &[],
             "Bytes that wait for them to read them");
+        MAX_CONNECTIONS = gauge("nuthatch_max_connections", &[],
+            "Client connections that there may be (`max_connections`)");
+        MAX_PENDING = gauge("nuthatch_max_pending_bytes", &[],
+            "Bytes that may wait for one client (`max_pending`): compare `nuthatch_pending_bytes_max`");
+        REFUSED_PUBLISHES = counter("nuthatch_refused_publishes", &[],
+            "Published messages that no log took: queue or medium full, log stopped");
         HTTP_REQUESTS = counter("nuthatch_http_requests", &["path"], "Requests to this port");
     }
     "Process and runtime" {
         RESIDENT = gauge("process_resident_memory_bytes", &[], "Resident memory");
         CPU = counter("process_cpu_seconds", &[], "Processor time used");
         OPEN_FILES = gauge("process_open_fds", &[], "Open file handles, sockets included");
+        MAX_FILES = gauge("process_max_fds", &[], "File handles that the system allows it");
         START_TIME = gauge("process_start_time_seconds", &[],
             "When the process started, in seconds since 1970");
         THREADS = gauge("nuthatch_threads", &[], "Threads of the process");
@@ -123,6 +130,14 @@ metrics! {
             "Messages to its clients");
         ACCOUNT_SENT_BYTES = counter("nuthatch_account_sent_bytes", ACCOUNT,
             "Their headers and bodies");
+        ACCOUNT_STREAMS = gauge("nuthatch_account_streams", ACCOUNT, "Streams");
+        ACCOUNT_CONSUMERS = gauge("nuthatch_account_consumers", ACCOUNT, "Consumers");
+        ACCOUNT_STORED = gauge("nuthatch_account_stored_bytes", &["account", "storage"],
+            "Bytes of messages in its streams, by `file` and `memory`");
+        ACCOUNT_STORED_LIMIT = gauge("nuthatch_account_stored_limit_bytes", &["account", "storage"],
+            "Bytes that there may be; only where the account has a limit");
+        ACCOUNT_STREAMS_LIMIT = gauge("nuthatch_account_streams_limit", ACCOUNT,
+            "Streams that there may be; only where the account has a limit");
     }
     "JetStream" {
         JS_STREAMS = gauge("nuthatch_jetstream_streams", &[], "Streams");
@@ -134,6 +149,10 @@ metrics! {
             "Bytes of messages in streams, by `file` and `memory`");
         JS_RESERVED = gauge("nuthatch_jetstream_reserved_bytes", &["storage"],
             "Bytes promised to streams by their max_bytes");
+        JS_LIMIT = gauge("nuthatch_jetstream_limit_bytes", &["storage"],
+            "Bytes that streams may take (`max_file`, `max_mem`); only where there is a limit");
+        JS_API_LATENCY = histogram("nuthatch_jetstream_api_seconds", &[],
+            "Time from a request to `$JS.API.>` to its answer, without the way through the network");
         JS_API = counter("nuthatch_jetstream_api_requests", &[], "Requests to `$JS.API.>`");
         JS_API_ERRORS = counter("nuthatch_jetstream_api_errors", &[],
             "Requests answered with an error");
@@ -151,6 +170,13 @@ metrics! {
         STREAM_BYTES = gauge("nuthatch_stream_bytes", STREAM, "Their bytes");
         STREAM_LAST = gauge("nuthatch_stream_last_sequence", STREAM, "Sequence of the last one");
         STREAM_CONSUMERS = gauge("nuthatch_stream_consumers", STREAM, "Consumers");
+        STREAM_LAST_TIME = gauge("nuthatch_stream_last_message_time_seconds", STREAM,
+            "When the last message was stored, in seconds since 1970: `time() -` it is the time since");
+        STREAM_BYTES_LIMIT = gauge("nuthatch_stream_limit_bytes", &["account", "stream", "discard"],
+            "`max_bytes`, where there is one. `discard`: `new` refuses what does not fit, `old` deletes the oldest");
+        STREAM_MESSAGES_LIMIT =
+            gauge("nuthatch_stream_limit_messages", &["account", "stream", "discard"],
+            "`max_msgs`, where there is one");
         CONSUMER_PENDING = gauge("nuthatch_consumer_pending_messages", CONSUMER,
             "Messages it has not delivered yet: with the next one, its lag");
         CONSUMER_ACK_PENDING = gauge("nuthatch_consumer_ack_pending_messages", CONSUMER,
@@ -159,6 +185,16 @@ metrics! {
             "Unacknowledged messages that were delivered more than once");
         CONSUMER_WAITING = gauge("nuthatch_consumer_waiting_pulls", CONSUMER,
             "Pull requests that wait for messages");
+        CONSUMER_DELIVERED = counter("nuthatch_consumer_delivered_messages", CONSUMER,
+            "Deliveries, repeated ones included");
+        CONSUMER_ACK_FLOOR = gauge("nuthatch_consumer_ack_floor_sequence", CONSUMER,
+            "Everything up to this sequence of the stream is acknowledged");
+        CONSUMER_OLDEST = gauge("nuthatch_consumer_oldest_ack_pending_seconds", CONSUMER,
+            "Age of the oldest message that was delivered and not acknowledged; 0: there is none");
+        CONSUMER_LAST_DELIVERY = gauge("nuthatch_consumer_last_delivery_time_seconds", CONSUMER,
+            "When it was last given a message, in seconds since 1970; only once it was since the start");
+        CONSUMER_LAST_ACK = gauge("nuthatch_consumer_last_ack_time_seconds", CONSUMER,
+            "When it was last acknowledged one, likewise");
         OMITTED = gauge("nuthatch_metrics_omitted", &["what"],
             "`accounts` and `streams` left out of this page by its bounds, and 1 for `consumers` if some were");
     }
@@ -174,6 +210,12 @@ metrics! {
             "Time of each fsync (with the write, where the write is direct)");
         LOG_COMMIT_LATENCY = histogram("nuthatch_log_commit_seconds", LOG,
             "Time from sealing a frame to its commit");
+        LOG_ACK_LATENCY = histogram("nuthatch_log_ack_seconds", LOG,
+            "Time from the first publish in a frame to its commit, when all publishes in it are acknowledged: the longest wait of each frame, without that for the log's queue");
+        LOG_MEDIUM = gauge("nuthatch_log_medium_bytes", LOG,
+            "Size of the file system that a log on the local disk is on");
+        LOG_MEDIUM_FREE = gauge("nuthatch_log_medium_free_bytes", LOG,
+            "What is free of it for the server");
         LOG_COMMITTED = gauge("nuthatch_log_committed_lsn", LOG, "Newest committed position");
         LOG_DURABLE = gauge("nuthatch_log_durable_lsn", LOG, "Newest position known to be durable");
         LOG_QUEUE = gauge("nuthatch_log_queue_bytes", LOG, "Bytes that wait for the sequencer");

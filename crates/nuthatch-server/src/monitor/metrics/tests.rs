@@ -13,7 +13,7 @@ fn the_page_names_only_what_the_table_has() {
     else {
         panic!("not a text");
     };
-    assert_eq!((status, kind), (StatusCode::OK, OPENMETRICS));
+    assert_eq!((status, kind), (StatusCode::OK, accept::OPENMETRICS));
     assert!(text.ends_with("# EOF\n"), "{text}");
     assert!(text.contains("# TYPE nuthatch_connections gauge\nnuthatch_connections 0\n"), "{text}");
     assert!(text.contains("nuthatch_slow_consumers_total{reason=\"pending_bytes\"} 0\n"), "{text}");

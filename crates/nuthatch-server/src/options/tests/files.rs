@@ -99,7 +99,7 @@ fn addresses_and_ports() {
 fn identity_logging_and_limits() {
     let o = options(
         "server_name: n1, server_tags: [ Region:EU, 'b ', b ], server_metadata { a: x }
-         debug: true, trace_verbose: yes, logtime: off, logtime_utc: true
+         debug: true, trace_verbose: yes, logtime: off, logtime_utc: true, log_format: json
          log_file: '/tmp/l', logfile_size_limit: 1MB, logfile_max_num: 3, max_traced_msg_len: 100
          pid_file: '/tmp/p', ports_file_dir: /tmp
          max_payload: 4MB, max_pending: 128MB, max_connections: 10, max_subscriptions: 5
@@ -118,6 +118,7 @@ fn identity_logging_and_limits() {
             trace: true,
             trace_verbose: true,
             trace_headers: false,
+            format: LogFormat::Json,
             logtime: false,
             logtime_utc: true,
             file: Some(PathBuf::from("/tmp/l")),

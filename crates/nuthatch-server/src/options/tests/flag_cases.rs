@@ -20,11 +20,12 @@ fn flags_override_the_file_by_the_rules_of_go() {
         conf,
         "-p -1 --name=flag -D=false -T=false -js=false -sd=/flag -m 0 --user u -pass=p=q \
          --pid /p -a 127.0.0.1 -l /log --ports_file_dir=/d -DV -client_advertise h:1 \
-         --log_size_limit=0x10 -max_traced_msg_len 5 --logtime-utc",
+         --log_size_limit=0x10 -max_traced_msg_len 5 --logtime-utc --log-format json",
     );
     assert_eq!((o.port, o.host.as_str(), o.server_name.as_deref()), (0, "127.0.0.1", Some("flag")));
     assert!(o.log.debug && o.log.trace && !o.log.logtime && o.log.logtime_utc);
     assert_eq!(o.log.file, Some(PathBuf::from("/log")));
+    assert_eq!(o.log.format, LogFormat::Json);
     assert_eq!((o.log.file_size_limit_bytes, o.log.max_traced_msg_bytes), (Some(16), Some(5)));
     assert!(!o.jetstream.enabled);
     assert_eq!(o.jetstream.store_dir, PathBuf::from("/flag"));

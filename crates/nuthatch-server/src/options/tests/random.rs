@@ -53,6 +53,7 @@ const AROUND: &[&str] = &[
     "tls { certs: [ { K: V } ] }",
     "websocket { K: V }",
     "console { K: V }",
+    "otlp { K: V }",
     "cluster { port: 1, K: V }",
     "jetstream { quorum { K: V } }",
     "leafnodes { K: V }",

@@ -43,6 +43,21 @@ fn max_ack_pending_stops_and_acks_resume() {
 }
 
 #[test]
+fn the_oldest_message_that_waits_is_told() {
+    let mut rig = ten(|_| {});
+    assert_eq!(rig.info().oldest_ack_pending, None);
+    let got = rig.pull("in", "3");
+    let stored = |rig: &Rig, seq: u64| Some(Time(rig.stream.messages[&seq].at));
+    assert_eq!(rig.info().oldest_ack_pending, stored(&rig, 1));
+    rig.ack(&got[1]);
+    assert_eq!(rig.info().oldest_ack_pending, stored(&rig, 1));
+    rig.ack(&got[0]);
+    assert_eq!(rig.info().oldest_ack_pending, stored(&rig, 3));
+    rig.stream.remove(3);
+    assert_eq!(rig.info().oldest_ack_pending, None, "the stream has it no more");
+}
+
+#[test]
 fn ack_all_takes_everything_before() {
     let mut rig = ten(|config| config.ack_policy = AckPolicy::All);
     let got = rig.pull("in", "6");
