@@ -279,6 +279,75 @@ const STEPS = {
     assert.equal(header.status, 400);
   },
 
+  async "many messages: published again elsewhere, deleted"({ page, shoot }) {
+    for (const n of [1, 2, 3, 4]) ada("pub", "invoices.draft", JSON.stringify({ invoice: n }), "-H", `Part:${n}`, "-J");
+    await page.open("#/messages/INVOICES?subject=invoices.draft", "Messages");
+    const boxes = () => page.page.$$("details.message summary input[type=checkbox]");
+    assert.equal((await boxes()).length, 4);
+    const seqs = await page.page.$$eval("details.message", (all) => all.map((x) => Number(x.dataset.seq)));
+    await (await boxes())[0].click();
+    await (await boxes())[2].click();
+    assert.equal(await page.page.$$eval("details.message[open]", (all) => all.length), 0, "choosing opens nothing");
+    await page.see("2 chosen");
+    await page.press("Publish again…");
+    await page.type("subject", "invoices.copy");
+    await shoot("many");
+    await page.press("Publish again");
+    await page.see("2 messages are published again.");
+    const copies = (await page.api("GET", "streams/INVOICES/messages?subject=invoices.copy&dir=forward")).body.messages;
+    assert.deepEqual(copies.map((m) => JSON.parse(atob(m.data)).invoice), [2, 4], "in their order");
+    assert.deepEqual(copies[0].headers, [["Part", "2"]]);
+    await page.page.waitForFunction(() => document.querySelectorAll("details.message summary input:checked").length === 0, { timeout: PATIENCE_MS });
+    await page.page.click("input[name=all]");
+    await page.see("4 chosen");
+    await (await boxes())[3].click();
+    await page.see("3 chosen");
+    await page.press("Delete…");
+    await page.confirm("delete", "Delete messages");
+    await page.see("3 messages are deleted.");
+    await page.page.waitForFunction(() => document.querySelectorAll("details.message").length === 1, { timeout: PATIENCE_MS });
+    assert.equal(await page.page.$eval("details.message", (x) => Number(x.dataset.seq)), seqs[3]);
+  },
+
+  async "templates of messages stay in the browser, whatever their names"({ page, shoot }) {
+    await page.open("#/publish", "None yet.");
+    await page.type("subject", "orders.template");
+    await page.paste("textarea[name=data]", HOSTILE_TEXT);
+    await page.press("+ Add header");
+    await page.type("header", "Kind");
+    await page.type("value", "kept");
+    await page.type("template", HOSTILE_TEXT);
+    await page.press("Keep");
+    await page.see("is kept in this browser.");
+    await page.open("#/publish", "orders.template");
+    await shoot("templates");
+    await page.press(HOSTILE_TEXT);
+    const filled = await page.page.evaluate(() => [...document.querySelectorAll("form.publish input[name=subject], form.publish input[name=header], form.publish input[name=value], form.publish textarea")].map((x) => x.value));
+    assert.deepEqual(filled, ["orders.template", "Kind", "kept", HOSTILE_TEXT]);
+    assert.equal(await page.page.evaluate(() => window.hacked), undefined);
+    await page.page.evaluate(() => localStorage.setItem("nuthatch-templates", '[{"name":1},null,7,{"name":"half"}]'));
+    await page.open("#/publish", "None yet.");
+    await page.page.evaluate(() => localStorage.setItem("nuthatch-templates", "{nonsense"));
+    await page.open("#/publish", "None yet.");
+    await page.page.evaluate(() => localStorage.clear());
+  },
+
+  async "keys are watched, and one sees what has changed"({ page, shoot }) {
+    await page.open("#/kv/settings?live=1", "shop.motd");
+    ada("kv", "put", "settings", "shop.fresh", "just now there");
+    await page.see("just now there");
+    await page.open("#/kv/settings/shop.motd?live=1", "Fresh seeds");
+    ada("kv", "put", "settings", "shop.motd", '{"text":"Sold out","until":"2027-01-01"}');
+    await page.see("Sold out");
+    await page.see("Since revision");
+    const lines = (kind) => page.page.$$eval(`.changes .${kind}`, (all) => all.map((x) => x.innerText.trim()));
+    assert.deepEqual(await lines("removed"), ['-   "text": "Fresh seeds",']);
+    assert.deepEqual(await lines("added"), ['+   "text": "Sold out",']);
+    await shoot("changes");
+    ada("kv", "put", "settings", "shop.motd", '{"text":"Fresh seeds","until":"2027-01-01"}');
+    ada("kv", "del", "settings", "shop.fresh", "--force");
+  },
+
   async "consumers: sorted by lag, paused, resumed, deleted"({ page, shoot }) {
     await page.open("#/consumers", "archive");
     const rows = await page.page.$$eval("tbody tr", (all) => all.map((x) => x.innerText.split(/\s/)[0]));
@@ -425,6 +494,7 @@ const STEPS = {
 
   async "a user sees his account and may do what he may, no more"({ page }) {
     await page.press("Log out");
+    await page.see("Log in");
     await page.see("Log in as you would");
     await page.logIn("viewer", "birds");
     await page.open("#/streams/ORDERS", "billing");
@@ -438,12 +508,14 @@ const STEPS = {
       assert.equal(answer.status, 403, `${method} ${path}: ${JSON.stringify(answer)}`);
     }
     await page.press("Log out");
+    await page.see("Log in");
     await page.see("Log in as you would");
     await page.logIn("other", "birds");
     assert.equal((await page.api("GET", "dead")).body.total, 0, "nothing of another account");
     assert.deepEqual((await page.api("GET", "events")).body.rows, []);
     await page.open("#/streams", "There are no streams yet.");
     await page.press("Log out");
+    await page.see("Log in");
     await page.see("Log in as you would");
     assert.equal(JSON.parse(ada("stream", "info", "ORDERS", "--json")).state.messages, 40);
   },

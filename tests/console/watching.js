@@ -292,6 +292,7 @@ module.exports = ({ ada, natsAddress, patience }) => {
       await page.open("#/streams/ORDERS", "billing");
       assert.ok(!/Delete|Purge|Move/.test(await page.page.$eval("main .title", (x) => x.innerText)));
       await page.press("Log out");
+      await page.see("Log in");
       await page.open("", "Log in");
       await choose(page, "role", "operate");
       await page.type("user", "ada");
@@ -307,6 +308,7 @@ module.exports = ({ ada, natsAddress, patience }) => {
 
     async "an nkey logs in, by its seed"({ page }) {
       await page.press("Log out");
+      await page.see("Log in");
       await page.open("", "Log in");
       await page.press("Token, nkey or credentials file");
       await page.type("key_text", SEED);
@@ -314,6 +316,7 @@ module.exports = ({ ada, natsAddress, patience }) => {
       await page.see("Overview");
       await page.see("UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4");
       await page.press("Log out");
+      await page.see("Log in");
       await page.open("", "Log in");
       await page.press("Token, nkey or credentials file");
       await page.type("key_text", "SUNOTASEED");
@@ -330,7 +333,21 @@ module.exports = ({ ada, natsAddress, patience }) => {
       await page.open("#/server", "Configuration in force");
       await page.see("max_payload");
       await page.see("No leaf node is connected.");
+      await page.see("Nothing: the file says what is in force.");
+      const rows = () => page.page.$$eval("[aria-label='Settings of the file'] tbody tr", (all) => all.map((x) => [...x.children].map((y) => y.innerText)));
+      const [users] = (await rows()).filter(([key]) => key === "accounts.SHOP.users");
+      assert.equal(users[1], "not shown");
+      assert.ok((await rows()).some(([key, value, where]) => key === "accounts.SHOP.jetstream.max_streams" && value === "1000" && /server\.conf:3:\d+$/.test(where)), JSON.stringify(await rows()));
+      const conf = users[2].replace(/:\d+:\d+$/, "");
+      const before = readFileSync(conf, "utf8");
+      writeFileSync(conf, `${before}\nmax_payload: 2MB\n`);
+      await page.open("#/server", "It would change at once: max_payload");
       await shoot("server");
+      writeFileSync(conf, `${before}\nhttp: "127.0.0.1:-1"\n`);
+      await page.open("#/server", "It would be refused: http needs a restart.");
+      writeFileSync(conf, `${before}\nnonsense: 1\n`);
+      await page.open("#/server", 'unknown field "nonsense"');
+      writeFileSync(conf, before);
       await page.open("#/accounts", "Accounts and users");
       await page.see("viewer");
       await page.page.select("select[name=who]", await page.page.$$eval("select[name=who] option", (all) => all.find((x) => x.innerText.startsWith("viewer")).value));

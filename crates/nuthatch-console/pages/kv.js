@@ -1,12 +1,14 @@
 // Key-value buckets, keys, and one key with its history.
 
 import { adjust, api, go, link, params, part, session } from "./api.js";
-import { ago, ask, badge, bytes, command, count, encode, field, h, kindOf, note, pager, payload, save, table, time } from "./dom.js";
+import { ago, ask, badge, bytes, clear, command, count, encode, field, h, kindOf, note, pager, payload, save, table, time } from "./dom.js";
 import { body } from "./messages.js";
 import { newBucket } from "./buckets.js";
 import { search } from "./streams.js";
+import { changes } from "./changes.js";
 
 const LIMIT = 50;
+const LIVE_MS = 1500;
 const again = () => window.dispatchEvent(new Event("console-refresh"));
 
 async function buckets(content, query) {
@@ -52,8 +54,26 @@ function preview(row) {
   return seen.kind === "empty" ? h("span.dim", "empty") : h("span.preview", (seen.raw ?? seen.text).replace(/\s+/g, " ").slice(0, 120));
 }
 
+/** Shows a page again and again while its box is ticked; nothing that somebody works on is taken away. */
+function watched(content, query, show) {
+  const live = h("input", { type: "checkbox", name: "live", checked: query.live === "1", onchange: () => adjust({ live: live.checked ? "1" : "" }) });
+  const box = h("label.check", live, "Live");
+  if (query.live !== "1") return { box, stop: undefined };
+  let busy = false;
+  const timer = setInterval(async () => {
+    const inUse = content.querySelector("details[open] .tab:focus, input:focus:not([type=checkbox])");
+    if (busy || document.hidden || document.querySelector("dialog") || inUse) return;
+    busy = true;
+    try { await show(); } catch (error) { clearInterval(timer); note(error.message, "bad"); }
+    busy = false;
+  }, LIVE_MS);
+  return { box, stop: () => clearInterval(timer) };
+}
+
 async function keys(content, bucket, query) {
-  const found = await api("GET", `kv/${part(bucket)}/keys${params({ ...query, limit: LIMIT })}`);
+  const { live: _live, ...asked } = query;
+  const load = () => api("GET", `kv/${part(bucket)}/keys${params({ ...asked, limit: LIMIT })}`);
+  const found = await load();
   const columns = [
     { name: "Key", key: "name", cell: (r) => h("a.name", { href: link(["kv", bucket, r.key]) }, r.key) },
     { name: "Value", wide: true, cell: preview },
@@ -61,11 +81,15 @@ async function keys(content, bucket, query) {
     { name: "Size", num: true, cell: (r) => bytes(r.size) },
     { name: "Changed", cell: (r) => h("span.nowrap", { title: r.time }, ago(r.time)) },
   ];
+  const all = (page) => table(columns, page.rows, { sort: "name", order: query.order ?? "asc", label: "Keys", onsort: (_s, order) => adjust({ order, offset: "" }), empty: query.search ? "No key has such a name." : "The bucket is empty." });
+  const rows = h("div", all(found));
+  const live = watched(content, query, async () => clear(rows, all(await load())));
   content.append(crumbs(),
-    h("div.title", h("h1", h("span.name", bucket)), h("div.tools", search(query, "Search keys"), !session.read_only && h("button.primary", { type: "button", onclick: async () => { const key = await put(bucket); if (key) go(["kv", bucket, key]); } }, "New key…"))),
+    h("div.title", h("h1", h("span.name", bucket)), h("div.tools", live.box, search(query, "Search keys"), !session.read_only && h("button.primary", { type: "button", onclick: async () => { const key = await put(bucket); if (key) go(["kv", bucket, key]); } }, "New key…"))),
     found.more_than_looked_at ? h("p.hint", "There are more keys than are looked through.") : "",
-    table(columns, found.rows, { sort: "name", order: query.order ?? "asc", label: "Keys", onsort: (_s, order) => adjust({ order, offset: "" }), empty: query.search ? "No key has such a name." : "The bucket is empty." }),
+    rows,
     pager(Number(query.offset ?? 0), LIMIT, found.total, (offset) => adjust({ offset })));
+  return live.stop;
 }
 
 /** A list has the beginnings of older values: this is one in full. */
@@ -77,9 +101,10 @@ async function showAll(event, bucket, key, r) {
   } catch (error) { note(error.message, "bad"); }
 }
 
-async function one(content, bucket, key) {
-  const { history, is_whole: isWhole } = await api("GET", `kv/${part(bucket)}/entry?key=${part(key)}`);
-  const [newest] = history;
+async function one(content, bucket, key, query) {
+  const load = () => api("GET", `kv/${part(bucket)}/entry?key=${part(key)}`);
+  const found = await load();
+  let [newest] = found.history;
   const asText = (r) => { try { return new TextDecoder("utf-8", { fatal: true }).decode(payload(r.data)); } catch { return null; } };
   const change = async () => { if (await put(bucket, { key, text: asText(newest) ?? "", revision: newest.seq })) again(); };
   const revert = async (r) => { if (await put(bucket, { key, text: asText(r), revision: newest.seq })) again(); };
@@ -92,23 +117,37 @@ async function one(content, bucket, key) {
     });
     if (done) again();
   };
-  const revisions = history.map((r, at) => h("details.message", { open: at === 0 },
+  const difference = (r, before) => {
+    const [now, then] = [r, before].map((one) => (one && one.operation === "PUT" && !one.truncated ? asText(one) : null));
+    return now !== null && then !== null && now !== then ? changes(then, now, `Since revision ${count(before.seq)}`) : "";
+  };
+  const revisions = (history) => history.map((r, at) => h("details.message", { open: at === 0, "data-seq": r.seq },
     h("summary", h("span.seq", count(r.seq)), h("span.subject", at === 0 ? "newest" : "", " ", operation(r.operation)), h("span.when", time(r.time)), h("span.size", bytes(r.size)), h("span.preview", r.operation === "PUT" ? preview(r) : "")),
-    h("div.message-body", body(r, r.truncated && at > 0 && h("button.tab", { type: "button", onclick: (e) => showAll(e, bucket, key, r) }, "Show all")), at > 0 && r.operation === "PUT" && !session.read_only && asText(r) !== null && !r.truncated && h("div.tools", h("button", { type: "button", onclick: () => revert(r) }, "Make it the newest…")))));
+    h("div.message-body", body(r, r.truncated && at > 0 && h("button.tab", { type: "button", onclick: (e) => showAll(e, bucket, key, r) }, "Show all")), at > 0 && r.operation === "PUT" && !session.read_only && asText(r) !== null && !r.truncated && h("div.tools", h("button", { type: "button", onclick: () => revert(r) }, "Make it the newest…")), difference(r, history[at + 1]))));
+  const list = h("div.messages", revisions(found.history));
+  const live = watched(content, query, async () => {
+    const { history } = await load();
+    if (history[0].seq === newest.seq) return;
+    [newest] = history;
+    const open = new Set([...list.querySelectorAll("details[open]")].map((d) => d.dataset.seq));
+    clear(list, revisions(history));
+    for (const d of list.children) d.open ||= open.has(d.dataset.seq);
+  });
   content.append(crumbs(h("a.name", { href: link(["kv", bucket]) }, bucket)),
-    h("div.title", h("h1", h("span.name", key)), h("div.tools",
+    h("div.title", h("h1", h("span.name", key)), h("div.tools", live.box,
       h("button", { type: "button", onclick: () => save(payload(newest.data), `${bucket}-${key}`) }, "Download"),
       !session.read_only && [
         h("button", { type: "button", onclick: change, disabled: newest.truncated || asText(newest) === null }, "Put value…"),
         h("button.danger", { type: "button", onclick: remove }, "Delete…"),
       ])),
-    h("section", h("h2", "History"), h("div.messages", revisions)),
-    isWhole ? "" : h("p.hint", "The values are large: not all of the older ones are shown. The command shows them."),
-    h("p.dim", h("code", command("kv", "history", bucket, key))));
+    h("section", h("h2", "History"), list),
+    found.is_whole ? "" : h("p.hint", "The values are large: not all of the older ones are shown. The command shows them."),
+    h("p.dim", h("code", command("kv", query.live === "1" ? "watch" : "history", bucket, key))));
+  return live.stop;
 }
 
 export async function kv(content, [bucket, key], query) {
-  if (bucket && key) await one(content, bucket, key);
-  else if (bucket) await keys(content, bucket, query);
-  else await buckets(content, query);
+  if (bucket && key) return one(content, bucket, key, query);
+  if (bucket) return keys(content, bucket, query);
+  return buckets(content, query);
 }

@@ -43,8 +43,7 @@ function item(stream, message, open, changed) {
       (message.truncated || message.headers_truncated) && h("button", { type: "button", onclick: async () => { try { const m = await whole(); clear(inner, body(m, null), tools); } catch (e) { note(e.message, "bad"); } } }, "Show all"),
       h("button", { type: "button", onclick: async () => { try { save(payload((await whole()).data), `${stream}-${message.seq}.bin`); } catch (e) { note(e.message, "bad"); } } }, "Download"),
       h("a.button", { href: link(["publish"], { from: stream, seq: message.seq }) }, "Publish again…"),
-      // A browser's numbers do not tell larger sequences apart.
-      !session.read_only && Number.isSafeInteger(message.seq) && h("button.danger", {
+      canChoose(message) && h("button.danger", {
         type: "button",
         onclick: async () => {
           const done = await ask({
@@ -57,11 +56,64 @@ function item(stream, message, open, changed) {
       }, "Delete…"));
     clear(inner, body(message, null), tools, h("p.dim", h("code", command("stream", "get", stream, message.seq))));
   };
+  const chosen = canChoose(message) && h("input", { type: "checkbox", "aria-label": `Choose message ${message.seq}`, onclick: (e) => e.stopPropagation() });
   const details = h("details.message", { open, ontoggle: fill, "data-seq": message.seq },
-    h("summary", h("span.seq", count(message.seq)), h("span.subject", message.subject), h("span.when", time(message.time)),
+    h("summary", h("span.seq", chosen, count(message.seq)), h("span.subject", message.subject), h("span.when", time(message.time)),
       h("span.size", bytes(message.size)), h("span.preview", preview(message))), inner);
   if (open) fill();
   return details;
+}
+
+// A browser's numbers do not tell larger sequences apart.
+const canChoose = (message) => !session.read_only && Number.isSafeInteger(message.seq);
+
+/** Does it to one after the other, and stops at the first that fails. */
+async function each(seqs, does) {
+  for (const [at, seq] of seqs.entries()) {
+    try { await does(seq); } catch (error) { throw new Error(`${at} of ${seqs.length} done; message ${seq}: ${error.message}`); }
+  }
+}
+
+/** What can be done to the chosen messages of a page. */
+function many(stream, box, again) {
+  const boxes = () => [...box.querySelectorAll("summary input[type=checkbox]")];
+  const seqs = () => boxes().filter((b) => b.checked).map((b) => Number(b.closest("details").dataset.seq)).sort((x, y) => x - y);
+  const words = h("span.dim");
+  const some = () => { const n = seqs().length; return `${count(n)} ${n === 1 ? "message" : "messages"}`; };
+  const path = (seq) => `streams/${part(stream)}/messages/${seq}`;
+  const erase = () => ask({
+    title: `Delete ${some()}`, text: `They are erased from ${stream}.`, action: "Delete messages", danger: true, confirm: "delete",
+    line: () => seqs().map((seq) => command("stream", "rmm", stream, seq, "--force")).join("\n"),
+    send: async () => { const all = seqs(); await each(all, (seq) => api("DELETE", path(seq), { confirm: String(seq) })); note(`${count(all.length)} messages are deleted.`); },
+  });
+  const repeat = () => ask({
+    title: `Publish ${some()} again`, action: "Publish again", text: "In their order, without the headers that begin with Nats-.",
+    fields: [field("Publish to", h("input", { name: "subject", placeholder: "their own subjects", spellcheck: "false" }), "Another subject moves copies there")],
+    line: (d) => seqs().map((seq) => `${command("stream", "get", stream, seq, "--raw")} | ${command("pub", d.get("subject") || "SUBJECT", "-", "-J")}`).join("\n"),
+    send: async (d) => {
+      const all = seqs();
+      const to = d.get("subject").trim();
+      await each(all, async (seq) => {
+        const m = await api("GET", path(seq));
+        await api("POST", "publish", { subject: to || m.subject, headers: m.headers.filter(([k]) => !/^nats-/i.test(k)), data: m.data, stored: true });
+      });
+      note(`${count(all.length)} messages are published again.`);
+    },
+  });
+  const buttons = [
+    h("button", { type: "button", onclick: async () => { if (await repeat()) again(); } }, "Publish again…"),
+    h("button.danger", { type: "button", onclick: async () => { if (await erase()) again(); } }, "Delete…"),
+  ];
+  const all = h("input", { type: "checkbox", name: "all", onchange: () => { boxes().forEach((b) => { b.checked = all.checked; }); update(); } });
+  const update = () => {
+    const chosen = seqs().length;
+    words.textContent = chosen ? `${count(chosen)} chosen` : "";
+    buttons.forEach((b) => { b.disabled = chosen === 0; });
+    all.checked = chosen > 0 && chosen === boxes().length;
+  };
+  box.addEventListener("change", update);
+  update();
+  return h("div.bar", h("label.check", all, "All on this page"), words, h("div.tools", buttons));
 }
 
 async function choose(content) {
@@ -112,7 +164,7 @@ export async function messages(content, [stream], query) {
   content.append(
     h("nav.crumbs", { "aria-label": "Path" }, h("a", { href: "#/streams" }, "Streams"), " / ", h("a.name", { href: link(["streams", stream]) }, stream), " / "),
     h("div.title", h("h1", "Messages"), h("div.tools", isNewest && h("label.check", live, "Live"), h("span.dim", found.last ? `${count(found.first)} to ${count(found.last)}` : "empty"))),
-    jump, box,
+    jump, !session.read_only && found.messages.length > 0 ? many(stream, box, again) : "", box,
     h("nav.pager", { "aria-label": "Pages" },
       to("⇤ Oldest", { dir: "forward" }, found.before <= found.first), to("‹ Older", { seq: found.before }, found.before <= found.first),
       to("Newer ›", { seq: found.after, dir: "forward" }, atEnd), to("Newest ⇥", {}, isNewest)),

@@ -3,6 +3,7 @@
 import { api, part, session } from "./api.js";
 import { asCommand, bytes, clear, count, encode, failure, field, h, payload, quote } from "./dom.js";
 import { body } from "./messages.js";
+import { templates } from "./templates.js";
 
 function headerRow(name = "", value = "") {
   const row = h("div.header-row",
@@ -63,7 +64,16 @@ export async function publish(content, _rest, query) {
     h("label.field", h("span", "Payload ", size), data),
     h("div.inline", h("label.check", stored, "Wait until a stream has stored it"), h("label.check", "Wait for a reply ", wait, " s")),
     command, h("div.actions", buttons));
-  content.append(h("h1", "Publish"), h("p.lead", "Send a message as your user, or a request whose reply comes back here."), h("div.columns.wide-left", h("section", form), h("section", h("h2", "Result"), result)));
+  const kept = templates({
+    read: () => (start.raw === null ? { subject: subject.value, headers: pairs(), text: data.value } : null),
+    use: (template) => {
+      subject.value = template.subject;
+      data.value = template.text;
+      clear(headers, template.headers.map(([k, v]) => headerRow(k, v)));
+      update();
+    },
+  });
+  content.append(h("h1", "Publish"), h("p.lead", "Send a message as your user, or a request whose reply comes back here."), h("div.columns.wide-left", h("section", form), h("section", h("h2", "Result"), result, kept)));
   clear(result, h("p.dim", "Nothing sent yet."));
   update();
 }

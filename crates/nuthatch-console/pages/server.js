@@ -48,8 +48,28 @@ function settings(value, path, out) {
 
 const COUNTED = /^(in_|out_|mem$|cpu$|now$|uptime$|connections$|total_connections|subscriptions$|go$|gomaxprocs|proto$|cores$|config_load_time|config_digest|slow_|stale_|stalled_|refused_|routes$|remotes$|leafnodes$|jetstream\.stats)/;
 
+/** What the file says now, where, and what reading it again would change. */
+function fromFile(written, reload) {
+  const keys = (all) => all.map((key, i) => [i > 0 && ", ", h("b.name", key)]);
+  const columns = [
+    { name: "Setting", wide: true, cell: (r) => h("span.name", r.key) },
+    { name: "Value", cell: (r) => (r.value === null ? h("span.dim", "not shown") : h("span.name", r.value)) },
+    { name: "Where", cell: (r) => h("span.name", r.place) },
+  ];
+  const plan = () => {
+    if (reload.error) return h("p.failure", `It would be refused: ${reload.error}`);
+    if (reload.restart.length) return h("p.hint", "It would be refused: ", keys(reload.restart), reload.restart.length === 1 ? " needs" : " need", " a restart.", reload.now.length > 0 && [" Changed too: ", keys(reload.now), "."]);
+    return reload.now.length ? h("p", "It would change at once: ", keys(reload.now), ".") : h("p.dim", "Nothing: the file says what is in force.");
+  };
+  return [
+    h("section", h("h2", "What a reload would change"), plan(), h("p.dim", h("code", "nuthatch serve -sl reload"))),
+    h("h2.apart", "In the file"),
+    written.error ? h("p.failure", written.error) : table(columns, written, { label: "Settings of the file", empty: "There is no configuration file: flags and defaults alone." }),
+  ];
+}
+
 export async function server(content) {
-  const [found, leafs] = await Promise.all([api("GET", "configuration"), api("GET", "leafs")]);
+  const [{ written, reload, ...found }, leafs] = await Promise.all([api("GET", "configuration"), api("GET", "leafs")]);
   const all = settings(found, "", []).filter(([name, v]) => !COUNTED.test(name) && v !== "").sort(([a], [b]) => (a < b ? -1 : 1));
   const columns = [
     { name: "Server", wide: true, cell: (r) => h("span.name", r.name || r.id || "–") },
@@ -63,7 +83,7 @@ export async function server(content) {
     h("div.tiles", [["Connections", count(found.connections)], ["Memory", bytes(found.mem)], ["Processor", `${found.cpu} %`], ["Up for", found.uptime], ["Slow consumers", count(found.slow_consumers)]].map(([l, v]) => h("div.tile", h("span", l), h("b", v)))),
     h("h2.apart", "Leaf nodes"), table(columns, leafs.leafs ?? [], { label: "Leaf nodes", empty: "No leaf node is connected." }),
     h("section", h("h2", "Configuration in force", h("small", " loaded ", ago(found.config_load_time))), h("dl.facts", all.map(([name, v]) => row(h("span.name", name), h("span.name", typeof v === "string" ? v : JSON.stringify(v)))))),
-    h("p.dim", "Without secrets. Defaults are shown as what is set: where a value comes from, the file tells; nuthatch serve -t checks a file before a reload."));
+    h("p.dim", "Without secrets. Defaults are shown as what is set."), ...fromFile(written, reload));
 }
 
 const short = (subject) => subject.replace(/^\$JS\.EVENT\.ADVISORY\./, "").split(".").slice(0, 2).join(" ").toLowerCase().replaceAll("_", " ");

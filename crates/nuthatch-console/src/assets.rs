@@ -44,6 +44,8 @@ pub static ASSETS: &[Asset] = &[
     script!("streams.js"),
     script!("stream-form.js"),
     script!("messages.js"),
+    script!("templates.js"),
+    script!("changes.js"),
     script!("consumers.js"),
     script!("delivery.js"),
     script!("dead.js"),

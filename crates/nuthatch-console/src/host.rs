@@ -103,6 +103,26 @@ pub struct User {
     pub subscribe: Option<Rule>,
 }
 
+/// A setting of the configuration file.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// Its keys from the outermost one, with dots between.
+    pub key: String,
+    /// File, line and column.
+    pub place: String,
+    /// Its value, if it is simple and no secret.
+    pub value: Option<String>,
+}
+
+/// What reading the configuration again would change.
+#[derive(Debug, Clone, Default)]
+pub struct ReloadPreview {
+    /// Keys that change at once.
+    pub now: Vec<String>,
+    /// Keys that need a restart: with any of them, a reload changes nothing.
+    pub restart: Vec<String>,
+}
+
 /// The process that the console is part of.
 pub trait Host: Send + Sync + 'static {
     /// Its facts now.
@@ -136,4 +156,10 @@ pub trait Host: Send + Sync + 'static {
 
     /// The users of its configuration.
     fn users(&self) -> Vec<User>;
+
+    /// What its configuration file says now; or why it cannot be read. Empty: there is no file.
+    fn settings(&self) -> Result<Vec<Setting>, String>;
+
+    /// What a reload would change; or what is wrong with the file.
+    fn preview_reload(&self) -> Result<ReloadPreview, String>;
 }

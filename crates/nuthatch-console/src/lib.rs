@@ -20,5 +20,8 @@ mod serve;
 mod session;
 mod watch;
 
-pub use host::{AccountSample, Advisory, BoxFuture, Facts, FreeSpace, Host, Rule, Sample, User};
+pub use host::{
+    AccountSample, Advisory, BoxFuture, Facts, FreeSpace, Host, ReloadPreview, Rule, Sample,
+    Setting, User,
+};
 pub use serve::{Settings, StartError, start};

@@ -4,12 +4,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use nuthatch_console::{Advisory, BoxFuture, Facts, Host, Sample, Settings, User};
+use nuthatch_console::{
+    Advisory, BoxFuture, Facts, Host, ReloadPreview, Sample, Setting, Settings, User,
+};
 use nuthatch_server::advisories::AdvisoryListener;
 use nuthatch_server::close_reason::CloseReason;
 use nuthatch_server::jetstream_port::JsHealth;
 use nuthatch_server::monitor::{Query, document};
-use nuthatch_server::options::SyncPolicy;
+use nuthatch_server::options::{SyncPolicy, Written, written};
 use nuthatch_server::server::Server;
 use serde_json::{Map, Value};
 
@@ -155,6 +157,19 @@ impl Host for Process {
 
     fn users(&self) -> Vec<User> {
         users::all(&self.server.options())
+    }
+
+    fn settings(&self) -> Result<Vec<Setting>, String> {
+        let options = self.server.options();
+        let Some(file) = &options.config_file else { return Ok(Vec::new()) };
+        let setting = |w: Written| Setting { key: w.key, place: w.place, value: w.value };
+        Ok(written(file)?.into_iter().map(setting).collect())
+    }
+
+    fn preview_reload(&self) -> Result<ReloadPreview, String> {
+        let plan = self.server.preview_reload()?;
+        let names = |keys: Vec<&'static str>| keys.into_iter().map(str::to_owned).collect();
+        Ok(ReloadPreview { now: names(plan.now), restart: names(plan.restart) })
     }
 }
 

@@ -9,7 +9,7 @@ use super::Call;
 use crate::bounds::{CLIENTS_MAX, USERS_MAX};
 use crate::broker::check_subject;
 use crate::failure::Failure;
-use crate::host::{Rule, User};
+use crate::host::{Rule, Setting, User};
 use crate::rights::{judge, rule};
 
 /// The subject of what the broker tells of an account's own.
@@ -243,12 +243,24 @@ pub fn leafs(call: &mut Call<'_>) -> Result<Value, Failure> {
     report(call, "LEAFZ", &json!({}))
 }
 
-/// `GET configuration`: what is in force.
+fn setting(setting: &Setting) -> Value {
+    json!({ "key": setting.key, "place": setting.place, "value": setting.value })
+}
+
+/// `GET configuration`: what is in force, what the file says, and what a reload would change.
 pub fn configuration(call: &mut Call<'_>) -> Result<Value, Failure> {
     let mut told = report(call, "VARZ", &json!({}))?;
     // What it counts is on other pages.
     for counter in ["http_req_stats", "slow_consumer_stats", "stale_connection_stats"] {
         told.as_object_mut().map(|fields| fields.remove(counter));
     }
+    told["written"] = match call.host.settings() {
+        Ok(found) => found.iter().map(setting).collect(),
+        Err(why) => json!({ "error": why }),
+    };
+    told["reload"] = match call.host.preview_reload() {
+        Ok(plan) => json!({ "now": plan.now, "restart": plan.restart }),
+        Err(why) => json!({ "error": why }),
+    };
     Ok(told)
 }

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use nuthatch_console::{Advisory, BoxFuture, Facts, Host, Sample, Settings, User};
+use nuthatch_console::{
+    Advisory, BoxFuture, Facts, Host, ReloadPreview, Sample, Setting, Settings, User,
+};
 use serde_json::{Map, Value, json};
 
 /// Waits until it is so.
@@ -136,6 +138,15 @@ impl Host for Process {
     fn users(&self) -> Vec<User> {
         self.asked.lock().expect("no panic").push("users".to_owned());
         Vec::new()
+    }
+
+    fn settings(&self) -> Result<Vec<Setting>, String> {
+        self.asked.lock().expect("no panic").push("settings".to_owned());
+        Ok(Vec::new())
+    }
+
+    fn preview_reload(&self) -> Result<ReloadPreview, String> {
+        Ok(ReloadPreview::default())
     }
 }
 
