@@ -2,11 +2,13 @@
 
 use crate::envelope::{self, Paged, ResponseType, Success};
 use crate::outcome::unexpected;
+use crate::registry::Entry;
 use crate::request::{Call, is_empty, parse, parse_optional};
 use crate::service::{Answer, JetStream, set_consumer_metadata};
 use crate::streams::{LIST_PAGE, NAMES_PAGE, check_lengths, offset_of};
 use nuthatch_protocol::js::{ConsumerAction, ConsumerInfo, CreateConsumerRequest, Nanos, Time};
 use nuthatch_protocol::jserror::JsError;
+use nuthatch_server::jetstream_port::LogId;
 use nuthatch_server::shares::Share;
 use nuthatch_streams::consumer::{PreparedConsumer, is_valid_group};
 use nuthatch_streams::{AccountId, Op, OpOutcome};
@@ -86,13 +88,13 @@ impl JetStream {
         let config = &request.config;
         let filters = config.filter_subjects.iter().chain([&config.filter_subject]);
         check_lengths(filters, JsError::CONSUMER_CREATE)?;
-        if request.config.num_replicas > 1 {
+        if request.config.num_replicas > self.replicas_max() {
             return Err(JsError::STREAM_REPLICAS_NOT_SUPPORTED);
         }
         let entry = self.entry(account, &request.stream_name)?;
         set_consumer_metadata(&mut request.config);
         let op = Op::CreateConsumer { id: entry.id, request: PreparedConsumer::new(request) };
-        self.consumer_answer("consumer_create", entry.engine, op).await
+        self.consumer_answer("consumer_create", &entry, op).await
     }
 
     pub(super) async fn consumer_info(
@@ -107,7 +109,7 @@ impl JetStream {
         }
         let entry = self.entry(account, stream)?;
         let op = Op::ConsumerInfo { id: entry.id, name: name.to_owned() };
-        self.consumer_answer("consumer_info", entry.engine, op).await
+        self.consumer_answer("consumer_info", &entry, op).await
     }
 
     pub(super) async fn consumer_delete(
@@ -198,6 +200,7 @@ impl JetStream {
         match self.run(entry.engine, op).await? {
             OpOutcome::Reset { seq, mut info } => {
                 self.complete_consumer(&mut info);
+                self.complete_consumer_cluster(kept(&entry), &mut info);
                 let body = ResetBody { info: &info, reset_seq: seq };
                 Ok(envelope::ok(ResponseType("consumer_reset"), &body))
             }
@@ -229,25 +232,27 @@ impl JetStream {
         }
         for info in &mut infos {
             self.complete_consumer(info);
+            self.complete_consumer_cluster(kept(&entry), info);
         }
         let body = ListBody { page, consumers: infos };
         envelope::charged(ResponseType("consumer_list"), &body, share)
     }
 
-    async fn consumer_answer(
-        &self,
-        kind: &'static str,
-        engine: nuthatch_server::jetstream_port::LogId,
-        op: Op,
-    ) -> Answer {
-        match self.run(engine, op).await? {
+    async fn consumer_answer(&self, kind: &'static str, entry: &Entry, op: Op) -> Answer {
+        match self.run(entry.engine, op).await? {
             OpOutcome::Consumer(mut info) => {
                 self.complete_consumer(&mut info);
+                self.complete_consumer_cluster(kept(entry), &mut info);
                 Ok(envelope::ok(ResponseType(kind), &*info))
             }
             other => Err(unexpected(&other)),
         }
     }
+}
+
+/// Where a stream's consumers are, and of how many replicas it is.
+fn kept(stream: &Entry) -> (LogId, i64) {
+    (stream.engine, stream.config.num_replicas)
 }
 
 /// Checks the request against its subject and puts the consumer's name into the configuration

@@ -7,7 +7,7 @@ use nuthatch_streams::{AccountId, Message};
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 
 /// Bytes that wait in an [`Inbox`]; beyond that messages are lost, which their reader finds out by
@@ -92,6 +92,28 @@ impl Inbox {
     }
 }
 
+/// What infos say of a cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClusterView {
+    /// Its name.
+    pub name: String,
+    /// How many nodes it has.
+    pub size: usize,
+    /// The other nodes that this one has met, by name.
+    pub others: Vec<OtherNode>,
+}
+
+/// Another node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OtherNode {
+    /// Its name.
+    pub name: String,
+    /// It is connected.
+    pub is_connected: bool,
+    /// How long it has not been.
+    pub silent: Duration,
+}
+
 /// The core of the server, as the JetStream service uses it: its routing, its clock, its log lines.
 pub trait CorePort: Send + Sync + 'static {
     /// True if anybody in the account is subscribed to a subject.
@@ -162,6 +184,11 @@ pub trait CorePort: Send + Sync + 'static {
 
     /// The server's name, shown as `cluster.leader`.
     fn server_name(&self) -> &str;
+
+    /// The cluster of which this server is a node; `None`: it is alone.
+    fn cluster(&self) -> Option<ClusterView> {
+        None
+    }
 }
 
 /// Handler of messages that the server has subscribed to.

@@ -31,6 +31,7 @@ mod logs_port;
 mod move_table;
 mod outcome;
 mod pending_changes;
+mod replicas;
 mod replication;
 mod request;
 mod restore;

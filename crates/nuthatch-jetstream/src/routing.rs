@@ -1,6 +1,6 @@
 //! The routing of the core, as the service uses it: answers, advisories, inboxes.
 
-use crate::core_port::{Arrived, CorePort, Inbox, InboxSender, Take};
+use crate::core_port::{Arrived, ClusterView, CorePort, Inbox, InboxSender, OtherNode, Take};
 use crate::foreign::{self, Foreign};
 use nuthatch_protocol::js::StreamSource;
 use nuthatch_server::account::Account;
@@ -62,6 +62,21 @@ impl CorePort for CoreRouting {
 
     fn operations(&self) -> Option<Arc<dyn OperationListener>> {
         self.server.upgrade()?.operations.listener().cloned()
+    }
+
+    fn cluster(&self) -> Option<ClusterView> {
+        let server = self.server.upgrade()?;
+        let size = server.cluster.get()?.others().len() + 1;
+        let name = server.nodes.cluster()?.to_owned();
+        let others = server.nodes.met().into_iter();
+        let others = others
+            .map(|(name, met)| OtherNode {
+                name,
+                is_connected: met.is_connected,
+                silent: met.silent(),
+            })
+            .collect();
+        Some(ClusterView { name, size, others })
     }
 
     fn say(&self, text: &str) {

@@ -166,7 +166,7 @@ impl JetStream {
     pub(super) fn limits(&self, pedantic: bool) -> Limits {
         Limits {
             pedantic,
-            max_replicas: 1,
+            max_replicas: self.replicas_max(),
             max_duplicate_window: self.settings.max_duplicate_window,
             ..Limits::default()
         }
@@ -205,6 +205,7 @@ impl JetStream {
         }
         self.check_new(account, &config).await?;
         let engine = self.engine_for(&config)?;
+        self.check_replicas(&config, engine)?;
         let pending = claim(engine, config.clone());
         let config = Box::new(config);
         let (id, work) = self.begin_new(engine, |id| Op::CreateStream { id, account, config });
@@ -315,6 +316,7 @@ impl JetStream {
                  nuthatch stream move changes it",
             ));
         }
+        self.check_replicas(&config, entry.engine)?;
         check_account(&config, &self.limits_of(account))?;
         self.check_overlap(account, &config).await?;
         let already = u64::try_from(entry.config.max_bytes).unwrap_or(0);
@@ -444,6 +446,7 @@ impl JetStream {
                 Ok(mut info) => {
                     self.complete_stream(&mut info);
                     self.complete_copies(account, &mut info);
+                    self.complete_cluster(account, &mut info);
                     streams.push(info);
                 }
                 // Deleted since the registry was read.
@@ -504,6 +507,7 @@ impl JetStream {
         self.complete_stream(info);
         self.complete_copies(account, info);
         self.complete_home(account, info);
+        self.complete_cluster(account, info);
     }
 
     pub(super) fn stream_answer(

@@ -5,10 +5,14 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// Connections between nodes at a time: one for each account and other node.
 pub const NODE_LINKS_MAX: usize = 16 * 1024;
+
+/// Nodes that are remembered: as many as a cluster has others.
+const MET_MAX: usize = 4;
 
 /// The other nodes of the cluster, as far as they are connected.
 pub struct Nodes {
@@ -21,6 +25,7 @@ pub struct Nodes {
     /// The cluster's name, once this server is a node of it.
     cluster: OnceLock<String>,
     known: Mutex<BTreeMap<String, KnownNode>>,
+    met: Mutex<BTreeMap<String, MetNode>>,
     /// There was another node: clients have been told of it.
     were_told: AtomicBool,
     /// Changes with the accounts of this server: each is to be connected.
@@ -38,6 +43,23 @@ struct KnownNode {
     gone: u64,
 }
 
+/// A node that was connected once.
+#[derive(Clone, Copy, Debug)]
+pub struct MetNode {
+    /// It is connected.
+    pub is_connected: bool,
+    /// Since when that is so.
+    since: Instant,
+}
+
+impl MetNode {
+    /// How long it is not connected.
+    #[must_use]
+    pub fn silent(&self) -> Duration {
+        if self.is_connected { Duration::ZERO } else { self.since.elapsed() }
+    }
+}
+
 impl Default for Nodes {
     fn default() -> Self {
         Self {
@@ -46,6 +68,7 @@ impl Default for Nodes {
             stale: AtomicU64::new(0),
             cluster: OnceLock::new(),
             known: Mutex::default(),
+            met: Mutex::default(),
             were_told: AtomicBool::new(false),
             accounts: watch::Sender::new(0),
         }
@@ -74,11 +97,38 @@ impl Nodes {
         self.accounts.subscribe()
     }
 
+    /// The nodes that were connected since the start, by name.
+    #[must_use]
+    pub fn met(&self) -> BTreeMap<String, MetNode> {
+        self.met.lock().clone()
+    }
+
+    fn note(&self, node: &str, is_connected: bool) {
+        let mut met = self.met.lock();
+        if met.len() >= MET_MAX
+            && !met.contains_key(node)
+            && let Some(oldest) = met
+                .iter()
+                .filter(|(_, met)| !met.is_connected)
+                .min_by_key(|(_, met)| met.since)
+                .map(|(name, _)| name.clone())
+        {
+            met.remove(&oldest);
+        }
+        let now = MetNode { is_connected, since: Instant::now() };
+        if met.len() < MET_MAX || met.contains_key(node) {
+            met.insert(node.to_owned(), now);
+        }
+    }
+
     /// A connection to a node has joined. `true`: clients are to be told other addresses than before.
     pub(crate) fn joined(&self, node: &str, urls: &[String]) -> bool {
         let mut known = self.known.lock();
         let known = known.entry(node.to_owned()).or_default();
         known.links += 1;
+        if known.links == 1 {
+            self.note(node, true);
+        }
         if known.urls == urls {
             return false;
         }
@@ -93,7 +143,10 @@ impl Nodes {
         let mut known = self.known.lock();
         let known = known.get_mut(node)?;
         known.links = known.links.saturating_sub(1);
-        known.gone += u64::from(known.links == 0);
+        if known.links == 0 {
+            known.gone += 1;
+            self.note(node, false);
+        }
         (known.links == 0).then_some(known.gone)
     }
 
@@ -157,5 +210,11 @@ mod tests {
         assert!(!nodes.forget("n2", gone) && nodes.forget("n2", again));
         assert_eq!(nodes.urls(), Vec::<String>::new());
         assert_eq!(nodes.left("n3"), None);
+        for node in ["n4", "n5", "n6", "n7"] {
+            nodes.joined(node, &urls);
+        }
+        let met = nodes.met();
+        assert!(met.values().all(|met| met.is_connected && met.silent().is_zero()), "{met:?}");
+        assert!(!met.contains_key("n2") && met.len() == MET_MAX, "the one that is gone makes room");
     }
 }

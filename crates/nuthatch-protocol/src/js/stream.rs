@@ -276,6 +276,24 @@ pub struct ClusterInfo {
     /// Leading server.
     #[serde(skip_serializing_if = "is_default")]
     pub leader: String,
+    /// The others that keep it.
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_default")]
+    pub replicas: Vec<PeerInfo>,
+}
+
+/// A server that keeps what another one leads.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PeerInfo {
+    /// Its name.
+    pub name: String,
+    /// It follows the leader.
+    pub current: bool,
+    /// It is not there.
+    #[serde(skip_serializing_if = "is_default")]
+    pub offline: bool,
+    /// How long it was not heard of, ns.
+    pub active: Nanos,
 }
 
 /// How a mirror or a source is doing.

@@ -89,6 +89,7 @@ pub const JETSTREAM_LAYERS: &[&[&str]] = &[
         "changing",
         "stream_subjects",
         "streams",
+        "replicas",
         "writers",
         "consumers",
         "account",
