@@ -174,7 +174,13 @@ pub(super) fn restart() -> std::io::Error {
         Ok(program) => program,
         Err(error) => return error,
     };
-    std::process::Command::new(program).args(std::env::args_os().skip(1)).exec()
+    let mut command = std::process::Command::new(program);
+    let mut args = std::env::args_os();
+    // The name by which it was called says which defaults it has.
+    if let Some(name) = args.next() {
+        command.arg0(name);
+    }
+    command.args(args).exec()
 }
 
 /// Reads the cluster's key from a file that nobody but its user can read.

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::fs::{OpenOptions, Permissions};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -28,9 +29,14 @@ pub struct Node {
 
 impl Node {
     pub fn start(&mut self) {
+        self.start_as("nuthatch");
+    }
+
+    /// Starts it as if the program were called so.
+    pub fn start_as(&mut self, name: &str) {
         let out = OpenOptions::new().create(true).append(true).open(&self.log).expect("a log");
         let mut command = Command::new(env!("CARGO_BIN_EXE_nuthatch"));
-        command.args(&self.args).stdin(Stdio::null());
+        command.arg0(name).args(&self.args).stdin(Stdio::null());
         command.stdout(out.try_clone().expect("a handle")).stderr(out);
         self.child = Some(command.spawn().expect("a node starts"));
     }
