@@ -113,7 +113,8 @@ func build(name, dir string) (walimpls.OpenerBuilderImpls, func(), error) {
 		if err := server.InitRocksMQ(dir); err != nil {
 			return nil, nil, err
 		}
-		return registry.MustGetBuilder(message.WALNameRocksmq), server.CloseRocksMQ, nil
+		// Its closing aborts the process where a topic is still open, so it ends with the process.
+		return registry.MustGetBuilder(message.WALNameRocksmq), func() {}, nil
 	case "wp":
 		etcd, endpoint, err := startEtcd(filepath.Join(dir, "etcd"))
 		if err != nil {
@@ -209,8 +210,8 @@ func startEtcd(dir string) (*embed.Etcd, string, error) {
 			return nil, "", err
 		}
 	}
-	config.ListenClientUrls, config.AdvertiseClientUrls = urls[:1], urls[:1]
-	config.ListenPeerUrls, config.AdvertisePeerUrls = urls[1:], urls[1:]
+	config.LCUrls, config.ACUrls = urls[:1], urls[:1]
+	config.LPUrls, config.APUrls = urls[1:], urls[1:]
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
 	etcd, err := embed.StartEtcd(config)
 	if err != nil {
