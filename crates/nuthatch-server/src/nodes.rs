@@ -157,6 +157,12 @@ impl Nodes {
         is_gone && known.remove(node).is_some_and(|known| !known.urls.is_empty())
     }
 
+    /// A node is about to end and takes no new clients. `true`: clients are to be told other addresses than before.
+    pub(crate) fn is_leaving(&self, node: &str) -> bool {
+        let mut known = self.known.lock();
+        known.get_mut(node).is_some_and(|known| !std::mem::take(&mut known.urls).is_empty())
+    }
+
     /// True if the account of this name is connected to a node.
     pub(crate) fn is_linked(&self, node: &str, account: &str) -> bool {
         self.connections.open().iter().any(|conn| {
@@ -205,6 +211,9 @@ mod tests {
         let gone = nodes.left("n2").expect("the last one");
         assert!(!nodes.joined("n2", &urls), "it is back in time");
         assert!(!nodes.forget("n2", gone), "and stays");
+        assert!(nodes.is_leaving("n2") && !nodes.is_leaving("n2") && !nodes.is_leaving("n3"));
+        assert!(nodes.urls().is_empty() && nodes.joined("n2", &urls), "it was not the last word");
+        assert_eq!(nodes.left("n2"), None, "one connection is left");
         let again = nodes.left("n2").expect("the last one");
         assert_ne!(gone, again);
         assert!(!nodes.forget("n2", gone) && nodes.forget("n2", again));

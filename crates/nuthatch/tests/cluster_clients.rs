@@ -241,15 +241,28 @@ fn pushed_and_key_values(clients: &mut [Client]) {
     clients[2].subscribe(&inbox, "").expect("subscribed");
     let config = json!({"stream_name": "Q", "config": {"name": "P", "deliver_subject": inbox,
         "ack_policy": "none", "inactive_threshold": 60_000_000_000_u64}});
-    clients[2]
-        .writer
-        .publish(b"$JS.API.CONSUMER.CREATE.Q.P", b"", b"", config.to_string().as_bytes())
-        .expect("queued");
-    clients[2].writer.flush().expect("sent");
+    send(&mut clients[2], "$JS.API.CONSUMER.CREATE.Q.P", config.to_string().as_bytes());
     for expected in 0..NODES as u64 {
         let message = next(&mut clients[2], TIMEOUT).expect("pushed");
         assert_eq!((number(&message), &*message.subject), (expected, "Q.n"));
     }
+    let group = format!("{}.group", clients[0].inbox());
+    for client in &mut *clients {
+        client.subscribe(&group, "members").expect("subscribed");
+        client.round_trip(TIMEOUT).expect("taken");
+    }
+    let config = json!({"stream_name": "Q", "config": {"durable_name": "G", "deliver_subject": group,
+        "deliver_group": "members", "ack_policy": "none"}});
+    // Whoever waits for the answer would drop what is delivered before it.
+    send(&mut clients[0], "$JS.API.CONSUMER.DURABLE.CREATE.Q.G", config.to_string().as_bytes());
+    let mut found: Vec<u64> = Vec::new();
+    for client in &mut *clients {
+        while let Some(message) = next(client, Duration::from_secs(1)) {
+            found.push(number(&message));
+        }
+    }
+    found.sort_unstable();
+    assert_eq!(found, (0..NODES as u64).collect::<Vec<_>>(), "each to one of the group");
     let bucket = json!({"name": "KV_B", "subjects": ["$KV.B.>"], "max_msgs_per_subject": 1,
         "allow_rollup_hdrs": true, "allow_direct": true, "discard": "new"});
     api_ok(&mut clients[1], "STREAM.CREATE.KV_B", &bucket);
@@ -453,5 +466,41 @@ fn clients_are_told_of_the_other_nodes() {
     nodes.nodes[2].start();
     for infos in &mut infos[..2] {
         infos.until(&all);
+    }
+    // One that is to end keeps its client, and no new ones are sent to it.
+    nodes.nodes[1].signal("-USR2");
+    let others = HashSet::from([nodes.nodes[0].port, nodes.nodes[2].port]);
+    infos[0].until(&others);
+}
+
+const DOMAIN: &str = "jetstream { domain: hub }
+authorization { users: [
+  {user: all, password: p}
+  {user: few, password: p, permissions: {publish: {deny: [\"$JS.API.STREAM.DELETE.>\"]}}}
+] }
+";
+
+/// What a subject means counts, at whichever node the client is.
+#[test]
+fn permissions_hold_at_nodes_that_do_not_own_the_log() {
+    let nodes = started("cluster-domain", |nodes| {
+        nodes.configure(DOMAIN);
+        for node in &mut nodes.nodes {
+            node.args.extend(["--cluster_name", "birds"].map(str::to_owned));
+        }
+    });
+    for at in 0..NODES {
+        let mut all = create(&nodes, at, "all:p@");
+        let mut few = connect(&nodes, at, "few:p@");
+        let info = until_answered(&mut few, "$JS.hub.API.STREAM.INFO.Q", b"", Result::is_ok);
+        let info: Value = serde_json::from_slice(&info.expect("told").payload).expect("JSON");
+        assert_eq!(info["cluster"]["name"], "birds", "{info}");
+        assert!(info["cluster"]["leader"].as_str().is_some_and(|name| name.starts_with('n')));
+        for subject in ["$JS.API.STREAM.DELETE.Q", "$JS.hub.API.STREAM.DELETE.Q"] {
+            let refused = connect(&nodes, at, "few:p@").request(subject, b"", b"", ANSWER);
+            let told = refused.expect_err("forbidden").to_string();
+            assert!(told.contains("Permissions Violation for Publish"), "{at}, {subject}: {told}");
+        }
+        api_ok(&mut all, "STREAM.INFO.Q", &Value::Null);
     }
 }

@@ -79,6 +79,28 @@ pub(crate) struct LeafInfo {
     api_lvl: u32,
 }
 
+/// What nodes of a cluster tell each other after their hellos.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct NodeInfo {
+    /// It is about to end: its clients leave, and no new ones are to come.
+    pub(crate) ldm: bool,
+}
+
+impl NodeInfo {
+    /// Of a node that is about to end.
+    pub(crate) const fn leaving() -> Self {
+        Self { ldm: true }
+    }
+
+    /// As protocol text.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        write::push_info(&mut out, &serde_json::to_vec(self).unwrap_or_default());
+        out
+    }
+}
+
 impl LeafInfo {
     /// INFO for a server that connects. Compression is not named, so none is asked for.
     pub(crate) fn greeting(server: &Server, conn: &Connection, nonce: &str) -> Self {

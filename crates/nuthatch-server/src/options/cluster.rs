@@ -100,17 +100,29 @@ impl ClusterDraft {
         Ok(())
     }
 
+    fn is_node(&self) -> bool {
+        self.port.is_some()
+            || self.routes.is_some()
+            || self.catalog.is_some()
+            || self.node.is_some()
+            || self.key.is_some()
+    }
+
+    /// True if the server is named as one of a cluster, and is alone.
+    pub(super) fn names_nothing(&self) -> bool {
+        !self.is_node() && self.cluster.is_some()
+    }
+
     /// The settings, if this server is a node of a cluster.
     pub(super) fn finish(
         self,
         invocation: Invocation,
         server_name: Option<&str>,
     ) -> Result<Option<ClusterSettings>, OptionsError> {
-        let Self { host, port, routes, catalog, node, cluster, key } = self;
-        let is_node = port.is_some() || routes.is_some() || catalog.is_some() || node.is_some();
-        if !is_node && key.is_none() {
+        if !self.is_node() {
             return Ok(None);
         }
+        let Self { host, port, routes, catalog, node, cluster, key } = self;
         let node = node.or_else(|| server_name.map(str::to_owned));
         let (Some(name), Some(Port::Fixed(port)), Some(routes)) = (node, port, routes) else {
             return Err(Conflict::IncompleteCluster.into());

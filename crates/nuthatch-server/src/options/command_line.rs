@@ -118,6 +118,9 @@ fn apply_text(
                 LogFormat::from_word(text).ok_or_else(|| given.bad(LogFormat::WORDS))?;
         }
         "store" => options.jetstream.store = some_text(),
+        "cluster_name" if text.contains(' ') => {
+            return Err(given.bad("a name without spaces").into());
+        }
         "routes" | "cluster_listen" | "catalog" | "node_name" | "cluster_key" | "cluster_name" => {
             draft.cluster.flag(name, text)?
         }

@@ -134,6 +134,10 @@ fn load_beside(
         read_file(path, loader, &mut draft)?;
     }
     command_line::apply(&given, &mut draft)?;
+    if draft.cluster.names_nothing() {
+        let text = "flag '-cluster_name' has no effect: this server is alone";
+        draft.options.warnings.push(text.to_owned());
+    }
     let cluster = std::mem::take(&mut draft.cluster)
         .finish(invocation, draft.options.server_name.as_deref())?;
     let mut options = draft.finish(invocation, old);

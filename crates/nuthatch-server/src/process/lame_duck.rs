@@ -1,6 +1,7 @@
 //! Lame duck mode: no new clients, and the present ones leave one after the other.
 
 use crate::close_reason::CloseReason;
+use crate::leaf::hello::NodeInfo;
 use crate::server::Server;
 use crate::system::events;
 use std::sync::Arc;
@@ -15,6 +16,9 @@ pub(super) async fn run(server: Arc<Server>) {
     server.log.info(format_args!("Entering lame duck mode, stop accepting new clients"));
     server.lame_duck.store(true, Ordering::Relaxed);
     events::lame_duck(&server);
+    for node in server.nodes.connections.open() {
+        node.send(&NodeInfo::leaving().encode());
+    }
     let clients = server.connections.open();
     if clients.is_empty() {
         return;

@@ -12,7 +12,7 @@ use crate::egress::{DeliveryContext, DirectWrites, Groups, Outgoing};
 use crate::identity::Credentials;
 use crate::identity::Origin;
 use crate::leaf;
-use crate::leaf::hello::{LeafConnect, LeafInfo, Subjects};
+use crate::leaf::hello::{LeafConnect, LeafInfo, NodeInfo, Subjects};
 use crate::link::PeerFacts;
 use crate::link::rights::{Domains, LeafPermissions, LeafRights, is_internal_reply};
 use crate::link::{LOOP_PREFIX, Link};
@@ -298,6 +298,9 @@ impl<'a> Turn<'a> {
     /// The other side has let us in, or has news that do not concern us.
     fn leaf_info(&mut self, json: &[u8]) {
         let reader = &*self.reader;
+        if reader.conn.is_node() {
+            return self.node_info(json);
+        }
         let side = reader.leaf.as_ref().and_then(|side| side.solicited.as_ref());
         let Some(side) = side else { return };
         let info: LeafInfo = match crate::greeting::parse(json) {
@@ -316,6 +319,24 @@ impl<'a> Turn<'a> {
         conn.connected.notify_one();
         if !leaf::join(&self.reader.server, &conn, link) {
             self.scratch.closed = true;
+        }
+    }
+
+    /// Another node of the cluster has news.
+    fn node_info(&self, json: &[u8]) {
+        let (server, conn) = (&self.reader.server, &self.reader.conn);
+        let info: NodeInfo = match crate::greeting::parse(json) {
+            Ok(info) => info,
+            Err(error) => {
+                return server
+                    .log
+                    .error(format_args!("{conn} - INFO that cannot be read: {error}"));
+            }
+        };
+        let Some(link) = conn.link() else { return };
+        if info.ldm && server.nodes.is_leaving(&link.remote_name) {
+            let server = server.clone();
+            tokio::spawn(async move { server.tell_clients().await });
         }
     }
 

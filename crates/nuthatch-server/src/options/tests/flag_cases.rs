@@ -191,12 +191,13 @@ fn flags_without_effect_are_said() {
     let o = options("port: 1", &format!("{node} --sync_interval never"));
     let text = "sync_interval does nothing for the quorum log: what is acknowledged is durable on a majority";
     assert_eq!(o.warnings, [text]);
-    let o = options("port: 1", "-s --profile 5 --routes= -no_advertise=false");
+    let o = options("port: 1", "-s --profile 5 --routes= --cluster_name C -no_advertise=false");
     assert_eq!(
         o.warnings,
         [
             "flag '-s' has no effect: log lines go to the log file or to standard error",
             "flag '-profile' has no effect: there is no Go profiler; use perf",
+            "flag '-cluster_name' has no effect: this server is alone",
         ]
     );
 }
