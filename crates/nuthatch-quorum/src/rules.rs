@@ -150,6 +150,8 @@ rules! {
     BroughtMajority = "takeover.brought-majority";
     /// An epoch of another set, or behind a cut that is to be recorded, starts after the row says so (R1, R2).
     RowBeforeStart = "takeover.row-before-start";
+    /// While an epoch starts, keepers that are not where it begins are brought there: one that was may be gone.
+    StartingBrings = "takeover.starting-brings";
     /// A candidate that prepares a handover asks for no promise while the owner still serves.
     PreparedWaits = "takeover.prepared-waits";
     /// An owner serves after a majority has started its epoch (Q7).

@@ -10,7 +10,10 @@ use crate::owner::supply;
 use crate::rules::Rule;
 use crate::timing::{ATTEMPT, JOIN_GRACE, PREPARED, RECOVERY_GRACE, RESEND};
 use crate::types::{Epoch, Lsn, Member, Revision, Sum, Time, majority};
+use fetched::Fetched;
 use std::collections::{BTreeMap, BTreeSet};
+
+mod fetched;
 
 /// Where the log of the epoch ends before its start: the donor's position.
 #[derive(Clone, Copy, Debug)]
@@ -21,14 +24,8 @@ struct Goal {
     from: Lsn,
 }
 
-/// What a keeper has sent of its log, window by window.
-#[derive(Clone, Debug, Default)]
-struct Fetched {
-    /// What is intact of it.
-    entries: Vec<Entry>,
-    /// The first entry of the next window; none when that was the last.
-    next: Option<Lsn>,
-}
+/// Up to where logs were made equal to the donor's.
+type Equal = BTreeMap<Member, Lsn>;
 
 /// Whether a larger position than the one that was chosen may still be chosen.
 fn is_open(stage: &Stage) -> bool {
@@ -43,11 +40,11 @@ enum Stage {
     /// What the candidate's own keeper lacks is fetched.
     Gathering { goal: Goal, fetched: BTreeMap<Member, Fetched> },
     /// Logs are made equal to the donor's, the candidate's own first.
-    Bringing { goal: Goal, equal_to: BTreeMap<Member, Lsn> },
+    Bringing { goal: Goal, equal_to: Equal },
     /// The second transaction has been proposed, and the epoch does not start before it is applied.
-    Committing { goal: Goal, row: LogRow },
-    /// The epoch is started.
-    Starting { goal: Goal, row: LogRow, started: BTreeSet<Member> },
+    Committing { goal: Goal, row: LogRow, equal_to: Equal },
+    /// The epoch is started. Whoever is not where it begins is brought there as before: those that are may go.
+    Starting { goal: Goal, row: LogRow, equal_to: Equal, started: BTreeSet<Member> },
 }
 
 /// What the node has to do for a candidate.
@@ -114,32 +111,6 @@ pub fn donor<'a>(
         all.into_iter().max_by_key(|(member, sealed)| (key(sealed), *member))
     } else {
         all.into_iter().min_by_key(|(member, sealed)| (key(sealed), *member))
-    }
-}
-
-impl Fetched {
-    /// Nothing yet; the first window begins with `from`.
-    fn behind(from: Lsn) -> Self {
-        Self { entries: vec![], next: Some(from) }
-    }
-
-    /// With another window, where that is the next one of a log whose entries begin behind `base`. `last` is the
-    /// last entry that is wanted.
-    fn and(mut self, base: Lsn, first: Lsn, window: &[Option<Entry>], last: Lsn) -> Self {
-        if self.next.map(|next| next.max(base.next())) != Some(first) {
-            return self;
-        }
-        let good = window.iter().flatten().filter(|entry| entry.is_intact());
-        self.entries.extend(good.copied());
-        let next = Lsn(first.0 + window.len() as u64);
-        self.next = (next <= last && !window.is_empty()).then_some(next);
-        self
-    }
-
-    /// The entry `lsn`. Entries stand in the order of their numbers.
-    fn get(&self, lsn: Lsn) -> Option<&Entry> {
-        let at = self.entries.binary_search_by_key(&lsn, |entry| entry.lsn).ok()?;
-        Some(&self.entries[at])
     }
 }
 
@@ -274,30 +245,54 @@ impl Candidate {
                 let from = from.filter(|_| member != self.me)?;
                 Some(Message::Fetch { epoch, from })
             }
-            Stage::Bringing { goal, equal_to } => {
-                if member == self.me || equal_to.get(&member) >= Some(&goal.end) {
-                    return None;
+            Stage::Bringing { goal, equal_to } => self.bring(member, sealed, (goal, equal_to), log),
+            Stage::Starting { started, .. } if started.contains(&member) => None,
+            Stage::Starting { goal, row, equal_to, .. } => {
+                let behind = member != self.me && equal_to.get(&member) < Some(&goal.end);
+                if behind && Rule::StartingBrings.holds() {
+                    return self.bring(member, sealed, (goal, equal_to), log);
                 }
-                // Until then what is here may be another log's.
-                if log.sum_at(goal.end) != Some(goal.sum) && Rule::BringsGoal.holds() {
-                    return None;
-                }
-                let ours = common(sealed.extent(), log.extent());
-                let first = match sealed.wholeness {
-                    Wholeness::Partial { first, .. } => ours.min(first.before()),
-                    Wholeness::Whole | Wholeness::Cut => ours,
-                };
-                let after = equal_to.get(&member).copied().unwrap_or(first);
-                if let Some(trimmed) = self.foreign.get(&member) {
-                    let replaces = Some(*trimmed);
-                    return Some(Message::Install { epoch, base: log.base(), replaces });
-                }
-                supply(epoch, log, after, goal.end)
-            }
-            Stage::Starting { goal, row, started } => {
-                let due = row.set.contains(&member) && !started.contains(&member);
+                let due = row.set.contains(&member);
                 due.then_some(Message::Start { epoch, from: goal.end, sum: goal.sum })
             }
+        }
+    }
+
+    /// What makes a keeper's log equal to the donor's.
+    fn bring(
+        &self,
+        member: Member,
+        sealed: &Sealed,
+        (goal, equal_to): (&Goal, &Equal),
+        log: &Chain,
+    ) -> Option<Message> {
+        if member == self.me || equal_to.get(&member) >= Some(&goal.end) {
+            return None;
+        }
+        // Until then what is here may be another log's.
+        if log.sum_at(goal.end) != Some(goal.sum) && Rule::BringsGoal.holds() {
+            return None;
+        }
+        if let Some(trimmed) = self.foreign.get(&member) {
+            let (epoch, replaces) = (self.epoch, Some(*trimmed));
+            return Some(Message::Install { epoch, base: log.base(), replaces });
+        }
+        let ours = common(sealed.extent(), log.extent());
+        let first = match sealed.wholeness {
+            Wholeness::Partial { first, .. } => ours.min(first.before()),
+            Wholeness::Whole | Wholeness::Cut => ours,
+        };
+        let after = equal_to.get(&member).copied().unwrap_or(first);
+        supply(self.epoch, log, after, goal.end)
+    }
+
+    /// Up to where logs were made equal, while others are still brought.
+    fn equal_to(&mut self) -> Option<&mut Equal> {
+        match &mut self.stage {
+            Stage::Sealing | Stage::Gathering { .. } => None,
+            Stage::Bringing { equal_to, .. }
+            | Stage::Committing { equal_to, .. }
+            | Stage::Starting { equal_to, .. } => Some(equal_to),
         }
     }
 
@@ -324,17 +319,18 @@ impl Candidate {
                 let so_far = fetched.remove(&from).unwrap_or_else(|| Fetched::behind(goal.from));
                 fetched.insert(from, so_far.and(*base, *first, entries, (*last).min(goal.end)));
             }
-            (Message::Brought { epoch, equal_to }, Stage::Bringing { equal_to: all, .. })
-                if *epoch == self.epoch =>
-            {
+            (Message::Brought { epoch, equal_to }, _) if *epoch == self.epoch => {
+                let Some(all) = self.equal_to() else { return Next::Wait };
                 all.insert(from, *equal_to);
                 self.foreign.remove(&from);
-                if from == self.me {
+                if from == self.me && is_open(&self.stage) {
                     // The others are brought what was waited for here.
                     self.sent_at = Time(0);
                 }
             }
-            (Message::Receiving { epoch }, Stage::Bringing { .. }) if *epoch == self.epoch => {
+            (Message::Receiving { epoch }, Stage::Bringing { .. } | Stage::Starting { .. })
+                if *epoch == self.epoch =>
+            {
                 self.went_on = now;
                 return Next::Wait;
             }
@@ -348,7 +344,10 @@ impl Candidate {
         if let Some(message) = self.due(from, log) {
             let more = matches!(
                 message,
-                Message::Bring { .. } | Message::Fetch { .. } | Message::Install { .. }
+                Message::Bring { .. }
+                    | Message::Fetch { .. }
+                    | Message::Install { .. }
+                    | Message::Start { .. }
             );
             if more && !matches!(self.stage, Stage::Sealing) {
                 out.send(from.node, Some(from.incarnation), message);
@@ -379,7 +378,7 @@ impl Candidate {
             // Whatever was promised meanwhile, this epoch has lost that keeper.
             Refusal::Promised { promised, .. } => promised > self.epoch,
             Refusal::Chain { .. } => {
-                if let Stage::Bringing { equal_to, .. } = &mut self.stage {
+                if let Some(equal_to) = self.equal_to() {
                     equal_to.insert(from, Lsn(0));
                 }
                 false
@@ -401,19 +400,19 @@ impl Candidate {
             Stage::Sealing => self.try_donor(log, now, out),
             Stage::Gathering { .. } => self.try_assemble(log, out),
             Stage::Bringing { goal, equal_to } => {
-                let goal = *goal;
+                let (goal, equal_to) = (*goal, equal_to.clone());
                 let reached = |m: &Member| equal_to.get(m) >= Some(&goal.end);
                 let Some(set) = self.next_set(reached, now) else { return Next::Wait };
                 let row = self.serving_row(set, goal.end);
                 if self.starts_before(&row) {
-                    self.start(goal, row.clone(), log, out);
+                    self.start((goal, row.clone()), equal_to, log, out);
                 } else {
-                    self.stage = Stage::Committing { goal, row: row.clone() };
+                    self.stage = Stage::Committing { goal, row: row.clone(), equal_to };
                 }
                 Next::Propose(row)
             }
             Stage::Committing { .. } => Next::Wait,
-            Stage::Starting { goal, row, started } => {
+            Stage::Starting { goal, row, started, .. } => {
                 let needed = if Rule::StartMajority.holds() { majority(row.set.len()) } else { 1 };
                 if started.len() < needed || !started.contains(&self.me) {
                     return Next::Wait;
@@ -572,13 +571,13 @@ impl Candidate {
 
     /// The second transaction was applied: the epoch is started, if it was not before.
     pub(crate) fn committed(&mut self, log: &Chain, out: &mut Out) {
-        let Stage::Committing { goal, row } = &self.stage else { return };
-        let (goal, row) = (*goal, row.clone());
-        self.start(goal, row, log, out);
+        let Stage::Committing { goal, row, equal_to } = &self.stage else { return };
+        let (goal, row, equal_to) = (*goal, row.clone(), equal_to.clone());
+        self.start((goal, row), equal_to, log, out);
     }
 
-    fn start(&mut self, goal: Goal, row: LogRow, log: &Chain, out: &mut Out) {
-        self.stage = Stage::Starting { goal, row, started: BTreeSet::new() };
+    fn start(&mut self, (goal, row): (Goal, LogRow), equal_to: Equal, log: &Chain, out: &mut Out) {
+        self.stage = Stage::Starting { goal, row, equal_to, started: BTreeSet::new() };
         self.send_all(log, out);
     }
 }

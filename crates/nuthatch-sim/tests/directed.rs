@@ -137,6 +137,19 @@ fn lost_end(seed: u64) -> Option<String> {
     asked_by_another(&mut world, owner).err().map(|violation| violation.to_string())
 }
 
+/// M10: the write of the last entry went to the place of an earlier one, and the process ends before anybody has read
+/// either.
+fn stray_at_rest(seed: u64) -> Option<String> {
+    let (mut world, owner) = settled(seed, 0);
+    let keeper = (owner + 1) % 3;
+    world.silence();
+    world.run_for(SECOND).expect("nothing breaks");
+    world.misplace(keeper, Lsn(2));
+    let broken = world.inject(Fault::Restart, keeper);
+    let broken = broken.and_then(|()| asked_by_another(&mut world, owner));
+    broken.err().map(|violation| violation.to_string())
+}
+
 /// M10: as before, and the keeper trims the earlier place before anybody has read it. With that goes the only thing
 /// that shows what was lost.
 fn stray_trimmed(seed: u64) -> Option<String> {
@@ -232,6 +245,30 @@ fn handed_over(seed: u64) -> Option<String> {
     }
 }
 
+/// A takeover of which one of the two keepers that are where the epoch begins goes when the epoch is to start: the
+/// third, which is behind, is brought there, and nobody waits until the attempt is given up.
+fn gone_at_the_start(seed: u64) -> Option<String> {
+    let (mut world, owner) = settled(seed, 0);
+    let (next, behind) = ((owner + 1) % 3, (owner + 2) % 3);
+    for at in [owner, next] {
+        world.cut(at, behind);
+    }
+    world.run_for(SECOND / 4).expect("nothing breaks");
+    world.mend();
+    world.hands_over(owner, true).expect("nothing breaks");
+    let at = (0..20_000).find_map(|_| {
+        world.run_for(20).expect("nothing breaks");
+        [next, behind].into_iter().find(|at| world.is_starting(*at))
+    });
+    world.shut_down(owner);
+    let at = at?;
+    world.run_for(SECOND).expect("nothing breaks");
+    match world.owner() {
+        Some(now) if now == at => None,
+        now => wrong("followed", format!("{now:?}, not {at}, within a second")),
+    }
+}
+
 /// The schedules that find the loss of a rule.
 fn of(rule: Rule) -> Option<fn(u64) -> Option<String>> {
     match rule {
@@ -242,10 +279,12 @@ fn of(rule: Rule) -> Option<fn(u64) -> Option<String>> {
         Rule::TellsDamage => Some(healed),
         Rule::StraysAreMissed => Some(stray),
         Rule::LostEndIsACut => Some(lost_end),
+        Rule::StrayShowsLoss => Some(stray_at_rest),
         Rule::TrimNotesReach => Some(stray_trimmed),
         Rule::WaitForCut => Some(cut_and_back),
         Rule::BaseNotedFirst => Some(trimmed_in_the_dark),
         Rule::PreparedWaits => Some(handed_over),
+        Rule::StartingBrings => Some(gone_at_the_start),
         _ => None,
     }
 }
@@ -277,6 +316,11 @@ fn m10_a_lost_end_is_a_cut_even_if_nothing_shows_it() {
 }
 
 #[test]
+fn m10_an_entry_at_the_wrong_place_shows_what_was_lost() {
+    assert_eq!(trouble(Rule::StrayShowsLoss), None);
+}
+
+#[test]
 fn m10_a_lost_end_is_a_cut_even_if_what_shows_it_is_trimmed() {
     assert_eq!(trouble(Rule::TrimNotesReach), None);
 }
@@ -304,6 +348,11 @@ fn a_node_with_a_wrong_clock_takes_over_last() {
 #[test]
 fn new_keepers_are_brought_the_log_beside_serving() {
     assert_eq!(trouble(Rule::LearnsBeside), None);
+}
+
+#[test]
+fn a_keeper_that_goes_when_an_epoch_starts_is_replaced_by_one_that_is_brought() {
+    assert_eq!(trouble(Rule::StartingBrings), None);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::super::checker::Violation;
 use super::super::host::Seen;
 use super::World;
 use nuthatch_quorum::catalog::{Call, Key, Ordering, Txn, TxnId, Value, Wish};
+use nuthatch_quorum::doing::Doing;
 use nuthatch_quorum::node::Event;
 use nuthatch_quorum::store::Slot;
 use nuthatch_quorum::types::{Incarnation, Lsn, NodeId};
@@ -100,6 +101,13 @@ impl World {
     /// What breaks by it.
     pub fn hands_over(&mut self, at: usize, now: bool) -> Result<(), Violation> {
         self.event(at, if now { Event::HandOver } else { Event::Prepare })
+    }
+
+    /// True if a node starts an epoch that does not serve yet.
+    #[must_use]
+    pub fn is_starting(&self, at: usize) -> bool {
+        let node = self.hosts[at].node.as_ref();
+        node.is_some_and(|node| node.activity().doing == Doing::Starting)
     }
 
     /// Wishes for other keepers.
