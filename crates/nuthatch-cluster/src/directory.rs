@@ -8,7 +8,7 @@
 use crate::coding::Writer;
 use crate::host::{Host, NotOwner};
 use crate::operation::{EMPTY_PAYLOAD, FileId, OPERATION_OVERHEAD, Operation, begin_payload};
-use crate::replica::Replica;
+use crate::replica::{FileRange, Replica};
 use bytes::Bytes;
 use nuthatch_log::Epoch;
 use nuthatch_log::env::{Dated, Disk, DiskFile, Medium, Ownership, Standing, Tenure, WriteOrder};
@@ -155,7 +155,9 @@ impl Shared {
             self.host.wait_committed(self.epoch, earlier)?;
         }
         view.serial += 1;
-        let batch = std::mem::replace(&mut view.batch, begin_payload(self.epoch, view.serial));
+        let mut batch = std::mem::replace(&mut view.batch, begin_payload(self.epoch, view.serial));
+        // It stays in memory for keepers that are behind, as one of so many bytes.
+        batch.0.shrink_to_fit();
         view.published = self.host.publish(self.epoch, Bytes::from(batch.0))?;
         Ok(())
     }
@@ -395,6 +397,11 @@ impl DiskFile for QuorumFile {
     /// What was committed is durable, and nothing else is shown.
     fn reread(&self) -> io::Result<()> {
         Ok(())
+    }
+
+    /// Another node is asked for it.
+    fn doubt(&self, offset: u64, len: u64) {
+        self.shared.host.doubt_file(FileRange { file: self.meta.file, at: offset, len });
     }
 
     fn len(&self) -> io::Result<u64> {

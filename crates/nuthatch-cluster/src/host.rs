@@ -19,6 +19,7 @@ use crate::coding::Malformed;
 use crate::keeper_dir::KeeperDir;
 use crate::lease::Lease;
 use crate::packet::{Packet, hash_of};
+use crate::replica::FileRange;
 use crate::ring::Ring;
 use crate::stopwatch::{Shares, Stopwatch};
 use crate::sync_gate::SyncGate;
@@ -67,6 +68,8 @@ pub struct Helpers {
     pub installs: SyncSender<Envelope>,
     /// Takes entries to be read again, from the first to the last, one such part at a time.
     pub scrubs: SyncSender<(Lsn, Lsn)>,
+    /// Takes parts of files that are not what was written, a few at a time; the driver of the node brings them again.
+    pub doubts: SyncSender<FileRange>,
     /// Takes messages whose payloads are read first, a few at a time.
     pub reads: SyncSender<ColdPacket>,
     /// Tells people.
@@ -77,7 +80,11 @@ pub struct Helpers {
 pub struct Host {
     core: Mutex<Core>,
     status: Mutex<Status>,
+    /// The status has changed otherwise than by what is committed, of which nobody is told who does not wait for it:
+    /// that changes with each entry.
     changed: Condvar,
+    /// Requests were answered, or the status has changed.
+    answered: Condvar,
     gate: Arc<SyncGate>,
     lease: Lease,
     helpers: Helpers,
@@ -110,6 +117,7 @@ impl Host {
             core: Mutex::new(core),
             status: Mutex::new(Status::default()),
             changed: Condvar::new(),
+            answered: Condvar::new(),
             gate,
             lease: Lease::default(),
             helpers,
@@ -172,6 +180,12 @@ impl Host {
     #[must_use]
     pub fn base_at(&self, lsn: Lsn) -> Option<Base> {
         self.core.lock().node.keeper().log().base_at(lsn)
+    }
+
+    /// A part of a file cannot be read, or is not what was written. Where too many wait it is said again by whoever
+    /// reads it again.
+    pub fn doubt_file(&self, range: FileRange) {
+        let _ = self.helpers.doubts.try_send(range);
     }
 
     /// Lets time pass. Syncs are handed on: beats must go out although a disk hangs.
@@ -281,11 +295,12 @@ impl Host {
             if status.owner != Some(epoch) || status.failed >= request {
                 return Err(NotOwner { epoch });
             }
-            self.changed.wait(&mut status);
+            self.answered.wait(&mut status);
         }
     }
 
-    /// Waits until `is_so` of the status, or for so long. Gives the status then.
+    /// Waits until `is_so` of the status, or for so long. Gives the status then. For what is committed and answered
+    /// nobody is woken here: [`Host::wait_committed`] waits for that.
     pub fn wait_until(&self, limit: Duration, is_so: impl Fn(&Status) -> bool) -> Status {
         let deadline = Instant::now() + limit;
         let mut status = self.status.lock();
@@ -422,7 +437,7 @@ impl Host {
             }
             Answer::Read { .. } => {}
         }
-        self.changed.notify_all();
+        self.answered.notify_all();
     }
 
     /// As the owner, tells people which disks make up the set, once for each set.
@@ -462,9 +477,11 @@ impl Host {
             broken: core.node.needs_restart() || core.dir_failed,
             ..*status
         };
-        if *status != next {
-            *status = next;
+        let only_commit = Status { commit: next.commit, ..*status } == next;
+        *status = next;
+        if !only_commit {
             self.changed.notify_all();
+            self.answered.notify_all();
         }
     }
 }

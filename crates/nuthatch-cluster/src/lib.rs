@@ -38,6 +38,7 @@ mod files;
 pub mod fuzzing;
 pub mod group;
 mod group_port;
+mod heal;
 pub mod hello;
 pub mod host;
 mod incoming;

@@ -116,6 +116,16 @@ impl Links {
     }
 }
 
+impl Links {
+    /// The nodes that were found, and where.
+    #[must_use]
+    pub fn found(&self) -> Vec<(NodeId, SocketAddr)> {
+        let log = self.0.iter().filter(|link| link.lane == Lane::Log);
+        let found = log.map(|link| (NodeId(link.node.load(Ordering::Acquire)), link.address));
+        found.filter(|(node, _)| node.0 != NOBODY).collect()
+    }
+}
+
 impl Outbound for Links {
     fn send(&self, packet: Packet) {
         let lane = if packet::is_beat(&packet.envelope.message) { Lane::Beats } else { Lane::Log };

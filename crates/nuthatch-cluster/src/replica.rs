@@ -31,6 +31,17 @@ pub struct Snapshot {
     pub files: BTreeMap<FileId, (Arc<dyn DiskFile>, u64)>,
 }
 
+/// A part of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileRange {
+    /// The file.
+    pub file: FileId,
+    /// Offset of the first byte.
+    pub at: u64,
+    /// How many bytes.
+    pub len: u64,
+}
+
 /// Names and files of a replicated directory.
 pub struct Replica {
     disk: Arc<dyn Disk>,
@@ -42,6 +53,10 @@ pub struct Replica {
     unmarked_bytes: u64,
     /// Written to since the last mark.
     dirty: BTreeSet<FileId>,
+    /// The last entry that changed a file; of others it is not after `opened`.
+    changed: BTreeMap<FileId, Lsn>,
+    /// The last entry that was applied when this was opened.
+    opened: Lsn,
     /// Gone from the directory since the last mark.
     gone: BTreeSet<FileId>,
     next: u64,
@@ -78,6 +93,8 @@ impl Replica {
             marked: Lsn(0),
             unmarked_bytes: 0,
             dirty: BTreeSet::new(),
+            changed: BTreeMap::new(),
+            opened: Lsn(0),
             gone: BTreeSet::new(),
             next: 1,
             failed: false,
@@ -90,6 +107,7 @@ impl Replica {
         };
         (replica.applied, replica.marked, replica.next) =
             (state.applied, state.applied, state.next);
+        replica.opened = state.applied;
         for (name, file, len) in state.names {
             let open = replica.disk.open(&path(file))?;
             // What is behind that is written again.
@@ -208,7 +226,7 @@ impl Replica {
                 let open = self.disk.create(&path(file))?;
                 self.next = self.next.max(file.0 + 1);
                 self.files.insert(file, open);
-                self.dirty.insert(file);
+                self.note_change(file);
                 let before = self.names.insert(name, file);
                 self.drop_file(before)?;
             }
@@ -237,12 +255,39 @@ impl Replica {
     ) -> io::Result<()> {
         match self.files.get(&file) {
             Some(open) => {
-                self.dirty.insert(file);
-                change(&**open)
+                let open = Arc::clone(open);
+                self.note_change(file);
+                change(&*open)
             }
             None if file.0 < self.next => Ok(()),
             None => Err(invalid(format!("no file has the number {}", file.0))),
         }
+    }
+
+    /// The entry that is being applied changes a file.
+    fn note_change(&mut self, file: FileId) {
+        self.dirty.insert(file);
+        self.changed.insert(file, self.applied.next());
+    }
+
+    /// No later entry than this one has changed a file; none of one that is not here.
+    #[must_use]
+    pub fn changed(&self, file: FileId) -> Option<Lsn> {
+        self.files
+            .contains_key(&file)
+            .then(|| self.changed.get(&file).copied().unwrap_or(self.opened))
+    }
+
+    /// Puts bytes in place that entries made and the disk has lost.
+    ///
+    /// # Errors
+    /// The disk's, and `NotFound` for a file that is not here.
+    pub fn heal(&mut self, file: FileId, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.check()?;
+        let open = self.files.get(&file).ok_or(io::ErrorKind::NotFound)?;
+        open.write_at(bytes, at)?;
+        self.dirty.insert(file);
+        Ok(())
     }
 
     /// A file without a name may still be written to by whoever has it open: it goes with the next mark, which is
@@ -290,6 +335,7 @@ impl Replica {
         self.marked = mark.applied;
         for file in &mark.gone {
             self.files.remove(file);
+            self.changed.remove(file);
         }
         mark.gone.into_iter().collect()
     }

@@ -13,7 +13,7 @@ use crate::incoming::{self, INCOMING_DIR};
 use crate::links::{Local, connect};
 use crate::operation::FileId;
 use crate::records;
-use crate::replica::{self, STATE, Snapshot};
+use crate::replica::{self, FileRange, STATE, Snapshot};
 use crate::trim_holds::TrimHold;
 use nuthatch_log::env::Disk;
 use nuthatch_quorum::entry::Base;
@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// Bytes of one part of a file.
-const PART_BYTES: u32 = 1 << 20;
+pub const PART_BYTES: u32 = 1 << 20;
 
 /// Most bytes of the snapshot's description: names of about a million files.
 const STATE_MAX: u32 = 64 << 20;
@@ -205,6 +205,42 @@ pub fn fetch(
     into.sync()?;
     disk.sync_dir(INCOMING_DIR)?;
     Ok(base)
+}
+
+/// A part of a file as another node has it.
+pub struct Part {
+    /// All entries up to this one were applied before it was read.
+    pub before: Lsn,
+    /// None behind this one was.
+    pub after: Lsn,
+    /// The bytes, fewer where the file ends.
+    pub bytes: Vec<u8>,
+}
+
+/// Asks a node for a part of a file, of at most [`PART_BYTES`].
+///
+/// # Errors
+/// The connection's, also where the file is not there; `InvalidData` for answers that do not fit together.
+pub fn fetch_part(
+    (address, node): (SocketAddr, NodeId),
+    local: &dyn Local,
+    range: FileRange,
+) -> io::Result<Part> {
+    let deadline = Instant::now() + PATIENCE;
+    let (mut channel, hello) = connect(address, Lane::Files, local, deadline)?;
+    if hello.node != node {
+        return Err(invalid("another node is there"));
+    }
+    channel.begun(PATIENCE, PATIENCE)?;
+    let applied = |channel: &mut Channel| {
+        let answer = ask(channel, Question::Snapshot, STATE_MAX)?;
+        records::base(&mut Reader(&answer)).map(|base| base.lsn).map_err(invalid)
+    };
+    let before = applied(&mut channel)?;
+    let len = u32::try_from(range.len.min(u64::from(PART_BYTES))).expect("bounded");
+    let part = Question::Part { file: range.file, at: range.at, len };
+    let bytes = ask(&mut channel, part, len)?;
+    Ok(Part { before, after: applied(&mut channel)?, bytes })
 }
 
 fn fetch_file(

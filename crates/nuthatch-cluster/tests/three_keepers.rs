@@ -117,6 +117,31 @@ fn change(directory: &QuorumDirectory) -> std::io::Result<()> {
     directory.sync_dir("")
 }
 
+/// What rots in a file on the owner's disk, and is doubted by whoever reads it, is brought from another node; what was
+/// there is kept.
+#[test]
+fn what_rots_in_the_files_of_the_owner_is_brought_from_another_node() {
+    let nodes = Nodes::start("rot");
+    let (owner, directory) = nodes.owner(&[]);
+    let content: Vec<u8> = (0..3 << 20).map(|at: u32| (at / 7) as u8).collect();
+    write(&directory, "a.seg", &content).expect("committed");
+    assert_eq!(read(&directory, "a.seg"), content);
+    let disk = &nodes.disks[owner];
+    let name = disk.list("files").expect("listed").pop().expect("one file");
+    let rotten = disk.open(&format!("files/{name}")).expect("it is there");
+    rotten.write_at(b"rot", (2 << 20) + 5).expect("written");
+    assert_ne!(read(&directory, "a.seg"), content);
+    let file = directory.open("a.seg").expect("it is there");
+    let deadline = Instant::now() + LIMIT;
+    while read(&directory, "a.seg") != content {
+        assert!(Instant::now() < deadline, "it is not brought");
+        file.doubt(1 << 20, 2 << 20);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let aside = disk.list("torn").expect("listed");
+    assert!(aside.iter().any(|name| name.contains("-file-")), "{aside:?}");
+}
+
 #[test]
 fn what_was_synced_is_at_the_next_owner() {
     let nodes = Nodes::start("next-owner");

@@ -184,6 +184,11 @@ pub trait DiskFile: Send + Sync + 'static {
     fn reach(&self) -> Reach {
         Reach::Here
     }
+
+    /// Hears that `len` bytes from an offset on are not what was written. Where they are elsewhere, too, they are
+    /// brought again beside, and a later read finds them: nobody waits. Who stands in front of another file passes it
+    /// on.
+    fn doubt(&self, _offset: u64, _len: u64) {}
 }
 
 /// Reads exactly `len` bytes.

@@ -81,7 +81,13 @@ impl LoadRequest {
     #[must_use]
     pub fn run(&self) -> Loaded {
         let result = if self.in_memory { self.one_frame() } else { self.frames() };
-        let result = result.map_err(|fault| LoadFailure { resume: self.resume(&fault), fault });
+        let result = result.map_err(|fault| {
+            let resume = self.resume(&fault);
+            let end = resume.as_ref().map_or(self.end, |next| u64::from(next.offset));
+            let from = u64::from(self.offset);
+            self.segment.file.doubt(from, end.saturating_sub(from));
+            LoadFailure { fault, resume }
+        });
         Loaded { segment: self.segment.id(), offset: self.offset, result }
     }
 

@@ -71,6 +71,10 @@ impl DiskFile for TieredFile {
     fn reach(&self) -> Reach {
         self.now().reach()
     }
+
+    fn doubt(&self, offset: u64, len: u64) {
+        self.now().doubt(offset, len);
+    }
 }
 
 /// A segment in the bucket. It never changes.
