@@ -36,6 +36,14 @@ net *ARGS:
 embed:
     ./tests/embed/run.sh
 
+# Milvus's log on Nuthatch: Milvus's conformance test, crashes, fencing, truncation.
+milvus *ARGS:
+    ./tests/milvus/run.sh {{ARGS}}
+
+# Plug-ins that people run on NATS, against our server: FastStream, taskiq, Watermill, NestJS, Moleculer.
+plugins:
+    ./tests/plugins/run.sh
+
 # The same operations against a real nats-server and against ours; transcripts must be equal.
 differential:
     ./tests/peers.sh
