@@ -396,10 +396,10 @@ mod tests {
 
     #[test]
     fn the_spread_of_publishers() {
-        let tally = |msgs| Tally {
-            msgs,
-            finished: Instant::now() + Duration::from_secs(1),
-            ..Tally::default()
+        let tally = |msgs| {
+            let mut tally = Tally::default();
+            (tally.msgs, tally.finished) = (msgs, Instant::now() + Duration::from_secs(1));
+            tally
         };
         let phase = Phase::new("x".into(), vec![tally(100), tally(200)], vec![200, 90]);
         let [min, average, max, std_dev] = phase.spread();
