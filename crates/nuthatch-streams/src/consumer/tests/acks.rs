@@ -3,7 +3,7 @@
 use super::fakes::{Rig, SECOND};
 use crate::consumer::{ACK_PENDING_MAX, Consumer};
 use nuthatch_log::{Seq, Urgency};
-use nuthatch_protocol::js::{AckPolicy, RetentionPolicy};
+use nuthatch_protocol::js::{AckPolicy, RetentionPolicy, Time};
 
 fn ten(change: impl FnOnce(&mut nuthatch_protocol::js::ConsumerConfig)) -> Rig {
     let mut rig = Rig::with(&["a"; 10]);
