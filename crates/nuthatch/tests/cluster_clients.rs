@@ -321,6 +321,31 @@ fn a_client_at_another_node_outlives_the_owner() {
     assert_eq!(said.matches("Starting nats-server").count(), 1, "it was not begun anew:\n{said}");
 }
 
+/// Whoever listens already when the next owner opens the log gets what is only on its disk.
+#[test]
+fn a_consumer_with_a_listener_goes_on_at_the_next_owner() {
+    let mut nodes = started("cluster-push", |_| ());
+    drop(create(&nodes, 0, ""));
+    let (_, owner) = nodes.owner();
+    let mut client = connect(&nodes, (owner + 1) % NODES, "");
+    let is_acked = |answer: &Result<OwnedMessage, RequestError>| {
+        answer.as_ref().is_ok_and(|ack| ack.payload.starts_with(b"{\"stream\""))
+    };
+    for number in 0..50 {
+        until_answered(&mut client, "Q.n", number.to_string().as_bytes(), is_acked).expect("acked");
+    }
+    let inbox = format!("{}.push", client.inbox());
+    let config = json!({"stream_name": "Q", "config": {"durable_name": "P", "ack_policy": "none",
+        "deliver_subject": inbox}});
+    api_ok(&mut client, "CONSUMER.DURABLE.CREATE.Q.P", &config);
+    nodes.nodes[owner].kill();
+    client.subscribe(&inbox, "").expect("subscribed");
+    client.round_trip(TIMEOUT).expect("taken");
+    for expected in 0..50 {
+        assert_eq!(next(&mut client, TIMEOUT).map(|message| number(&message)), Some(expected));
+    }
+}
+
 /// What a client does not read is its own node's affair: no node, and nobody else, waits for it.
 #[test]
 fn a_subscriber_that_reads_nothing_holds_up_no_node() {

@@ -353,6 +353,12 @@ impl Loader {
         }
     }
 
+    /// Reads what one without threads was asked for and has not read: a machine may have asked while the log was opened.
+    pub fn adopt(&self, before: &Self) {
+        let requests = std::mem::take(&mut before.shared.queues.lock().requests);
+        requests.into_iter().for_each(|request| self.submit(request));
+    }
+
     /// True if [`Loader::take`] has something. Costs one load.
     #[must_use]
     pub fn is_ready(&self) -> bool {

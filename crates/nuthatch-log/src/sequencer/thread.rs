@@ -28,7 +28,9 @@ impl<M: Machine> LogCore<M> {
         let wake: Wake = Arc::new(move || inbox.wake());
         self.worker = Worker::start(name, Arc::clone(&wake))?;
         let remote_readers = self.log.medium.remote_readers;
-        self.log.loader = Loader::start(name, remote_readers, &wake)?;
+        let loader = Loader::start(name, remote_readers, &wake)?;
+        loader.adopt(&self.log.loader);
+        self.log.loader = loader;
         let ahead = self.in_flight.runs_ahead();
         self.thread = Some(IoThread::start(name, Arc::clone(&self.writer), ahead, wake)?);
         std::thread::Builder::new().name(name.to_owned()).spawn(move || self.serve())?;
