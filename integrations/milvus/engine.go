@@ -36,12 +36,15 @@ type Config struct {
 	Extra string
 	// Credentials is a file with a user's token and key, for servers that ask for them.
 	Credentials string
+	// Replicas is how many nodes of a cluster keep a new channel. Zero: one.
+	Replicas int
 	// Tags choose where a server places new channels, such as "log:cold".
 	Tags []string
 }
 
 // FromParams reads the configuration of Milvus: nuthatch.engine, nuthatch.storeDir, nuthatch.maxPayload,
-// nuthatch.maxFileStore, nuthatch.initializeTimeout (ms), nuthatch.extra, nuthatch.credentials, nuthatch.tags.
+// nuthatch.maxFileStore, nuthatch.initializeTimeout (ms), nuthatch.extra, nuthatch.credentials, nuthatch.replicas,
+// nuthatch.tags.
 // What a number cannot be read as is an error.
 func FromParams() (Config, error) {
 	table := paramtable.GetBaseTable()
@@ -61,6 +64,7 @@ func FromParams() (Config, error) {
 		MaxFileStore:      number("nuthatch.maxFileStore"),
 		InitializeTimeout: time.Duration(number("nuthatch.initializeTimeout")) * time.Millisecond,
 		Extra:             table.GetWithDefault("nuthatch.extra", ""),
+		Replicas:          int(number("nuthatch.replicas")),
 		Credentials:       table.GetWithDefault("nuthatch.credentials", ""),
 	}
 	if tags := table.GetWithDefault("nuthatch.tags", ""); tags != "" {

@@ -26,6 +26,8 @@ type Options struct {
 	MaxBytes int64
 	// RepeatWindow is how long IDs are remembered. Zero: two minutes.
 	RepeatWindow time.Duration
+	// Replicas is how many nodes of a cluster keep the channel. Zero: one.
+	Replicas int
 	// Memory keeps the channel in memory.
 	Memory bool
 	// Tags choose where the broker places the channel, such as "log:cold" for a log of this name.
@@ -116,7 +118,7 @@ func (l *Log) Stream() string { return l.stream }
 func (l *Log) create(ctx context.Context, options Options) error {
 	config := map[string]any{
 		"name": l.stream, "subjects": []string{l.subject}, "storage": "file", "retention": "limits", "discard": "old",
-		"max_msgs": -1, "max_bytes": -1, "max_age": options.MaxAge, "num_replicas": 1, "allow_direct": true,
+		"max_msgs": -1, "max_bytes": -1, "max_age": options.MaxAge, "num_replicas": max(options.Replicas, 1), "allow_direct": true,
 		"deny_delete": true, "metadata": map[string]string{"nuthatch.channel": l.channel},
 	}
 	if options.Memory {

@@ -227,7 +227,7 @@ func (r *Reader) create(ctx context.Context) error {
 		"stream_name": r.log.stream,
 		"config": map[string]any{
 			"name": name, "deliver_policy": "by_start_sequence", "opt_start_seq": r.done + 1, "ack_policy": "none",
-			"replay_policy": "instant", "mem_storage": true, "inactive_threshold": 2 * pullExpires, "num_replicas": 1,
+			"replay_policy": "instant", "mem_storage": true, "inactive_threshold": 2 * pullExpires,
 		},
 	}
 	reconnects := r.log.conn.Stats().Reconnects

@@ -43,6 +43,8 @@ pub struct ChannelOptions {
     pub max_bytes: Option<u64>,
     /// How long ids are remembered; two minutes by default.
     pub repeat_window: Option<Duration>,
+    /// How many nodes of a cluster keep the channel; one by default.
+    pub replicas: Option<u8>,
     /// Tags of the placement, such as `log:cold`.
     pub tags: Vec<String>,
 }
@@ -179,6 +181,9 @@ impl Log {
         }
         if options.repeat_window.is_some() {
             config["duplicate_window"] = nanos(options.repeat_window).into();
+        }
+        if let Some(replicas) = options.replicas {
+            config["num_replicas"] = replicas.into();
         }
         if !options.tags.is_empty() {
             config["placement"] = json!({ "tags": options.tags });

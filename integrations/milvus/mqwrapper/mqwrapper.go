@@ -42,6 +42,7 @@ type Client struct {
 	conn      *milvus.Connection
 	js        jetstream.JetStream
 	tags      []string
+	replicas  int
 	retention Retention
 }
 
@@ -56,7 +57,7 @@ func NewClient(config milvus.Config, retention Retention) (*Client, error) {
 		conn.Close()
 		return nil, err
 	}
-	return &Client{conn: conn, js: js, tags: config.Tags, retention: retention}, nil
+	return &Client{conn: conn, js: js, tags: config.Tags, replicas: config.Replicas, retention: retention}, nil
 }
 
 // topic makes the stream of a topic, if it is not there, and names its subject.
@@ -75,6 +76,7 @@ func (c *Client) topic(ctx context.Context, name string) (string, error) {
 	config := jetstream.StreamConfig{
 		Name: stream, Subjects: []string{subject}, MaxAge: c.retention.MaxAge,
 		MaxBytes: unbounded(c.retention.MaxBytes), MaxMsgs: unbounded(c.retention.MaxMsgs),
+		Replicas: max(c.replicas, 1),
 	}
 	if len(c.tags) > 0 {
 		config.Placement = &jetstream.Placement{Tags: c.tags}

@@ -27,7 +27,7 @@ func newOpener(config milvus.Config) (walimpls.OpenerImpls, error) {
 		appends.Close()
 		return nil, err
 	}
-	return &opener{appends: appends, reads: reads, options: logs.Options{Tags: config.Tags}}, nil
+	return &opener{appends: appends, reads: reads, options: logs.Options{Tags: config.Tags, Replicas: config.Replicas}}, nil
 }
 
 func (o *opener) Open(ctx context.Context, option *walimpls.OpenOption) (walimpls.WALImpls, error) {
