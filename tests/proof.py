@@ -71,6 +71,8 @@ PARTS = [
     Part("control", [("nuthatch-sim", "control")], env=lambda *_: {"NUTHATCH_SIM_SCHEDULES": STRIDE}),
     Part("group", [("nuthatch-sim", "group")], env=lambda *_: {"NUTHATCH_SIM_SCHEDULES": STRIDE // 10}),
     Part("ring3", [], command=ring3),
+    Part("milvus", [], command=lambda *_: ["tests/milvus/run.sh"]),
+    Part("plugins", [], command=lambda *_: ["tests/plugins/run.sh"]),
     Part("doctor", [("nuthatch-streams", "doctor")]),
     Part("proxy", [("nuthatch-object", "proxy")]),
     Part("fuzz", [("nuthatch", "fuzz_corpus")],
@@ -222,7 +224,7 @@ def failures(text):
 def keep(package, suite, test, seed):
     """A line for the ordinary tests to replay; mutations, real processes and suites without seeds have none."""
     print(f"FOUND: {package} {suite} {test} seed {seed}", flush=True)
-    if seed is None or suite in ("mutations", "ring3"):
+    if seed is None or suite in ("mutations", "ring3", "milvus", "plugins"):
         return
     with open(KEPT / f"{package}-{suite}.txt", "a", encoding="utf-8") as file:
         file.write(f"{test} {seed} # {today()}, {commit()}\n")

@@ -45,12 +45,6 @@ step "backups with jsm.go"
 step "inside of other programs"
 ./tests/embed/run.sh
 
-step "Milvus's log"
-./tests/milvus/run.sh
-
-step "plug-ins of others"
-./tests/plugins/run.sh
-
 step "packages and chart"
 ./tests/packaging/run.sh
 
