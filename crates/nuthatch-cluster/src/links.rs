@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 pub const WINDOW_BYTES: usize = 16 << 20;
 
 /// How long a connection, a hello and a write may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(50);
@@ -219,9 +219,9 @@ impl Link {
     }
 
     fn connect(&self, local: &dyn Local) -> io::Result<(Channel, NodeId)> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let (mut channel, hello) = connect(self.address, self.lane, local, deadline)?;
-        channel.begun(PATIENCE, PATIENCE)?;
+        channel.begun(TIMEOUT, TIMEOUT)?;
         Ok((channel, hello.node))
     }
 
@@ -274,7 +274,7 @@ impl Link {
 /// The socket's.
 pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    SockRef::from(stream).set_tcp_user_timeout(Some(PATIENCE))
+    SockRef::from(stream).set_tcp_user_timeout(Some(TIMEOUT))
 }
 
 /// Connects to the node port at an address, for a purpose, until `deadline`; gives what the node says of itself.

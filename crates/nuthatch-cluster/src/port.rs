@@ -214,7 +214,7 @@ pub(crate) fn greet(
         Lane::Log => (IDLE, HELLO_WITHIN),
         Lane::Founding => (HELLO_WITHIN, HELLO_WITHIN),
         Lane::Group => (IDLE, HELLO_WITHIN),
-        Lane::Files => (transfer::PATIENCE, transfer::PATIENCE),
+        Lane::Files => (transfer::TIMEOUT, transfer::TIMEOUT),
     };
     channel.begun(silence, write).ok()?;
     Some((channel, hello))

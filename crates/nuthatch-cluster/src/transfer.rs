@@ -32,7 +32,7 @@ const STATE_MAX: u32 = 64 << 20;
 const QUESTION_BYTES: usize = 24;
 
 /// How long a connection, a hello, an answer may take.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Who has announced files, and up to which entry.
 #[derive(Clone, Copy, Debug)]
@@ -173,12 +173,12 @@ pub fn fetch(
     mut progress: impl FnMut(u64),
 ) -> io::Result<Base> {
     incoming::clear(disk)?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let (mut channel, hello) = connect(address, Lane::Files, local, deadline)?;
     if (hello.node, hello.incarnation) != announced.by {
         return Err(invalid("another disk is there than the one that announced files"));
     }
-    channel.begun(PATIENCE, PATIENCE)?;
+    channel.begun(TIMEOUT, TIMEOUT)?;
     let answer = ask(&mut channel, Question::Snapshot, STATE_MAX)?;
     let mut reader = Reader(&answer);
     let base = records::base(&mut reader).map_err(invalid)?;
@@ -226,12 +226,12 @@ pub fn fetch_part(
     local: &dyn Local,
     range: FileRange,
 ) -> io::Result<Part> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let (mut channel, hello) = connect(address, Lane::Files, local, deadline)?;
     if hello.node != node {
         return Err(invalid("another node is there"));
     }
-    channel.begun(PATIENCE, PATIENCE)?;
+    channel.begun(TIMEOUT, TIMEOUT)?;
     let applied = |channel: &mut Channel| {
         let answer = ask(channel, Question::Snapshot, STATE_MAX)?;
         records::base(&mut Reader(&answer)).map(|base| base.lsn).map_err(invalid)

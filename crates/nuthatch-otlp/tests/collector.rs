@@ -19,7 +19,7 @@ use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A request: its path, its header `x-scope`, its body.
 type Posted = (String, String, Vec<u8>);
@@ -82,7 +82,7 @@ impl Drop for TempDir {
 }
 
 fn metrics(posted: &Receiver<Posted>) -> (Vec<Metric>, Vec<Span>) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let (mut metrics, mut spans) = (Vec::new(), Vec::new());
     while metrics.is_empty() || spans.is_empty() {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -145,7 +145,7 @@ fn a_collector_gets_metrics_and_spans() {
     let trace = "0af7651916cd43dd8448eb211c80319c";
     let headers = format!("NATS/1.0\r\ntraceparent: 00-{trace}-b7ad6b7169203331-01\r\n\r\n");
     let mut ask = |subject: &str, headers: &[u8], body: &[u8]| {
-        let answer = client.request(subject, headers, body, PATIENCE).unwrap();
+        let answer = client.request(subject, headers, body, TIMEOUT).unwrap();
         assert!(!answer.payload.is_empty());
     };
     let config = br#"{"name":"ORDERS","subjects":["orders.>"]}"#;
@@ -179,7 +179,7 @@ fn a_collector_gets_metrics_and_spans() {
 /// Spans that come later: an export may have come between the requests.
 fn rest_of(posted: &Receiver<Posted>, known: &[Span]) -> Vec<Span> {
     let mut found = Vec::new();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let has = |found: &[Span], name: &str| known.iter().chain(found).any(|span| span.name == name);
     while !(has(&found, "jetstream stream_create") && has(&found, "jetstream stream_info")) {
         let left = deadline.saturating_duration_since(Instant::now());

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 const WINDOW_BYTES: usize = 4 << 20;
 
 /// How long a connection, a hello and a write may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(50);
@@ -135,9 +135,9 @@ impl Connection {
     }
 
     fn connect(&self, local: &dyn Local) -> io::Result<(Channel, MemberId)> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let (mut channel, hello) = connect(self.address, Lane::Group, local, deadline)?;
-        channel.begun(PATIENCE, PATIENCE)?;
+        channel.begun(TIMEOUT, TIMEOUT)?;
         Ok((channel, member_of(hello.incarnation.0)?))
     }
 

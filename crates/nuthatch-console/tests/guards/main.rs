@@ -10,7 +10,7 @@ use std::net::TcpStream;
 
 use serde_json::json;
 
-use played::{CONFIRM, Console, JSON, PATIENCE};
+use played::{CONFIRM, Console, JSON, TIMEOUT};
 
 #[test]
 fn nobody_sees_anything_without_a_login() {
@@ -144,7 +144,7 @@ fn everything_is_bounded() {
     .into_bytes();
     text.resize(text.len() + 13 * 1024 * 1024, b' ');
     let mut stream = TcpStream::connect(address).expect("a connection");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     let mut half = stream.try_clone().expect("a handle");
     let sending = std::thread::spawn(move || half.write_all(&text).is_ok());
     let mut first = [0; 12];

@@ -17,13 +17,13 @@ use serde_json::{Map, Value, json};
 pub fn until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "never: {what}");
+        assert!(begun.elapsed() < TIMEOUT, "never: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 /// Longest wait for an answer.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A process whose broker answers every request, and refuses passwords other than birds.
 pub struct Process {
@@ -264,7 +264,7 @@ impl Console {
 
     pub fn raw(&self, text: &[u8]) -> Answer {
         let mut stream = TcpStream::connect(self.address).expect("a connection");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         // One that refuses early closes without reading everything.
         let _ = stream.write_all(text);
         let mut found = Vec::new();

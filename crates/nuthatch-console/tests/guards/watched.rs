@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use nuthatch_console::Advisory;
 use serde_json::json;
 
-use crate::played::{ADA, CONFIRM, Console, JSON, PATIENCE, until};
+use crate::played::{ADA, CONFIRM, Console, JSON, TIMEOUT, until};
 
 /// HTTP connections at a time.
 const CONNECTIONS_MAX: usize = 128;
@@ -114,7 +114,7 @@ fn whoever_sends_slowly_makes_place() {
     let console = Console::start(false);
     let slow = || {
         let mut stream = TcpStream::connect(console.address).expect("a connection");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         stream.write_all(b"GET / HTTP/1.1\r\n").expect("sent");
         stream
     };

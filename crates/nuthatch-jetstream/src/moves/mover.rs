@@ -182,8 +182,8 @@ impl MoveDriver {
         match until {
             None => work.await,
             Some(until) => {
-                let patience = until.saturating_sub(self.now());
-                timeout(patience, work).await.unwrap_or(Happened::Late)
+                let limit = until.saturating_sub(self.now());
+                timeout(limit, work).await.unwrap_or(Happened::Late)
             }
         }
     }

@@ -27,7 +27,7 @@ const QUIET: u64 = 120 * SECOND;
 const NAME: &str = "I";
 const LOG: u64 = 1;
 /// How long a command waits for an answer.
-const PATIENCE: u64 = 5 * SECOND;
+const TIMEOUT: u64 = 5 * SECOND;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Happening {
@@ -50,7 +50,7 @@ enum Happening {
         command: u64,
     },
     /// A command waits no longer.
-    Patience {
+    Timeout {
         command: u64,
         at: u64,
     },
@@ -211,7 +211,7 @@ impl World {
             Happening::Arrive { command } => return self.arrive(command),
             Happening::Go { command } => return self.go(command),
             Happening::Again { command } => self.tell(command, Told::Again),
-            Happening::Patience { command, at } => self.lose_patience(command, at),
+            Happening::Timeout { command, at } => self.time_out(command, at),
             Happening::Kill { command } => self.kill(command),
             Happening::Answer { life, number } if life == self.life => {
                 return self.answered(number);

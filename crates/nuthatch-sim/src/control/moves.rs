@@ -37,7 +37,7 @@ enum Happening {
         life: u64,
         number: u64,
     },
-    /// The patience of the request of this number ends.
+    /// The request of this number times out.
     Late {
         life: u64,
         number: u64,

@@ -219,7 +219,7 @@ impl World {
         }
     }
 
-    /// A pause, or somebody's patience, has ended.
+    /// A pause, or a timeout, has ended.
     pub(super) fn mover_waited(&mut self, at: u64, number: u64, is_late: bool) {
         if self.awaits(at, number) {
             self.step_move(at, if is_late { Happened::Late } else { Happened::Rested });

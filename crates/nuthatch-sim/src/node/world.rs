@@ -183,7 +183,7 @@ pub(super) enum Happening {
         life: u64,
         number: u64,
     },
-    /// A pause of a move has ended, or its patience.
+    /// A pause of a move has ended, or its timeout.
     MoverWaited {
         life: u64,
         at: u64,

@@ -101,7 +101,7 @@ pub enum Action {
         subject: String,
         /// Its body.
         body: Vec<u8>,
-        /// The end of the patience.
+        /// The timeout.
         until: Now,
     },
     /// Listen on a fresh subject with this prefix, until the next attempt: [`Happened::Listening`] or
@@ -113,7 +113,7 @@ pub enum Action {
     /// Take the next message of what is listened on, and those that are there already:
     /// [`Happened::Arrived`], or [`Happened::Silent`] if there is none.
     Receive {
-        /// The end of the patience.
+        /// The timeout.
         until: Now,
         /// No more than so many.
         messages_max: usize,
@@ -169,7 +169,7 @@ pub enum Happened {
 pub enum Unanswered {
     /// Nobody listens for such requests.
     NobodyListens,
-    /// The patience ended.
+    /// The time was over.
     Late,
     /// The account is not there.
     AccountGone,

@@ -80,7 +80,7 @@ pub enum Action {
         side: Side,
         /// The operation.
         op: Op,
-        /// The end of the patience.
+        /// The timeout.
         until: Option<Now>,
     },
     /// Pause: [`Happened::Rested`], early if the move is cancelled.
@@ -121,7 +121,7 @@ pub enum Happened {
     NotSent(JsError),
     /// The log ended before it answered.
     NoAnswer(JsError),
-    /// The patience ended before the outcome was there.
+    /// The time was over before the outcome was there.
     Late,
     /// The pause is over.
     Rested,

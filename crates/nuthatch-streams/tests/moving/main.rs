@@ -251,7 +251,7 @@ impl World {
         if self.chance.below(CANCEL_ONE_IN) == 0 {
             going.mover.cancel();
         }
-        // Now and then everything takes so long that the patience for holding a stream ends.
+        // Now and then everything takes so long that the time for which a stream is held is over.
         let slow = self.chance.below(20) == 0;
         self.now += if slow { Duration::from_secs(1) } else { Duration::from_millis(1) };
         // What concerns no log is no step.

@@ -1,7 +1,7 @@
 //! A command that imports a stream, with a connection of its own.
 
 use super::{
-    BTreeMap, Ended, Happening, MILLI, Op, PATIENCE, Purpose, Replica, Request, SECOND, Sent, Told,
+    BTreeMap, Ended, Happening, MILLI, Op, Purpose, Replica, Request, SECOND, Sent, TIMEOUT, Told,
     VecDeque, Violation, World, config,
 };
 use nuthatch_protocol::js::Time;
@@ -142,11 +142,11 @@ impl World {
         command.wire.push_back(sent);
         let delay = self.schedule.rng.between(1, 2 * MILLI);
         self.schedule.after(delay, Happening::Arrive { command: id });
-        let patience = Happening::Patience { command: id, at: command.at };
-        self.schedule.after(PATIENCE, patience);
+        let limit = Happening::Timeout { command: id, at: command.at };
+        self.schedule.after(TIMEOUT, limit);
     }
 
-    pub(super) fn lose_patience(&mut self, id: u64, at: u64) {
+    pub(super) fn time_out(&mut self, id: u64, at: u64) {
         if self.commands.get(&id).is_some_and(|one| one.at == at && !one.is_dead) {
             self.kill(id);
         }
