@@ -461,9 +461,9 @@ fn threads_publish_read_and_compact_at_the_same_time() {
     }
     let read = token - 1_000_000;
     let answered = |token| outputs.get(token) != Outcome::Nothing;
-    let limit = std::time::Instant::now();
+    let began = std::time::Instant::now();
     // A read that waits for a file when the log is closed would not be answered.
-    while !(1_000_001..=token).all(answered) && limit.elapsed() < Duration::from_secs(120) {
+    while !(1_000_001..=token).all(answered) && began.elapsed() < Duration::from_secs(120) {
         std::thread::sleep(Duration::from_millis(5));
     }
     handle.close().expect("closes");
