@@ -1,5 +1,5 @@
 //! The cluster of "Subject-Mapped Partitions in JetStream" (natsbyexample.com), as its files set it up under the name
-//! `nats-server`; only ports and paths are other ones. `examples/partitions-cluster.sh` runs the page's own commands.
+//! `nats-server`; only ports and paths are other ones. `examples/partitions-cluster` runs the page's own commands.
 
 mod quorum_nodes;
 mod support;
