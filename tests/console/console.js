@@ -126,7 +126,7 @@ const { own, system } = watching({ ada, natsAddress, patience: PATIENCE_MS });
 
 const STEPS = {
   async "who is not logged in is refused"() {
-    for (const [method, path] of [["GET", "overview"], ["GET", "streams"], ["DELETE", "streams/ORDERS"], ["POST", "publish"], ["GET", "kv"], ["GET", "dead"], ["POST", "dead/retry"], ["GET", "history"], ["GET", "events"], ["GET", "connections"], ["POST", "connections/1/kick"], ["GET", "accounts"], ["GET", "users"], ["GET", "logs"], ["GET", "configuration"], ["PUT", "objects/b/file"]]) {
+    for (const [method, path] of [["GET", "overview"], ["GET", "streams"], ["DELETE", "streams/ORDERS"], ["POST", "publish"], ["GET", "kv"], ["GET", "dead"], ["POST", "dead/retry"], ["GET", "history"], ["GET", "events"], ["GET", "connections"], ["POST", "connections/1/kick"], ["GET", "accounts"], ["GET", "users"], ["GET", "logs"], ["GET", "nodes"], ["GET", "configuration"], ["PUT", "objects/b/file"]]) {
       const answer = await raw(consoleUrl, method, `/api/${path}`, { "Content-Type": "application/json" }, method === "GET" ? undefined : "{}");
       assert.equal(answer.status, 401, `${method} ${path}`);
     }

@@ -257,7 +257,7 @@ module.exports = ({ ada, natsAddress, patience }) => {
       await page.press("Ask");
       await page.see("Yes: nothing is forbidden to this user.");
       await shoot("account");
-      for (const path of ["logs", "leafs", "configuration"]) assert.equal((await page.api("GET", path)).status, 403, path);
+      for (const path of ["logs", "leafs", "nodes", "configuration"]) assert.equal((await page.api("GET", path)).status, 403, path);
     },
 
     async "an hour of history is kept and drawn"({ page, shoot }) {
@@ -333,6 +333,7 @@ module.exports = ({ ada, natsAddress, patience }) => {
       await page.open("#/server", "Configuration in force");
       await page.see("max_payload");
       await page.see("No leaf node is connected.");
+      await page.see("This server is alone.");
       await page.see("Nothing: the file says what is in force.");
       const rows = () => page.page.$$eval("[aria-label='Settings of the file'] tbody tr", (all) => all.map((x) => [...x.children].map((y) => y.innerText)));
       const [users] = (await rows()).filter(([key]) => key === "accounts.SHOP.users");

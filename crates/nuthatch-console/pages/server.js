@@ -48,6 +48,25 @@ function settings(value, path, out) {
 
 const COUNTED = /^(in_|out_|mem$|cpu$|now$|uptime$|connections$|total_connections|subscriptions$|go$|gomaxprocs|proto$|cores$|config_load_time|config_digest|slow_|stale_|stalled_|refused_|routes$|remotes$|leafnodes$|jetstream\.stats)/;
 
+/** Nodes with the connections to them: each account has one of its own. */
+function nodesTable(routes) {
+  const nodes = new Map();
+  for (const r of routes) {
+    const known = nodes.get(r.remote_name);
+    if (known) { known.accounts += 1; known.in += r.in_msgs; known.out += r.out_msgs; } else nodes.set(r.remote_name, { ...r, accounts: 1, in: r.in_msgs, out: r.out_msgs });
+  }
+  const columns = [
+    { name: "Node", wide: true, cell: (r) => h("span.name", r.remote_name) },
+    { name: "Address", cell: (r) => `${r.ip}:${r.port}` },
+    { name: "Accounts", num: true, cell: (r) => count(r.accounts) },
+    { name: "Round trip", num: true, cell: (r) => r.rtt },
+    { name: "Up for", num: true, cell: (r) => r.uptime },
+    { name: "Messages in", num: true, cell: (r) => count(r.in) },
+    { name: "Messages out", num: true, cell: (r) => count(r.out) },
+  ];
+  return table(columns, [...nodes.values()], { label: "Nodes", empty: "This server is alone." });
+}
+
 /** What the file says now, where, and what reading it again would change. */
 function fromFile(written, reload) {
   const keys = (all) => all.map((key, i) => [i > 0 && ", ", h("b.name", key)]);
@@ -69,7 +88,7 @@ function fromFile(written, reload) {
 }
 
 export async function server(content) {
-  const [{ written, reload, ...found }, leafs] = await Promise.all([api("GET", "configuration"), api("GET", "leafs")]);
+  const [{ written, reload, ...found }, leafs, nodes] = await Promise.all([api("GET", "configuration"), api("GET", "leafs"), api("GET", "nodes")]);
   const all = settings(found, "", []).filter(([name, v]) => !COUNTED.test(name) && v !== "").sort(([a], [b]) => (a < b ? -1 : 1));
   const columns = [
     { name: "Server", wide: true, cell: (r) => h("span.name", r.name || r.id || "–") },
@@ -81,6 +100,7 @@ export async function server(content) {
   ];
   content.append(h("h1", "Server"),
     h("div.tiles", [["Connections", count(found.connections)], ["Memory", bytes(found.mem)], ["Processor", `${found.cpu} %`], ["Up for", found.uptime], ["Slow consumers", count(found.slow_consumers)]].map(([l, v]) => h("div.tile", h("span", l), h("b", v)))),
+    h("h2.apart", "Other nodes of the cluster"), nodesTable(nodes.routes ?? []),
     h("h2.apart", "Leaf nodes"), table(columns, leafs.leafs ?? [], { label: "Leaf nodes", empty: "No leaf node is connected." }),
     h("section", h("h2", "Configuration in force", h("small", " loaded ", ago(found.config_load_time))), h("dl.facts", all.map(([name, v]) => row(h("span.name", name), h("span.name", typeof v === "string" ? v : JSON.stringify(v)))))),
     h("p.dim", "Without secrets. Defaults are shown as what is set."), ...fromFile(written, reload));

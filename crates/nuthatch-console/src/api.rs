@@ -72,6 +72,7 @@ impl Call<'_> {
             ("GET", ["may"]) => server::may(self),
             ("GET", ["logs"]) => server::logs(self),
             ("GET", ["leafs"]) => server::leafs(self),
+            ("GET", ["nodes"]) => server::nodes(self),
             ("GET", ["configuration"]) => server::configuration(self),
             _ => Err(unknown(method, path)),
         }

@@ -28,10 +28,10 @@ impl Sender {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
         for (name, value) in &options.headers {
-            let bad = |_| format!("'{name}' in 'headers' of 'otlp' is no header of HTTP");
-            let mut text = HeaderValue::from_str(value.expose()).map_err(|_| bad(()))?;
+            let bad = || format!("'{name}' in 'headers' of 'otlp' is no header of HTTP");
+            let mut text = HeaderValue::from_str(value.expose()).map_err(|_| bad())?;
             text.set_sensitive(true);
-            headers.insert(HeaderName::try_from(name).map_err(|_| bad(()))?, text);
+            headers.insert(HeaderName::try_from(name).map_err(|_| bad())?, text);
         }
         let client = reqwest::Client::builder()
             .default_headers(headers)

@@ -238,6 +238,11 @@ pub fn logs(call: &mut Call<'_>) -> Result<Value, Failure> {
     report(call, "JSZ", &json!({ "logs": true }))
 }
 
+/// `GET nodes`: connections to other nodes of the cluster.
+pub fn nodes(call: &mut Call<'_>) -> Result<Value, Failure> {
+    report(call, "ROUTEZ", &json!({}))
+}
+
 /// `GET leafs`: connections to other servers.
 pub fn leafs(call: &mut Call<'_>) -> Result<Value, Failure> {
     report(call, "LEAFZ", &json!({}))
