@@ -60,6 +60,8 @@ install_prometheus
 nuthatch=${server_cmd%% *}
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/nuthatch-monitoring.XXXXXX")
+# No context of whoever runs this counts.
+export XDG_CONFIG_HOME=$work/config
 started=()
 cleanup() {
     local pid
