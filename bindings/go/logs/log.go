@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	apiTimeout     = 10 * time.Second
+	apiTimeout     = 30 * time.Second // of a call with its repetitions
+	tryTimeout     = 5 * time.Second
 	streamNotFound = 10059
 	nameInUse      = 10058
 	writerFenced   = 20001
@@ -199,6 +200,27 @@ func (e *APIError) Unwrap() error {
 	return nil
 }
 
+// request repeats a call that nobody answers: while a cluster has no owner of its log there is none. All calls
+// of this package may be repeated.
+func (l *Log) request(ctx context.Context, subject string, body []byte) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	for {
+		try, end := context.WithTimeout(ctx, tryTimeout)
+		message, err := l.conn.RequestWithContext(try, subject, body)
+		end()
+		unanswered := errors.Is(err, nats.ErrNoResponders) || errors.Is(err, context.DeadlineExceeded)
+		if !unanswered || ctx.Err() != nil {
+			return message, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(retryPause):
+		}
+	}
+}
+
 func (l *Log) api(ctx context.Context, call string, request any, answer any) error {
 	var body []byte
 	if request != nil {
@@ -207,9 +229,7 @@ func (l *Log) api(ctx context.Context, call string, request any, answer any) err
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	message, err := l.conn.RequestWithContext(ctx, "$JS.API."+call, body)
+	message, err := l.request(ctx, "$JS.API."+call, body)
 	if err != nil {
 		return fmt.Errorf("%s: %w", call, err)
 	}
