@@ -211,11 +211,16 @@ static void fork_of_a_host(void) {
 
 /* The host's handlers and mask are its own. */
 static void signals_of_the_host(void) {
-    struct sigaction action;
-    nuthatch_broker broker = open_broker("signals", "", NUTHATCH_OPEN_NO_LISTENER);
     int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE};
-    for (size_t n = 0; n < sizeof numbers / sizeof *numbers; n++) {
-        CHECK(sigaction(numbers[n], NULL, &action) == 0 && action.sa_handler == SIG_DFL);
+    enum { COUNT = sizeof numbers / sizeof *numbers };
+    struct sigaction before[COUNT], now;
+    /* Whoever started this may have had some of them ignored, as nohup does. */
+    for (size_t n = 0; n < COUNT; n++) {
+        CHECK(sigaction(numbers[n], NULL, &before[n]) == 0);
+    }
+    nuthatch_broker broker = open_broker("signals", "", NUTHATCH_OPEN_NO_LISTENER);
+    for (size_t n = 0; n < COUNT; n++) {
+        CHECK(sigaction(numbers[n], NULL, &now) == 0 && now.sa_handler == before[n].sa_handler);
     }
     CHECK(nuthatch_close(broker) == NUTHATCH_OK);
 }
