@@ -45,7 +45,7 @@ fn search(rule: Rule) -> Option<String> {
 }
 
 /// Seeds beyond those that an ordinary run plays, which found a rule's loss.
-const FAR_SEEDS: [(Rule, &str, u64); 8] = [
+const FAR_SEEDS: [(Rule, &str, u64); 9] = [
     (Rule::CutsBehindDamage, "m10", 20_030_308),
     (Rule::TrimmedIsHere, "trimmed", 5_014_198),
     (Rule::ReplacedIsACut, "trimmed", 5_086_957),
@@ -54,6 +54,7 @@ const FAR_SEEDS: [(Rule, &str, u64); 8] = [
     (Rule::CutStaysKnown, "drawn", 8_000_165),
     (Rule::BringPromised, "drawn", 8_017_976),
     (Rule::BringsGoal, "drawn", 9_000_879),
+    (Rule::BroughtMajority, "drawn", 10_000_925),
 ];
 
 /// What such a seed finds.
