@@ -178,7 +178,7 @@ impl Node {
     async fn joined(&self, conn: &Connection, node: &str, urls: &[String]) {
         let account = conn.session().account.name.clone();
         self.server.log.info(format_args!("{conn} - Node {node} is connected, account {account}"));
-        if self.server.nodes.joined(node, urls) {
+        if self.server.nodes.joined(node, &account, urls) {
             self.server.tell_clients().await;
         }
     }
@@ -189,7 +189,7 @@ impl Node {
         self.server.log.warn(format_args!(
             "{conn} - Node {node} is connected no more, account {account}: {reason}"
         ));
-        let Some(gone) = self.server.nodes.left(node) else { return };
+        let Some(gone) = self.server.nodes.left(node, &account) else { return };
         let (server, node) = (self.server.clone(), node.to_owned());
         tokio::spawn(async move {
             tokio::time::sleep(GONE).await;

@@ -37,8 +37,8 @@ pub struct Nodes {
 struct KnownNode {
     /// Where it takes clients.
     urls: Vec<String>,
-    /// Connections to it.
-    links: usize,
+    /// Connections to it of each account: one, or two while a newer one takes the place of an older.
+    links: BTreeMap<String, usize>,
     /// How often it has had none.
     gone: u64,
 }
@@ -121,14 +121,14 @@ impl Nodes {
         }
     }
 
-    /// A connection to a node has joined. `true`: clients are to be told other addresses than before.
-    pub(crate) fn joined(&self, node: &str, urls: &[String]) -> bool {
+    /// An account's connection to a node has joined. `true`: clients are to be told other addresses than before.
+    pub(crate) fn joined(&self, node: &str, account: &str, urls: &[String]) -> bool {
         let mut known = self.known.lock();
         let known = known.entry(node.to_owned()).or_default();
-        known.links += 1;
-        if known.links == 1 {
+        if known.links.is_empty() {
             self.note(node, true);
         }
+        *known.links.entry(account.to_owned()).or_default() += 1;
         if known.urls == urls {
             return false;
         }
@@ -137,23 +137,31 @@ impl Nodes {
         true
     }
 
-    /// A connection to a node is over. If it was the last one, [`Nodes::forget`] is to be called with what is
+    /// A connection that has joined is over. If it was the last one, [`Nodes::forget`] is to be called with what is
     /// returned, unless the node comes back soon.
-    pub(crate) fn left(&self, node: &str) -> Option<u64> {
+    ///
+    /// # Panics
+    /// No such connection has joined.
+    pub(crate) fn left(&self, node: &str, account: &str) -> Option<u64> {
         let mut known = self.known.lock();
-        let known = known.get_mut(node)?;
-        known.links = known.links.saturating_sub(1);
-        if known.links == 0 {
+        let known = known.get_mut(node).expect("it has joined");
+        let links = known.links.get_mut(account).expect("it has joined");
+        *links -= 1;
+        if *links == 0 {
+            known.links.remove(account);
+        }
+        if known.links.is_empty() {
             known.gone += 1;
             self.note(node, false);
         }
-        (known.links == 0).then_some(known.gone)
+        known.links.is_empty().then_some(known.gone)
     }
 
     /// Forgets a node that has not come back since. `true`: clients are to be told other addresses than before.
     pub(crate) fn forget(&self, node: &str, gone: u64) -> bool {
         let mut known = self.known.lock();
-        let is_gone = known.get(node).is_some_and(|known| known.links == 0 && known.gone == gone);
+        let is_gone =
+            known.get(node).is_some_and(|known| known.links.is_empty() && known.gone == gone);
         is_gone && known.remove(node).is_some_and(|known| !known.urls.is_empty())
     }
 
@@ -165,12 +173,7 @@ impl Nodes {
 
     /// True if the account of this name is connected to a node.
     pub(crate) fn is_linked(&self, node: &str, account: &str) -> bool {
-        self.connections.open().iter().any(|conn| {
-            conn.is_open()
-                && conn
-                    .link()
-                    .is_some_and(|link| link.remote_name == node && link.remote_account == account)
-        })
+        self.known.lock().get(node).is_some_and(|known| known.links.contains_key(account))
     }
 
     /// True if clients have been told of another node, which may be gone.
@@ -188,7 +191,7 @@ impl Nodes {
     /// How many nodes are connected.
     #[must_use]
     pub fn connected(&self) -> usize {
-        self.known.lock().values().filter(|known| known.links > 0).count()
+        self.known.lock().values().filter(|known| !known.links.is_empty()).count()
     }
 }
 
@@ -206,21 +209,23 @@ mod tests {
     fn a_node_is_told_of_once_and_forgotten_when_it_stays_away() {
         let nodes = Nodes::default();
         let urls = ["127.0.0.1:4222".to_owned()];
-        assert!(nodes.joined("n2", &urls) && !nodes.joined("n2", &urls));
-        assert_eq!(nodes.left("n2"), None, "one connection is left");
-        let gone = nodes.left("n2").expect("the last one");
-        assert!(!nodes.joined("n2", &urls), "it is back in time");
+        assert!(nodes.joined("n2", "A", &urls) && !nodes.joined("n2", "A", &urls));
+        assert_eq!(nodes.left("n2", "A"), None, "one connection is left");
+        let gone = nodes.left("n2", "A").expect("the last one");
+        assert!(!nodes.joined("n2", "A", &urls), "it is back in time");
         assert!(!nodes.forget("n2", gone), "and stays");
         assert!(nodes.is_leaving("n2") && !nodes.is_leaving("n2") && !nodes.is_leaving("n3"));
-        assert!(nodes.urls().is_empty() && nodes.joined("n2", &urls), "it was not the last word");
-        assert_eq!(nodes.left("n2"), None, "one connection is left");
-        let again = nodes.left("n2").expect("the last one");
+        assert!(
+            nodes.urls().is_empty() && nodes.joined("n2", "A", &urls),
+            "it was not the last word"
+        );
+        assert_eq!(nodes.left("n2", "A"), None, "one connection is left");
+        let again = nodes.left("n2", "A").expect("the last one");
         assert_ne!(gone, again);
         assert!(!nodes.forget("n2", gone) && nodes.forget("n2", again));
         assert_eq!(nodes.urls(), Vec::<String>::new());
-        assert_eq!(nodes.left("n3"), None);
         for node in ["n4", "n5", "n6", "n7"] {
-            nodes.joined(node, &urls);
+            nodes.joined(node, "A", &urls);
         }
         let met = nodes.met();
         assert!(met.values().all(|met| met.is_connected && met.silent().is_zero()), "{met:?}");

@@ -4,7 +4,7 @@
 mod quorum_nodes;
 mod support;
 
-use nuthatch_client::{Client, ConnectOptions, OwnedMessage, RequestError};
+use nuthatch_client::{Client, OwnedMessage, RequestError};
 use quorum_nodes::{ANSWER, NODES, Node, Nodes};
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -27,19 +27,7 @@ fn started(name: &str, prepare: impl FnOnce(&mut Nodes)) -> Nodes {
 }
 
 fn connect(nodes: &Nodes, at: usize, user: &str) -> Client {
-    let url = format!("nats://{user}127.0.0.1:{}", nodes.nodes[at].port);
-    let options = ConnectOptions::new(&url).expect("a url");
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        match Client::connect(&options) {
-            Ok(client) => return client,
-            Err(error) => {
-                let said = nodes.nodes[at].text();
-                assert!(Instant::now() < deadline, "{at} takes no client ({error}):\n{said}");
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        }
-    }
+    nodes.nodes[at].client(user)
 }
 
 fn send(client: &mut Client, subject: &str, body: &[u8]) {

@@ -4,7 +4,7 @@
 mod quorum_nodes;
 mod support;
 
-use nuthatch_client::{Client, ConnectOptions, OwnedMessage, RequestError};
+use nuthatch_client::{Client, OwnedMessage, RequestError};
 use quorum_nodes::{ANSWER, NODES, Node, free_ports};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -64,18 +64,7 @@ fn started(dir: &TempDir) -> Vec<Node> {
 }
 
 fn connect(node: &Node) -> Client {
-    let url = format!("nats://app:app@127.0.0.1:{}", node.port);
-    let options = ConnectOptions::new(&url).expect("a url");
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        match Client::connect(&options) {
-            Ok(client) => return client,
-            Err(error) => {
-                assert!(Instant::now() < deadline, "{}: {error}\n{}", node.name, node.text());
-                std::thread::sleep(std::time::Duration::from_millis(20));
-            }
-        }
-    }
+    node.client("app:app@")
 }
 
 /// What the page's `nats stream add` sends.

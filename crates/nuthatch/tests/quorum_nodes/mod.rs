@@ -66,6 +66,23 @@ impl Node {
         }
     }
 
+    /// A client of this node, which takes clients sooner or later. `user`: nobody if empty, else `name:password@`.
+    pub fn client(&self, user: &str) -> Client {
+        let url = format!("nats://{user}127.0.0.1:{}", self.port);
+        let options = ConnectOptions::new(&url).expect("a url");
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            match Client::connect(&options) {
+                Ok(client) => return client,
+                Err(error) => {
+                    let (name, said) = (&self.name, self.text());
+                    assert!(Instant::now() < deadline, "{name} takes no client ({error}):\n{said}");
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+        }
+    }
+
     pub fn text(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -207,19 +224,7 @@ impl Nodes {
 
     /// A client at a node that takes clients, sooner or later.
     pub fn client(&self, at: usize) -> Client {
-        let url = format!("nats://127.0.0.1:{}", self.nodes[at].port);
-        let options = ConnectOptions::new(&url).expect("a url");
-        let deadline = Instant::now() + TIMEOUT;
-        loop {
-            match Client::connect(&options) {
-                Ok(client) => return client,
-                Err(error) => {
-                    let said = self.nodes[at].text();
-                    assert!(Instant::now() < deadline, "{at} takes no client ({error}):\n{said}");
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-            }
-        }
+        self.nodes[at].client("")
     }
 
     /// Publishes at a node, whoever owns the log, until this message is acknowledged.
