@@ -49,15 +49,20 @@ impl Sender {
     pub async fn post(&self, path: &str, body: Vec<u8>) -> Result<(), String> {
         let url = format!("{}{path}", self.endpoint);
         let sent = self.client.post(&url).body(body).send().await;
-        let answer =
+        let mut answer =
             sent.map_err(|error| format!("{url} cannot be reached: {}", reason(&error)))?;
         let status = answer.status();
         if status.is_success() {
             return Ok(());
         }
-        let said = answer.text().await.unwrap_or_default();
-        let said: String = said.chars().take(TOLD_BYTES_MAX).collect();
-        Err(format!("{url} answered {status}: {said}"))
+        // Of what it says no more is read than is told.
+        let mut said = Vec::new();
+        while said.len() < TOLD_BYTES_MAX
+            && let Ok(Some(part)) = answer.chunk().await
+        {
+            said.extend_from_slice(&part[..part.len().min(TOLD_BYTES_MAX - said.len())]);
+        }
+        Err(format!("{url} answered {status}: {}", String::from_utf8_lossy(&said)))
     }
 }
 
