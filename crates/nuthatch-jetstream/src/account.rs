@@ -2,7 +2,7 @@
 
 use crate::envelope::{self, ResponseType};
 use crate::service::{AccountLimits, Answer, JetStream};
-use nuthatch_protocol::js::{API_LEVEL, StorageType};
+use nuthatch_protocol::js::{API_LEVEL, StorageType, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::operator::TIER;
 use nuthatch_streams::AccountId;
@@ -113,13 +113,20 @@ impl JetStream {
 
     /// What an account uses.
     async fn used(&self, account: AccountId) -> Result<TierBody, JsError> {
-        let [file, memory] = self.usage(Some(account)).await?;
-        let registry = self.registry.read();
+        let [mut file, mut memory] = self.usage(Some(account)).await?;
+        let [file_elsewhere, memory_elsewhere] = self.usage_elsewhere(account).await;
+        file.add(&file_elsewhere);
+        memory.add(&memory_elsewhere);
+        let reserved = |storage| {
+            let here = self.registry.read().reserved_bytes(account, storage);
+            let config = StreamConfig { storage, ..StreamConfig::default() };
+            here.saturating_add(self.reserved_elsewhere(account, &config))
+        };
         Ok(TierBody {
             memory: memory.bytes,
             storage: file.bytes,
-            reserved_memory: registry.reserved_bytes(account, StorageType::Memory),
-            reserved_storage: registry.reserved_bytes(account, StorageType::File),
+            reserved_memory: reserved(StorageType::Memory),
+            reserved_storage: reserved(StorageType::File),
             streams: file.streams + memory.streams,
             consumers: file.consumers + memory.consumers,
             limits: LimitsBody::default(),

@@ -1,5 +1,6 @@
 //! From a request to its answer: which call it is, who may make it, how it fails.
 
+use crate::across::Place;
 use crate::envelope::{self, ResponseType};
 use crate::request::{Call, empty_fields};
 use crate::service::{Answer, JetStream, Work};
@@ -9,6 +10,7 @@ use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::account_id::SYSTEM_ACCOUNT_ID;
 use nuthatch_server::jetstream_port::Requester;
 use nuthatch_server::operations::Operation;
+use nuthatch_server::served::Scope;
 use nuthatch_server::shares::Share;
 use nuthatch_streams::AccountId;
 use std::sync::Arc;
@@ -26,6 +28,20 @@ impl Began {
     }
 }
 
+/// A request as it came.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    from: &'a Requester,
+    /// The subject behind the API prefix.
+    rest: &'a str,
+    headers: &'a [u8],
+    body: &'a [u8],
+    /// Who else may be asked.
+    scope: &'a Scope,
+    /// Another node hands it on.
+    is_handed_on: bool,
+}
+
 impl JetStream {
     /// Handles one request whose subject behind the API prefix is `rest`, and answers it.
     /// Subjects that are no call get silence, as upstream. Returns the answer.
@@ -37,7 +53,37 @@ impl JetStream {
         headers: &[u8],
         body: &[u8],
     ) -> Option<Vec<u8>> {
+        let request =
+            Asked { from, rest, headers, body, scope: &Scope::Cluster, is_handed_on: false };
+        let answer = |bytes: &[u8]| {
+            if !reply.is_empty() {
+                self.core.answer(from.account, reply, bytes);
+            }
+        };
+        self.handle_as(&request, answer).await
+    }
+
+    /// Handles a call that another node of the cluster hands on; `None`: it has no answer.
+    pub(super) async fn handle_question(
+        self: &Arc<Self>,
+        from: &Requester,
+        (rest, headers, body): (&str, &[u8], &[u8]),
+        scope: &Scope,
+    ) -> Option<Vec<u8>> {
+        if let Some(answer) = self.answer_node(from.account, rest, body).await {
+            return Some(answer);
+        }
+        let request = Asked { from, rest, headers, body, scope, is_handed_on: true };
+        self.handle_as(&request, |_| ()).await
+    }
+
+    async fn handle_as(
+        self: &Arc<Self>,
+        request: &Asked<'_>,
+        deliver: impl FnOnce(&[u8]),
+    ) -> Option<Vec<u8>> {
         let began = Began::now();
+        let Asked { from, rest, headers, .. } = *request;
         let api_call = Call::parse(rest)?;
         if matches!(api_call, Call::AccountPurge(_)) && from.account != SYSTEM_ACCOUNT_ID {
             return None;
@@ -46,20 +92,55 @@ impl JetStream {
         let mut share = self.answer_bytes.take(account, 0).expect("there is room for nothing");
         let required = find_header(headers, b"Nats-Required-Api-Level").unwrap_or_default();
         let answer = if is_level_met(required) {
-            self.dispatch(from, &api_call, (headers, body), &mut then, &mut share).await
+            self.answer(request, &api_call, &mut then, &mut share).await?
         } else {
             Err(JsError::REQUIRED_API_LEVEL)
         };
         self.stats.count(account, answer.is_err());
         self.note_answered(account, (kind, rest, headers), &began, answer.as_ref().err());
         let bytes = answer.unwrap_or_else(|error| failed(kind, &error, &api_call));
-        if !reply.is_empty() {
-            self.core.answer(account, reply, &bytes);
-        }
+        deliver(&bytes);
         if let Some(work) = then {
             tokio::spawn(work);
         }
         Some(bytes)
+    }
+
+    /// The answer of whoever serves what the call is about; `None`: nobody answers.
+    async fn answer(
+        self: &Arc<Self>,
+        request: &Asked<'_>,
+        api_call: &Call<'_>,
+        then: &mut Option<Work>,
+        share: &mut Share,
+    ) -> Option<Answer> {
+        let Asked { from, rest, headers, body, scope, is_handed_on } = *request;
+        let account = from.account;
+        let mut place = self.place_of(account, api_call, scope);
+        if place == Place::HereOnceWhole {
+            if let Err(error) = self.until_whole(account).await {
+                return Some(Err(error));
+            }
+            place = self.place_of(account, api_call, scope);
+        }
+        match place {
+            Place::Here | Place::HereOnceWhole => {
+                let answer = self.dispatch(request, api_call, then, share).await;
+                if answer.is_ok() && api_call.changes_streams() {
+                    self.until_known(account).await;
+                }
+                Some(answer)
+            }
+            // Two nodes that take each other for the leader must not go on for ever.
+            Place::At(_, Scope::Cluster) if is_handed_on => None,
+            Place::At(node, scope) => {
+                let call = (rest, headers, body);
+                let answer = self.hand_on(account, (&node, &scope), call).await?;
+                let charged = share.grow(answer.len());
+                Some(charged.map(|()| answer).map_err(|_| JsError::STREAM_TOO_MANY_REQUESTS))
+            }
+            Place::Nowhere => None,
+        }
     }
 
     /// Counts the time of a request, and tells who listens.
@@ -98,12 +179,12 @@ impl JetStream {
 
     async fn dispatch(
         self: &Arc<Self>,
-        from: &Requester,
+        request: &Asked<'_>,
         api_call: &Call<'_>,
-        (headers, body): (&[u8], &[u8]),
         then: &mut Option<Work>,
         share: &mut Share,
     ) -> Answer {
+        let Asked { from, headers, body, scope, .. } = *request;
         let account = from.account;
         if let Call::AccountPurge(name) = *api_call {
             return self.account_purge(name).await;
@@ -113,8 +194,8 @@ impl JetStream {
         }
         match *api_call {
             Call::AccountInfo => self.account_info(account).await,
-            Call::StreamCreate(name) => self.stream_create(account, name, body).await,
-            Call::StreamUpdate(name) => self.stream_update(account, name, body).await,
+            Call::StreamCreate(name) => self.stream_create(account, (name, scope), body).await,
+            Call::StreamUpdate(name) => self.update_anywhere(account, name, body).await,
             Call::StreamDelete(name) => self.stream_delete(account, name, body).await,
             Call::StreamInfo(name) => self.stream_info(account, name, body, share).await,
             Call::StreamMove(name) => self.stream_move(account, name, body).await,

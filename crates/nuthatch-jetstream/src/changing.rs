@@ -33,6 +33,7 @@ impl JetStream {
     /// `what` waits for a log; 10008.
     pub(super) fn not_answering(&self, engine: LogId, what: &str) -> JsError {
         let log = self.log_name(engine);
+        let log = if log.is_empty() { "of another node" } else { &log };
         let text = format!("{what} waits for log {log}, which does not answer: try again later");
         described(JsError::CLUSTER_NOT_AVAIL, text)
     }

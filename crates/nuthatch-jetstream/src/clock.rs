@@ -12,18 +12,22 @@ const AGREEMENT_WAIT: Duration = Duration::from_secs(1);
 
 /// The clock of a server's logs, which says in the log what it makes of steps.
 pub(super) fn of(server: &Arc<Server>) -> Arc<ServerClock> {
+    server.logs.clock(teller(server))
+}
+
+fn teller(server: &Arc<Server>) -> Box<dyn Fn(StepEvent) + Send + Sync> {
     let told = Arc::downgrade(server);
-    server.logs.clock(Box::new(move |event| {
+    Box::new(move |event| {
         if let Some(server) = told.upgrade() {
             say(&server, event);
         }
-    }))
+    })
 }
 
 /// The clock of the logs of a node that owns a quorum log: it goes by the machine's while a majority of the nodes
 /// agrees with that.
 pub(super) fn of_owner(server: &Arc<Server>) -> Arc<ServerClock> {
-    let clock = of(server);
+    let clock = server.logs.owners_clock(teller(server));
     let cluster = server.cluster.get().expect("it runs before its log is opened");
     let last =
         Timestamp(i64::try_from(cluster.last_stamp().0.saturating_mul(1000)).unwrap_or(i64::MAX));

@@ -3,6 +3,7 @@
 use crate::foreign::Foreign;
 use nuthatch_protocol::js::{StreamSource, Time};
 use nuthatch_server::operations::OperationListener;
+use nuthatch_server::served::Served;
 use nuthatch_streams::{AccountId, Message};
 use std::any::Any;
 use std::sync::Arc;
@@ -184,6 +185,27 @@ pub trait CorePort: Send + Sync + 'static {
 
     /// The server's name, shown as `cluster.leader`.
     fn server_name(&self) -> &str;
+
+    /// Streams of an account at other nodes of the cluster; `None`: this server is alone, or the account is gone.
+    fn served(&self, account: AccountId) -> Option<Arc<Served>> {
+        let _ = account;
+        None
+    }
+
+    /// Tells the other nodes now how the account's streams here have changed.
+    fn tell_streams(&self, account: AccountId) {
+        let _ = account;
+    }
+
+    /// The epoch in which this node owns the first quorum log.
+    fn leads_in(&self) -> Option<u64> {
+        None
+    }
+
+    /// Names of all quorum logs of the cluster.
+    fn quorum_logs(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// The cluster of which this server is a node; `None`: it is alone.
     fn cluster(&self) -> Option<ClusterView> {

@@ -6,6 +6,7 @@ use crate::clock;
 use crate::engine::{engine, reporter, sync_of};
 use crate::known_logs::KnownLogs;
 use crate::registry::DEFAULT_LOG;
+use crate::replicas::quorum_log_name;
 use crate::startup_hints;
 use nuthatch_log::env::{RealDisk, SystemEntropy};
 use nuthatch_log::{Chain, Disk, Log, LogCore, LogOptions, OpenError, OwnableDisk, RecoveryReport};
@@ -45,12 +46,12 @@ pub(super) struct DurableLog {
     compression: Option<Compression>,
 }
 
-/// The default log, then those that the configuration names, in the order of their engines.
-pub(super) fn durable_logs(options: &Options) -> Vec<DurableLog> {
+/// The log that streams live in by default, under this name and number.
+fn default_log(options: &Options, name: String, slot: LogSlot) -> DurableLog {
     let jetstream = &options.jetstream;
-    let default = DurableLog {
-        name: DEFAULT_LOG.to_owned(),
-        slot: DEFAULT_SLOT,
+    DurableLog {
+        name,
+        slot,
         place: match &jetstream.store {
             _ if options.cluster.is_some() => LogStore::Quorum,
             Some(address) => LogStore::Bucket(address.clone()),
@@ -60,7 +61,23 @@ pub(super) fn durable_logs(options: &Options) -> Vec<DurableLog> {
         tier: jetstream.tier.clone(),
         cache: jetstream.cache.clone(),
         compression: jetstream.compression,
+    }
+}
+
+/// A quorum log, which is opened when this node comes to own it.
+pub(super) fn quorum_log(options: &Options, number: u8) -> DurableLog {
+    let slot = match number {
+        0 => DEFAULT_SLOT,
+        number => named_slot(options.jetstream.logs.len() + usize::from(number)),
     };
+    default_log(options, quorum_log_name(number), slot)
+}
+
+/// The default log, if it is this server's own, then those that the configuration names, in the order of their engines.
+pub(super) fn durable_logs(options: &Options) -> Vec<DurableLog> {
+    let jetstream = &options.jetstream;
+    let is_own = options.cluster.is_none();
+    let default = is_own.then(|| default_log(options, DEFAULT_LOG.to_owned(), DEFAULT_SLOT));
     let named = jetstream.logs.iter().enumerate().map(|(at, log)| DurableLog {
         name: log.name.clone(),
         slot: named_slot(at),
@@ -70,7 +87,7 @@ pub(super) fn durable_logs(options: &Options) -> Vec<DurableLog> {
         cache: log.cache.clone(),
         compression: log.compression,
     });
-    std::iter::once(default).chain(named).collect()
+    default.into_iter().chain(named).collect()
 }
 
 /// A log and what opening it found.

@@ -1,9 +1,11 @@
 //! The JetStream service as connections see it: routes, API requests, queues of the engines.
 
+use crate::across::Place;
 use crate::audit::{self, Called, ServerIdentity};
 use crate::core_port::CorePort;
 use crate::engines::{EVENT_BASE_BYTES, Engines};
 use crate::log_table::{AttachError, AttachedLog};
+use crate::registry::DEFAULT_LOG;
 use crate::request::Call;
 use crate::service::{JetStream, Settings};
 use crate::settings;
@@ -12,11 +14,14 @@ use nuthatch_log::StreamId;
 use nuthatch_server::account::Accounts;
 use nuthatch_server::jetstream_port::reroute;
 use nuthatch_server::jetstream_port::{
-    ApiRequest, JetStreamPort, JsView, LogId, LogSlot, Peer, SendError, StreamRoute, Wanted,
+    ApiRequest, JetStreamPort, JsView, LogId, LogSlot, NodeQuestion, Peer, SendError, StreamRoute,
+    Wanted,
 };
 use nuthatch_server::options::Options;
+use nuthatch_server::served::{NodeState, Own, OwnStream, Scope};
 use nuthatch_server::shares::{AccountTurns, Share};
 use nuthatch_streams::{AccountId, ClientBatch, Event, Op};
+use rustc_hash::FxHashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -386,6 +391,58 @@ impl JetStreamPort for JetStreamHandle {
             add(&format!("$JS.FC.{}.>", entry.config.name));
         }
         subjects
+    }
+
+    fn own_streams(&self, account: AccountId) -> Own {
+        let attached = self.engines.logs.all();
+        let is_leader = attached.iter().any(|log| log.name == DEFAULT_LOG);
+        let state = NodeState {
+            logs: attached.iter().map(|log| log.name.clone()).collect(),
+            leads_in: is_leader.then(|| self.core.leads_in()).flatten(),
+        };
+        let logs = attached.iter().map(|log| (log.id, log.name.as_str().into()));
+        let logs: FxHashMap<LogId, Arc<str>> = logs.collect();
+        let registry = self.service.registry().read();
+        let streams = registry.of_account(account).filter_map(|entry| {
+            let log = logs.get(&entry.engine)?.clone();
+            Some(OwnStream { config: entry.config.clone(), log })
+        });
+        Own { state, streams: streams.collect() }
+    }
+
+    fn takes_call(&self, account: AccountId, call: &[u8]) -> bool {
+        if self.core.served(account).is_none() {
+            return true;
+        }
+        let call = std::str::from_utf8(call).ok().and_then(Call::parse);
+        call.is_none_or(|call| {
+            self.service.place_of(account, &call, &Scope::Cluster) != Place::Nowhere
+        })
+    }
+
+    fn node_asks(&self, question: NodeQuestion) {
+        let service = self.service.clone();
+        let NodeQuestion { from, scope, call, headers, body, answer } = question;
+        let account = from.account;
+        let held = API_REQUEST_BYTES + body.len() + headers.len();
+        // The node that asks has told its client so many at a time.
+        let Some(held) = RequestShare::new(&service, account, held) else { return answer(None) };
+        let api_call = Call::parse(&call);
+        let is_long = api_call.is_some_and(|call| self.is_long(account, &call, &body));
+        let mut work = Box::pin(async move {
+            let answered = service.handle_question(&from, (&call, &headers, &body), &scope).await;
+            answer(answered);
+            drop(held);
+        });
+        if is_long {
+            let turns = self.long_turns.clone();
+            drop(self.long_calls.spawn(async move {
+                let _turn = turns.turn(account).await;
+                work.await;
+            }));
+        } else if !first_step(work.as_mut()) {
+            self.runtime.spawn(work);
+        }
     }
 
     fn changes(&self) -> Option<watch::Receiver<u64>> {

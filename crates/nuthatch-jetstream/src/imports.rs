@@ -218,7 +218,7 @@ impl JetStream {
         }
         self.check_new(account, &config).await?;
         let log = self.engine_for(&config)?;
-        self.check_replicas(&config, log)?;
+        self.check_replicas(&config, &self.log_name(log))?;
         let consumers = checked_consumers(consumers, &config, &self.consumer_limits(account))?;
         Ok(CallHappened::Checked(Box::new(config), consumers, log.0))
     }

@@ -8,6 +8,7 @@ use crate::engines::Engines;
 use crate::handle::JetStreamHandle;
 use crate::known_logs::KnownLogs;
 use crate::log_table::AttachedLog;
+use crate::owned_logs::OwnedLogs;
 use crate::registry::MEMORY_LOG;
 use crate::routing::CoreRouting;
 use crate::settings::settings;
@@ -15,7 +16,7 @@ use nuthatch_log::env::RamDisk;
 use nuthatch_log::{LogCore, LogOptions};
 use nuthatch_server::jetstream_port::LogId;
 use nuthatch_server::options::Options;
-use nuthatch_server::process::StartedJetStream;
+use nuthatch_server::process::{QuorumLogs, StartedJetStream};
 use nuthatch_server::server::Server;
 use nuthatch_server::sink::ServerSink;
 use nuthatch_streams::Engine;
@@ -64,7 +65,8 @@ pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
     }
     known.note(identities)?;
     // Behind the default log.
-    opened.insert(1, (MEMORY_LOG.to_owned(), MEMORY_SLOT, memory));
+    let place = opened.len().min(1);
+    opened.insert(place, (MEMORY_LOG.to_owned(), MEMORY_SLOT, memory));
     let engines = Arc::new(Engines::default());
     for (name, slot, core) in opened {
         let id = LogId(core.log_id());
@@ -79,7 +81,9 @@ pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
     );
     let jetstream = tokio::runtime::Handle::current().block_on(started)?;
     let lines = banner::recovered(&reports, jetstream.stream_count());
-    Ok(StartedJetStream { jetstream, lines })
+    let quorum: Arc<dyn QuorumLogs> = Arc::new(OwnedLogs::new(server, &jetstream));
+    let quorum = options.cluster.is_some().then_some(quorum);
+    Ok(StartedJetStream { jetstream, lines, quorum })
 }
 
 fn open_memory(

@@ -10,6 +10,20 @@ use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::LogId;
 use nuthatch_streams::AccountId;
 
+/// What the names of quorum logs but the first begin with.
+const QUORUM_LOG: &str = "default-";
+
+/// The name of a quorum log of the cluster.
+pub(super) fn quorum_log_name(number: u8) -> String {
+    if number == 0 { DEFAULT_LOG.to_owned() } else { format!("{QUORUM_LOG}{number}") }
+}
+
+/// True if the log of this name is on all nodes of a cluster.
+pub(super) fn is_quorum_log(name: &str) -> bool {
+    let number = name.strip_prefix(QUORUM_LOG).map(str::parse::<u8>);
+    name == DEFAULT_LOG || matches!(number, Some(Ok(_)))
+}
+
 /// Most replicas of a stream that can be asked for, of nodes of a cluster.
 const CLUSTER_REPLICAS_MAX: i64 = 5;
 
@@ -20,11 +34,7 @@ impl JetStream {
     }
 
     /// Refuses replicas that a stream would not have in this log.
-    pub(super) fn check_replicas(
-        &self,
-        config: &StreamConfig,
-        engine: LogId,
-    ) -> Result<(), JsError> {
+    pub(super) fn check_replicas(&self, config: &StreamConfig, log: &str) -> Result<(), JsError> {
         let Some(cluster) = self.core.cluster() else { return Ok(()) };
         let asked = usize::try_from(config.num_replicas).unwrap_or_default();
         let refuse = |why: String| {
@@ -35,8 +45,7 @@ impl JetStream {
             Ok(())
         } else if asked > cluster.size {
             refuse(format!("{asked} replicas are asked for and there are {} nodes", cluster.size))
-        } else if !self.is_replicated(engine) {
-            let log = self.log_name(engine);
+        } else if !is_quorum_log(log) {
             refuse(format!(
                 "log '{log}' is on one node; storage 'file' without a tag 'log:NAME' is on all"
             ))
@@ -70,7 +79,7 @@ impl JetStream {
 
     /// True if the log is on all nodes.
     fn is_replicated(&self, engine: LogId) -> bool {
-        self.log_name(engine) == DEFAULT_LOG
+        is_quorum_log(&self.log_name(engine))
     }
 
     /// The cluster part of infos about what is in this log: the leader, and the others of so many replicas.

@@ -104,7 +104,7 @@ impl JetStream {
         let config = self.restored_config(config)?;
         let config = self.check_restored(from, config).await?;
         let engine = self.engine_for(&config)?;
-        self.check_replicas(&config, engine)?;
+        self.check_replicas(&config, &self.log_name(engine))?;
         let room = self.restores.take(from.account, 1);
         let room = room.map_err(|full| JsError::STREAM_RESTORE.with_err(too_many(full)))?;
         let subject = format!("$JS.SNAPSHOT.RESTORE.{name}.{}", random_id(SUBJECT_ID_CHARS));

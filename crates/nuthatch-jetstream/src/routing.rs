@@ -2,11 +2,13 @@
 
 use crate::core_port::{Arrived, ClusterView, CorePort, Inbox, InboxSender, OtherNode, Take};
 use crate::foreign::{self, Foreign};
+use crate::replicas::quorum_log_name;
 use nuthatch_protocol::js::StreamSource;
 use nuthatch_server::account::Account;
 use nuthatch_server::egress::{DeliveryContext, Outgoing};
 use nuthatch_server::interest::Matched;
 use nuthatch_server::operations::OperationListener;
+use nuthatch_server::served::Served;
 use nuthatch_server::server::Server;
 use nuthatch_server::subscription::{Receiver, Subscription};
 use nuthatch_streams::{AccountId, Message};
@@ -77,6 +79,29 @@ impl CorePort for CoreRouting {
             })
             .collect();
         Some(ClusterView { name, size, others })
+    }
+
+    fn served(&self, account: AccountId) -> Option<Arc<Served>> {
+        let server = self.server.upgrade()?;
+        server.cluster.get()?;
+        Some(server.accounts.get(account)?.served.clone())
+    }
+
+    fn tell_streams(&self, account: AccountId) {
+        let Some(server) = self.server.upgrade() else { return };
+        if let Some(account) = server.accounts.get(account) {
+            server.advertise(&account);
+        }
+    }
+
+    fn leads_in(&self) -> Option<u64> {
+        Some(u64::from(self.server.upgrade()?.cluster.get()?.owned()?.0))
+    }
+
+    fn quorum_logs(&self) -> Vec<String> {
+        let server = self.server.upgrade();
+        let is_node = server.is_some_and(|server| server.cluster.get().is_some());
+        is_node.then(|| quorum_log_name(0)).into_iter().collect()
     }
 
     fn say(&self, text: &str) {

@@ -28,7 +28,7 @@ use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::oneshot;
 
 /// API requests under way at once, over all accounts.
@@ -172,6 +172,8 @@ pub struct JetStream {
     pub(super) registry: RwLock<Registry>,
     /// Copy of [`Registry::version`] that is read without the lock.
     version: AtomicU64,
+    /// Counts new streams for which several logs were as good.
+    pub(super) next_home: AtomicUsize,
     /// Tells those who wait for streams to come or go; holds the version.
     pub(super) changes: tokio::sync::watch::Sender<u64>,
     pub(super) replication: Replication,
@@ -223,6 +225,7 @@ impl JetStream {
             settings,
             registry: RwLock::default(),
             version: AtomicU64::new(0),
+            next_home: AtomicUsize::new(0),
             changes: tokio::sync::watch::Sender::new(0),
             replication: Replication::default(),
             moves: Moves::default(),
@@ -358,27 +361,36 @@ impl JetStream {
     /// Which engine a stream belongs to: that of the log that its placement tag `log:NAME` names,
     /// or the default of its storage type.
     pub(super) fn engine_for(&self, config: &StreamConfig) -> Result<LogId, JsError> {
-        let tags = config.placement.iter().flat_map(|placement| &placement.tags);
-        let mut names = tags.filter_map(|tag| tag.strip_prefix(LOG_TAG));
-        let Some(name) = names.next() else {
+        let Some(name) = self.log_by_tag(config)? else {
             let default = match config.storage {
                 StorageType::File => DEFAULT_LOG,
                 StorageType::Memory => MEMORY_LOG,
             };
             return self.log_named(default).ok_or_else(|| self.no_such_log(default));
         };
+        let found = self.log_named(name).filter(|_| name != MEMORY_LOG);
+        found.ok_or_else(|| self.no_such_log(name))
+    }
+
+    /// The log that a placement tag names; `None`: no tag does.
+    pub(super) fn log_by_tag<'a>(
+        &self,
+        config: &'a StreamConfig,
+    ) -> Result<Option<&'a str>, JsError> {
+        let tags = config.placement.iter().flat_map(|placement| &placement.tags);
+        let mut names = tags.filter_map(|tag| tag.strip_prefix(LOG_TAG));
+        let Some(name) = names.next() else { return Ok(None) };
         if names.any(|other| other != name) {
             return Err(placement_error("a stream lives in one log: give one tag 'log:NAME'"));
         }
         if config.storage == StorageType::Memory {
             return Err(placement_error("a stream of storage 'memory' lives in no other log"));
         }
-        let found = self.log_named(name).filter(|_| name != MEMORY_LOG);
-        found.ok_or_else(|| self.no_such_log(name))
+        Ok(Some(name))
     }
 
     /// The attached log of this name.
-    fn log_named(&self, name: &str) -> Option<LogId> {
+    pub(super) fn log_named(&self, name: &str) -> Option<LogId> {
         let attached = self.logs.attached();
         attached.into_iter().find(|(known, _)| known == name).map(|(_, id)| id)
     }
@@ -389,7 +401,7 @@ impl JetStream {
         attached.into_iter().find(|(_, id)| *id == log).map_or_else(String::new, |(name, _)| name)
     }
 
-    fn no_such_log(&self, name: &str) -> JsError {
+    pub(super) fn no_such_log(&self, name: &str) -> JsError {
         let attached = self.logs.attached();
         let names = attached.iter().map(|(name, _)| name.as_str());
         let known: Vec<&str> = names.filter(|known| *known != MEMORY_LOG).collect();

@@ -73,7 +73,10 @@ impl JetStream {
         &self,
         account: AccountId,
         config: &StreamConfig,
+        is_of_all: bool,
     ) -> Result<(), JsError> {
+        let served = self.core.served(account).filter(|_| is_of_all);
+        let nodes = served.as_ref().map_or_else(Vec::new, |served| served.nodes());
         let except = self.registry.read().key_of(account, &config.name);
         let pending = self.pending_changes.subjects_beside(account, &config.name);
         let mut steps = Steps::new();
@@ -84,6 +87,16 @@ impl JetStream {
             };
             if steps.search(registry).await? {
                 return Err(JsError::STREAM_SUBJECT_OVERLAP);
+            }
+            for (node, ..) in &nodes {
+                let mut search = OverlapSearch::new(own.as_bytes());
+                let overlaps = |steps: &mut usize| {
+                    let served = served.as_ref().expect("there are nodes of it");
+                    served.overlaps(node, &mut search, steps, &config.name)
+                };
+                if steps.search(overlaps).await? {
+                    return Err(JsError::STREAM_SUBJECT_OVERLAP);
+                }
             }
             for theirs in &pending {
                 let mut search = OverlapSearch::new(own.as_bytes());
@@ -217,6 +230,7 @@ async fn yield_if_full(part: &[String]) {
 mod tests {
     use super::*;
     use crate::pending_changes::tests::{ACCOUNT, code, create, service};
+    use nuthatch_server::served::Scope;
     use serde_json::json;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
@@ -251,7 +265,7 @@ mod tests {
         // A literal: a part that grows must not lower what is expected.
         let parts = 40;
         let turns = turns_during(async {
-            service.stream_create(ACCOUNT, "S", text.as_bytes()).await.unwrap();
+            service.stream_create(ACCOUNT, ("S", &Scope::Cluster), text.as_bytes()).await.unwrap();
         });
         assert!(turns.await >= parts);
         assert!(route("s.0").is_some() && route("s.49999").is_some());
@@ -272,14 +286,14 @@ mod tests {
     async fn comparing_subjects_has_a_bound() {
         let (_logs, service) = service();
         let text = body("S", (0..5000).map(|n| format!("a.b{n}.s")));
-        service.stream_create(ACCOUNT, "S", text.as_bytes()).await.unwrap();
+        service.stream_create(ACCOUNT, ("S", &Scope::Cluster), text.as_bytes()).await.unwrap();
         let text = body("T", (0..5000).map(|n| format!("a.*.t{n}")));
-        let answer = service.stream_create(ACCOUNT, "T", text.as_bytes()).await;
+        let answer = service.stream_create(ACCOUNT, ("T", &Scope::Cluster), text.as_bytes()).await;
         let error = answer.expect_err("25 million steps are too many");
         assert_eq!(error.err_code, 10052);
         assert!(error.description.contains("too entangled"), "{error}");
         let text = body("T", (0..100).map(|n| format!("a.*.t{n}")));
-        service.stream_create(ACCOUNT, "T", text.as_bytes()).await.unwrap();
+        service.stream_create(ACCOUNT, ("T", &Scope::Cluster), text.as_bytes()).await.unwrap();
         assert_eq!(code(create(&service, "U", "a.*.t9", &[]).await), 10065);
     }
 

@@ -4,6 +4,7 @@ use crate::envelope::{self, Paged, ResponseType, Success};
 use crate::moves::log_tag;
 use crate::outcome::{described, placement_error, unexpected};
 use crate::pending_changes::{CHANGE_TIMEOUT, Changing, claim};
+use crate::placing::Home;
 use crate::registry::Entry;
 use crate::request::{is_empty, parse, parse_optional};
 use crate::service::{AccountLimits, Answer, JetStream, set_stream_metadata};
@@ -12,6 +13,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use nuthatch_protocol::js::{StorageType, StreamConfig, StreamInfo, Time};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::LogId;
+use nuthatch_server::served::Scope;
 use nuthatch_server::shares::Share;
 use nuthatch_streams::op::{GetMessage, PurgeRequest};
 use nuthatch_streams::validate::{self, Limits};
@@ -23,19 +25,10 @@ use tokio::time::timeout;
 pub(super) const NAMES_PAGE: usize = 1024;
 /// Infos in one page of `STREAM.LIST` and `CONSUMER.LIST`.
 pub(super) const LIST_PAGE: usize = 256;
-/// Bytes of subjects and metadata in one page of `STREAM.LIST`, about; one stream may have more.
-const LIST_BYTES: usize = 4 << 20;
 /// What else of a stream or consumer stands in an answer, about.
 pub(super) const ASSET_BYTES: usize = 1024;
 /// Subjects in one page of `STREAM.INFO`.
 const SUBJECTS_PAGE: usize = 100_000;
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct ListRequest {
-    offset: i64,
-    subject: String,
-}
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -105,21 +98,6 @@ struct MessageBody<'a> {
 }
 
 #[derive(Serialize)]
-struct NamesBody {
-    #[serde(flatten)]
-    page: Paged,
-    /// `null` when there are none, as upstream.
-    streams: Option<Vec<String>>,
-}
-
-#[derive(Serialize)]
-struct ListBody {
-    #[serde(flatten)]
-    page: Paged,
-    streams: Vec<StreamInfo>,
-}
-
-#[derive(Serialize)]
 struct PurgedBody {
     success: bool,
     purged: u64,
@@ -173,7 +151,7 @@ impl JetStream {
     }
 
     /// Reads a stream configuration and `pedantic`, which is part of the request only.
-    fn read_config(&self, body: &[u8]) -> Result<(StreamConfig, bool), JsError> {
+    pub(super) fn read_config(&self, body: &[u8]) -> Result<(StreamConfig, bool), JsError> {
         let mut map: serde_json::Map<String, serde_json::Value> = parse(body, false)?;
         let pedantic = map.remove("pedantic").is_some_and(|value| value == true);
         let text = serde_json::to_vec(&map).map_err(|e| JsError::INVALID_JSON.with("err", e))?;
@@ -185,7 +163,7 @@ impl JetStream {
     pub(super) async fn stream_create(
         &self,
         account: AccountId,
-        name: &str,
+        (name, scope): (&str, &Scope),
         body: &[u8],
     ) -> Answer {
         let (mut config, pedantic) = self.read_config(body)?;
@@ -203,9 +181,14 @@ impl JetStream {
         if let Some(existing) = existing {
             return self.create_existing(account, &existing, &config, changing).await;
         }
-        self.check_new(account, &config).await?;
-        let engine = self.engine_for(&config)?;
-        self.check_replicas(&config, engine)?;
+        let engine = match self.home_of_new(account, &config, scope).await? {
+            Home::Here(engine) => engine,
+            Home::At { node, log } => {
+                return self
+                    .create_elsewhere(account, changing, (node, log), (&config, body))
+                    .await;
+            }
+        };
         let pending = claim(engine, config.clone());
         let config = Box::new(config);
         let (id, work) = self.begin_new(engine, |id| Op::CreateStream { id, account, config });
@@ -215,6 +198,28 @@ impl JetStream {
         let entry = Entry { id, engine, account, config, created: info.created };
         self.enter(entry).await?;
         Ok(self.stream_answer(account, "stream_create", info, None, true))
+    }
+
+    /// Where a new stream is to live, once nothing speaks against it.
+    async fn home_of_new(
+        &self,
+        account: AccountId,
+        config: &StreamConfig,
+        scope: &Scope,
+    ) -> Result<Home, JsError> {
+        if let Scope::Log(log) = scope {
+            // The leader has looked at what is at other nodes.
+            self.check_overlap(account, config, false).await?;
+            return self.log_named(log).map(Home::Here).ok_or_else(|| self.no_such_log(log));
+        }
+        self.until_whole(account).await?;
+        let served = self.core.served(account);
+        if let Some((node, stream)) = served.and_then(|served| served.find(&config.name)) {
+            // It is there: the node compares the two.
+            return Ok(Home::At { node, log: stream.log.clone() });
+        }
+        self.check_new(account, config).await?;
+        self.home_for(account, config)
     }
 
     /// Creating what exists: the same configuration is a success, another one is 10058.
@@ -249,12 +254,19 @@ impl JetStream {
         account: AccountId,
         config: &StreamConfig,
     ) -> Result<(), JsError> {
-        self.check_overlap(account, config).await?;
+        self.until_whole(account).await?;
+        let served = self.core.served(account);
+        if served.as_ref().is_some_and(|served| served.find(&config.name).is_some()) {
+            return Err(JsError::STREAM_NAME_EXIST);
+        }
+        self.check_overlap(account, config, true).await?;
         let limits = self.limits_of(account);
         check_account(config, &limits)?;
+        let elsewhere = served.map_or(0, |served| served.streams().len());
         let count = {
             let registry = self.registry.read();
-            (registry.count(account) + self.pending_changes.count(account, &registry)) as u64
+            (registry.count(account) + self.pending_changes.count(account, &registry) + elsewhere)
+                as u64
         };
         if limits.max_streams.is_some_and(|max| count >= max) {
             return Err(JsError::MAXIMUM_STREAMS_LIMIT);
@@ -282,8 +294,12 @@ impl JetStream {
             let claimed = self.pending_changes.reserved_bytes(account, config.storage, &registry);
             (registry.reserved_bytes(account, config.storage) - already).saturating_add(claimed)
         };
+        let reserved = reserved.saturating_add(self.reserved_elsewhere(account, config));
         let usage = timeout(CHANGE_TIMEOUT, self.usage(Some(account))).await;
-        let [file, memory] = usage.map_err(|_| usage_unknown())??;
+        let [mut file, mut memory] = usage.map_err(|_| usage_unknown())??;
+        let [file_elsewhere, memory_elsewhere] = self.usage_elsewhere(account).await;
+        file.add(&file_elsewhere);
+        memory.add(&memory_elsewhere);
         let used = if config.storage == StorageType::File { file.bytes } else { memory.bytes };
         if reserved.saturating_add(wanted) > limit || used > limit {
             return Err(error);
@@ -316,9 +332,9 @@ impl JetStream {
                  nuthatch stream move changes it",
             ));
         }
-        self.check_replicas(&config, entry.engine)?;
+        self.check_replicas(&config, &self.log_name(entry.engine))?;
         check_account(&config, &self.limits_of(account))?;
-        self.check_overlap(account, &config).await?;
+        self.check_overlap(account, &config, true).await?;
         let already = u64::try_from(entry.config.max_bytes).unwrap_or(0);
         if u64::try_from(config.max_bytes).unwrap_or(0) > already {
             self.check_space(account, &config, already).await?;
@@ -411,51 +427,6 @@ impl JetStream {
             )),
             other => Err(unexpected(&other)),
         }
-    }
-
-    pub(super) async fn stream_names(&self, account: AccountId, body: &[u8]) -> Answer {
-        let request: ListRequest = parse_optional(body, self.settings.strict)?;
-        let entries = self.streams_with(account, &request.subject).await;
-        let total = entries.len();
-        let offset = offset_of(request.offset).min(total);
-        let page = entries[offset..].iter().take(NAMES_PAGE);
-        let streams: Vec<String> = page.map(|entry| entry.config.name.clone()).collect();
-        let streams = (!streams.is_empty()).then_some(streams);
-        let page = Paged { total, offset, limit: NAMES_PAGE };
-        Ok(envelope::ok(ResponseType("stream_names"), &NamesBody { page, streams }))
-    }
-
-    pub(super) async fn stream_list(
-        &self,
-        account: AccountId,
-        body: &[u8],
-        share: &mut Share,
-    ) -> Answer {
-        let request: ListRequest = parse_optional(body, self.settings.strict)?;
-        let entries = self.streams_with(account, &request.subject).await;
-        let total = entries.len();
-        let offset = offset_of(request.offset).min(total);
-        let (mut streams, mut bytes) = (Vec::new(), 0);
-        for entry in entries[offset..].iter().take(LIST_PAGE) {
-            // The rest comes with the next page.
-            bytes += config_bytes(&entry.config);
-            if bytes > LIST_BYTES && !streams.is_empty() {
-                break;
-            }
-            match self.current_info(entry).await {
-                Ok(mut info) => {
-                    self.complete_stream(&mut info);
-                    self.complete_copies(account, &mut info);
-                    self.complete_cluster(account, &mut info);
-                    streams.push(info);
-                }
-                // Deleted since the registry was read.
-                Err(error) if error.err_code == JsError::STREAM_NOT_FOUND.err_code => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let page = Paged { total, offset, limit: LIST_PAGE };
-        envelope::charged(ResponseType("stream_list"), &ListBody { page, streams }, share)
     }
 
     pub(super) async fn msg_get(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {

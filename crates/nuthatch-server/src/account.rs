@@ -7,6 +7,7 @@ use crate::interest::Interest;
 use crate::log_id::{LogSlot, SlotSet};
 use crate::mapping::Mappings;
 use crate::options::{AccountLimits, GLOBAL_ACCOUNT, Options};
+use crate::served::Served;
 use arc_swap::ArcSwap;
 use nuthatch_protocol::subject::{has_wildcard, matches};
 use nuthatch_streams::AccountId;
@@ -49,6 +50,8 @@ pub struct Account {
     pub mappings: Mappings,
     /// Its imports, and what others import from it.
     pub imports: AccountImports,
+    /// Its streams at other nodes of the cluster.
+    pub served: Arc<Served>,
 }
 
 /// Deliver subjects that engines care about.
@@ -138,6 +141,7 @@ impl Account {
             limits: ArcSwap::default(),
             mappings: Mappings::default(),
             imports: AccountImports::default(),
+            served: Arc::default(),
         })
     }
 

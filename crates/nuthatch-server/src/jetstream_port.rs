@@ -10,6 +10,7 @@ pub use crate::log_id::{LogId, LogSlot, StreamRoute};
 use crate::options::Options;
 use crate::outlet::Client;
 pub use crate::peer::Peer;
+use crate::served::{Own, Scope};
 use bytes::Bytes;
 use nuthatch_log::StreamId;
 use nuthatch_log::stats::LatencySnapshot;
@@ -50,6 +51,22 @@ pub struct ApiRequest {
     pub headers: Bytes,
     /// Request body.
     pub body: Bytes,
+}
+
+/// A call of the API that another node of the cluster hands on.
+pub struct NodeQuestion {
+    /// Whose it is; the connection is that of the node.
+    pub from: Requester,
+    /// How it is to be handled.
+    pub scope: Scope,
+    /// What follows `$JS.API.`.
+    pub call: String,
+    /// Header block or empty.
+    pub headers: Bytes,
+    /// Request body.
+    pub body: Bytes,
+    /// Takes the answer; `None`: there is none.
+    pub answer: Box<dyn FnOnce(Option<Vec<u8>>) + Send>,
 }
 
 /// Which stream is looked for.
@@ -159,6 +176,21 @@ pub trait JetStreamPort: Send + Sync + 'static {
     /// Tells of changes of [`JetStreamPort::interest`].
     fn changes(&self) -> Option<watch::Receiver<u64>> {
         None
+    }
+
+    /// What the other nodes of the cluster are told of an account's streams here.
+    fn own_streams(&self, _account: AccountId) -> Own {
+        Own::default()
+    }
+
+    /// True if somebody in the cluster takes a call of the API, of which this is what follows `$JS.API.`.
+    fn takes_call(&self, _account: AccountId, _call: &[u8]) -> bool {
+        true
+    }
+
+    /// Takes a call that another node hands on; its first step is taken before this returns.
+    fn node_asks(&self, question: NodeQuestion) {
+        (question.answer)(None);
     }
 
     /// Adopts the accounts of reloaded options.

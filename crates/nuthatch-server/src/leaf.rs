@@ -65,8 +65,12 @@ fn count_left(conn: &Connection, account: &Account) {
 /// Takes a connection out of its account, as far as it is in it.
 pub(crate) fn leave(conn: &Arc<Connection>) {
     let account = conn.session().account.clone();
-    if conn.link().is_some() && account.interest.leave(conn.outlet()) {
+    let Some(link) = conn.link() else { return };
+    if account.interest.leave(conn.outlet()) {
         count_left(conn, &account);
+    }
+    if link.node.is_some() {
+        account.served.left(&link.remote_name, conn.outlet());
     }
 }
 

@@ -58,8 +58,10 @@ impl Leafs {
         to_others.extend(of_jetstream.iter().cloned());
         // Mappings are applied where the client is.
         let mut to_nodes = of_jetstream;
-        if jetstream.enabled(account.id) {
-            to_nodes.push(b"$JS.API.>".as_slice().into());
+        if account.served.has_nodes() {
+            let own = jetstream.own_streams(account.id);
+            own.streams.iter().for_each(|stream| add_requests(&stream.config.name, &mut to_nodes));
+            account.served.tell(own);
         }
         // Streams of other accounts store what those import.
         let taken = |importer| jetstream.interest(importer);
@@ -70,6 +72,15 @@ impl Leafs {
         }
         account.interest.advertise(to_others, to_nodes);
     }
+}
+
+/// Adds the subjects of pulls and direct gets of a stream: they go to its node without a look at what they ask for. Other
+/// calls are handed on by whoever takes them.
+fn add_requests(stream: &str, to: &mut Vec<Box<[u8]>>) {
+    let mut add = |text: String| to.push(text.into_bytes().into());
+    add(format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.*"));
+    add(format!("$JS.API.DIRECT.GET.{stream}"));
+    add(format!("$JS.API.DIRECT.GET.{stream}.>"));
 }
 
 impl std::fmt::Debug for Leafs {

@@ -52,6 +52,7 @@ pub mod random;
 #[doc(hidden)]
 pub mod reader;
 pub mod route;
+pub mod served;
 pub mod server;
 pub mod shares;
 mod signature;

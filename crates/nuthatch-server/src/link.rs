@@ -13,6 +13,14 @@ pub mod rights;
 /// Prefix of the subject by which a server finds out that it is connected to itself.
 pub const LOOP_PREFIX: &[u8] = b"$LDS.";
 
+/// What the subjects of nodes' own messages begin with.
+const NODE_PREFIX: &[u8] = b"$NODE.";
+
+/// The subject of a message of a node itself, of which `what` follows the token.
+pub(crate) fn own_subject(token: &str, what: &str) -> String {
+    format!("$NODE.{token}.{what}")
+}
+
 /// A leaf node that has joined its account. What the two sides said does not change any more.
 pub struct Link {
     /// The other side is the hub.
@@ -33,6 +41,8 @@ pub struct Link {
     pub remote_domain: String,
     /// The account there.
     pub remote_account: String,
+    /// What a node's own messages to this one begin with; empty: no node of the cluster.
+    pub token: String,
     /// Its permissions.
     pub rights: LeafRights,
     /// Listeners here by `subject` or `subject queue`, of which the other side knows.
@@ -53,6 +63,12 @@ pub enum NodeAccount {
 }
 
 type Announced = FxHashMap<Box<[u8]>, i64>;
+
+/// True if JetStream itself listens on a subject: for parts of a backup, for what mirrors and sources copy, and for answers.
+fn is_of_service(subject: &[u8]) -> bool {
+    let prefixes: [&[u8]; 4] = [b"$JS.SNAPSHOT.", b"$JS.M.", b"$JS.S.", b"$JSC.R."];
+    prefixes.iter().any(|prefix| subject.starts_with(prefix))
+}
 
 /// Who listens on a subject here, as another server is told of it.
 #[derive(Clone, Copy)]
@@ -81,6 +97,7 @@ pub(crate) struct PeerFacts {
     pub(crate) remote_cluster: String,
     pub(crate) remote_domain: String,
     pub(crate) remote_account: String,
+    pub(crate) token: String,
     pub(crate) rights: LeafRights,
 }
 
@@ -96,6 +113,7 @@ impl Link {
             remote_cluster: facts.remote_cluster,
             remote_domain: facts.remote_domain,
             remote_account: facts.remote_account,
+            token: facts.token,
             rights: facts.rights,
             announced: Mutex::default(),
             handed: Mutex::default(),
@@ -114,6 +132,16 @@ impl Link {
     #[must_use]
     pub fn was_handed(&self, subject: &[u8]) -> bool {
         is_internal_reply(subject) && self.handed.lock().holds(subject)
+    }
+
+    /// What follows the token in the subject of a message that is the node's own; `None`: it is a client's.
+    #[must_use]
+    pub(crate) fn own_message<'a>(&self, subject: &'a [u8]) -> Option<&'a [u8]> {
+        if self.token.is_empty() {
+            return None;
+        }
+        let rest = subject.strip_prefix(NODE_PREFIX)?.strip_prefix(self.token.as_bytes())?;
+        rest.strip_prefix(b".")
     }
 
     /// True if both lead to the same cluster.
@@ -141,6 +169,7 @@ impl Link {
         if self.node == Some(NodeAccount::Ordinary)
             && listener.is_server
             && !is_internal_reply(listener.subject)
+            && !is_of_service(listener.subject)
         {
             // What an account imports is applied where the client is: each node does so itself.
             return false;

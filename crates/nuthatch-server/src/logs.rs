@@ -10,7 +10,7 @@ pub use self::location::LogLocation;
 use nuthatch_object::Bucket;
 use nuthatch_streams::steady::StepEvent;
 use parking_lot::{Mutex, MutexGuard};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// A bucket by the name of the log that is in it.
@@ -22,6 +22,8 @@ pub struct Logs {
     locations: Mutex<Vec<LogLocation>>,
     buckets: Mutex<Vec<LogBucket>>,
     clock: OnceLock<Arc<ServerClock>>,
+    /// Those of quorum logs, as long as somebody lives by them.
+    owners_clocks: Mutex<Vec<Weak<ServerClock>>>,
 }
 
 impl Logs {
@@ -45,13 +47,28 @@ impl Logs {
         self.buckets.lock().push((log.to_owned(), bucket));
     }
 
+    /// Takes a log out that is closed.
+    pub fn remove(&self, name: &str) {
+        self.locations.lock().retain(|log| log.name != name);
+        self.buckets.lock().retain(|(log, _)| log != name);
+    }
+
     /// Puts logs that were opened side by side in order.
     pub fn sort_by<K: Ord>(&self, order: impl Fn(&str) -> K) {
         self.locations.lock().sort_by_key(|log| order(&log.name));
         self.buckets.lock().sort_by_key(|(log, _)| order(log));
     }
 
-    /// The time of all logs; `tell` of the first call hears what it makes of steps.
+    /// The time of a quorum log from now on, which other nodes judge; `tell` hears what it makes of steps.
+    pub fn owners_clock(&self, tell: Box<dyn Fn(StepEvent) + Send + Sync>) -> Arc<ServerClock> {
+        let clock = Arc::new(clock::steady(tell));
+        let mut clocks = self.owners_clocks.lock();
+        clocks.retain(|known| known.strong_count() > 0);
+        clocks.push(Arc::downgrade(&clock));
+        clock
+    }
+
+    /// The time of all logs of this machine; `tell` of the first call hears what it makes of steps.
     pub fn clock(&self, tell: Box<dyn Fn(StepEvent) + Send + Sync>) -> Arc<ServerClock> {
         self.clock.get_or_init(|| Arc::new(clock::steady(tell))).clone()
     }
@@ -59,6 +76,9 @@ impl Logs {
     /// The machine's clock is right: a step that is doubted is followed. Returns how far it had
     /// stepped; `None`: none is doubted.
     pub fn trust_clock(&self) -> Option<Duration> {
-        self.clock.get()?.trust_wall()
+        let of_owners: Vec<_> =
+            self.owners_clocks.lock().iter().filter_map(Weak::upgrade).collect();
+        let clocks = self.clock.get().into_iter().chain(&of_owners);
+        clocks.filter_map(|clock| clock.trust_wall()).max()
     }
 }

@@ -14,9 +14,12 @@ use self::hello::Greeter;
 use crate::close_reason::CloseReason;
 use crate::conn::{Connection, Session, Transport};
 use crate::leaf;
+use crate::leaf::hello::NodeInfo;
 use crate::link::{Link, NodeAccount, PeerFacts};
 use crate::nodes::NODE_LINKS_MAX;
+use crate::random::random_token;
 use crate::reader::ConnReader;
+use crate::served::TOKEN_CHARS;
 use crate::server::Server;
 use crate::socket::Socket;
 use crate::writer;
@@ -130,7 +133,10 @@ impl Node {
         }
         let reader = ConnReader::of_node(server.clone(), conn.clone());
         tokio::spawn(writer::run(server.clone(), conn.clone(), output, stream, None));
-        leaf::join(server, &conn, self.link(&conn, &peer.node, solicited));
+        let link = self.link(&conn, &peer.node, solicited);
+        let token = link.token.clone();
+        leaf::join(server, &conn, link);
+        conn.send(&NodeInfo::joined(token).encode());
         // The writer pings from now on.
         conn.connected.notify_one();
         self.joined(&conn, &peer.node, &hello::urls_of(&peer, remote.ip())).await;
@@ -151,6 +157,7 @@ impl Node {
             // The same for all: what came over one of them goes over no other one.
             remote_cluster: self.cluster_mark(),
             remote_account: account.name.clone(),
+            token: random_token(TOKEN_CHARS),
             ..PeerFacts::default()
         })
     }

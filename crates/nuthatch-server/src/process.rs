@@ -1,6 +1,6 @@
 //! The life of a server process: from its command line to its exit code.
 
-use crate::jetstream_port::JetStreamPort;
+use crate::jetstream_port::{BoxFuture, JetStreamPort};
 use crate::listener;
 use crate::logging::Logger;
 use crate::options::{Command, Invocation, Options};
@@ -67,6 +67,14 @@ pub struct StartedJetStream {
     pub jetstream: Arc<dyn JetStreamPort>,
     /// Lines for the banner: recovered streams, how long it took, durability in force.
     pub lines: Vec<String>,
+    /// What serves quorum logs, on a node of a cluster.
+    pub quorum: Option<Arc<dyn QuorumLogs>>,
+}
+
+/// Serves quorum logs while this node owns them.
+pub trait QuorumLogs: Send + Sync {
+    /// Waits until this node owns the log, opens it and serves it; returns lines for the log.
+    fn serve(&self, number: u8) -> BoxFuture<'_, Result<Vec<String>, String>>;
 }
 
 /// Why a server did not start, or what it stopped with.
@@ -387,11 +395,11 @@ fn make_token(server: &Server) -> Result<(), RunError> {
 async fn attach_jetstream(
     server: &Arc<Server>,
     start_jetstream: StartJetStream,
-) -> Result<(), RunError> {
+) -> Result<Option<Arc<dyn QuorumLogs>>, RunError> {
     let started = start_in_time(server, start_jetstream, server.options().ready_timeout).await?;
     server.set_jetstream(started.jetstream);
     banner::jetstream(server, &started.lines);
-    Ok(())
+    Ok(started.quorum)
 }
 
 /// Starts JetStream, which may take long, within the time that the configuration gives it.

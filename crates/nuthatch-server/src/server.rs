@@ -459,7 +459,7 @@ impl Server {
     }
 
     /// Tells the leaf nodes of an account what it takes without a subscription.
-    pub(crate) fn advertise(&self, account: &Account) {
+    pub fn advertise(&self, account: &Account) {
         self.leafs.advertise(self.jetstream(), account);
     }
 

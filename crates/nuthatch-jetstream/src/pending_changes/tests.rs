@@ -7,6 +7,7 @@ use crate::service::{Answer, JetStream, Settings};
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{StreamInfo, Time};
 use nuthatch_server::jetstream_port::JsHealth;
+use nuthatch_server::served::Scope;
 use nuthatch_streams::op::CatalogEntry;
 use nuthatch_streams::stream::Provenance;
 use nuthatch_streams::{Message, Op, OpOutcome, Respond};
@@ -98,7 +99,7 @@ pub(crate) async fn create(
 ) -> Answer {
     let placement = json!({ "tags": tags });
     let body = json!({ "name": name, "subjects": [subject], "placement": placement });
-    service.stream_create(ACCOUNT, name, body.to_string().as_bytes()).await
+    service.stream_create(ACCOUNT, (name, &Scope::Cluster), body.to_string().as_bytes()).await
 }
 
 pub(crate) fn service() -> (Arc<Logs>, Arc<JetStream>) {

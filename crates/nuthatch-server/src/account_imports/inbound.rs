@@ -156,8 +156,11 @@ pub fn to_jetstream(
             direct_get(host, account, message, (stream, subject), way)
         }
         Request::Call(rest) => {
-            call(host, account, message, rest, way);
-            true
+            let is_taken = host.jetstream().takes_call(account.id, rest);
+            if is_taken {
+                call(host, account, message, rest, way);
+            }
+            is_taken
         }
         Request::Bucket(subject) => {
             let bucket = Inbound { subject, routed: subject, ..*message };

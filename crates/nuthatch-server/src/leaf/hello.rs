@@ -84,13 +84,22 @@ pub(crate) struct LeafInfo {
 #[serde(default)]
 pub(crate) struct NodeInfo {
     /// It is about to end: its clients leave, and no new ones are to come.
+    #[serde(skip_serializing_if = "is_false")]
     pub(crate) ldm: bool,
+    /// What the other side's own messages on this link begin with.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) token: String,
 }
 
 impl NodeInfo {
     /// Of a node that is about to end.
     pub(crate) const fn leaving() -> Self {
-        Self { ldm: true }
+        Self { ldm: true, token: String::new() }
+    }
+
+    /// With the token of a link that has joined.
+    pub(crate) const fn joined(token: String) -> Self {
+        Self { ldm: false, token }
     }
 
     /// As protocol text.

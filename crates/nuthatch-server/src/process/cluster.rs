@@ -98,12 +98,27 @@ async fn be_node(
     let named = server.options().cluster.as_ref().and_then(|settings| settings.cluster.clone());
     server.nodes.set_cluster(&named.unwrap_or_else(|| cluster_name(&cluster)));
     let mut tasks = JoinSet::new();
+    let mut quorum = None;
+    if server.options().jetstream.enabled {
+        // Before other nodes are connected: what they hand on is taken.
+        quorum = attach_jetstream(server, start_jetstream).await?;
+        tasks.spawn(node_service::keep_advertising(server.clone()));
+    }
     tasks.spawn(node_service::serve(server.clone(), cluster.clone(), name));
     let waiting = server.clone();
     blocking(move || wait_owned(&waiting)).await?;
-    if server.options().jetstream.enabled {
-        attach_jetstream(server, start_jetstream).await?;
-        tasks.spawn(node_service::keep_advertising(server.clone()));
+    if let Some(quorum) = quorum {
+        let serving = quorum.serve(0);
+        let served = match server.options().ready_timeout {
+            None => serving.await,
+            Some(limit) => {
+                let served = tokio::time::timeout(limit, serving).await;
+                served.map_err(|_| RunError::NotReady { limit })?
+            }
+        };
+        for line in served.map_err(RunError::JetStream)? {
+            server.log.info(format_args!("  {line}"));
+        }
     }
     cluster.tell_takeover();
     server.log.info(format_args!("JetStream of the cluster is served here"));

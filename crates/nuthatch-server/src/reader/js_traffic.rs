@@ -146,7 +146,25 @@ impl Turn<'_> {
             Some(rest) if is_served && !is_imported() => {
                 Request::of_api(rest).map_or(Handled::No, |request| self.request(publish, request))
             }
+            Some(rest) if !is_served && account.served.has_nodes() && !is_imported() => {
+                self.hand_to_leader(publish, rest)
+            }
             _ => Handled::No,
+        }
+    }
+
+    /// This node has no JetStream, others of its cluster do. Pulls and gets go to who listens for them.
+    fn hand_to_leader(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Handled {
+        if !matches!(Request::of_api(rest), Some(Request::Call(_))) || self.reader.conn.is_node() {
+            return Handled::No;
+        }
+        self.hand_over();
+        let subject = [b"$JS.API.", rest].concat();
+        let names = (&subject[..], publish.reply.unwrap_or_default());
+        let served = &self.reader.session.account.served;
+        match served.hand_to_leader(names, publish.headers(), publish.payload()) {
+            true => Handled::ByServer,
+            false => Handled::No,
         }
     }
 
@@ -235,6 +253,9 @@ impl Turn<'_> {
 
     /// `rest` is what follows `$JS.API.`.
     fn call(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Handled {
+        if !self.reader.server.jetstream().takes_call(self.reader.session.account.id, rest) {
+            return Handled::No;
+        }
         // What came before the request must be ahead of it, here and in the engines.
         self.hand_over();
         let mut subject = Vec::with_capacity(8 + rest.len());

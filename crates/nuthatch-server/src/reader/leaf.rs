@@ -11,6 +11,7 @@ use crate::conn::{Added, Connection};
 use crate::egress::{DeliveryContext, DirectWrites, Groups, Outgoing};
 use crate::identity::Credentials;
 use crate::identity::Origin;
+use crate::jetstream_port::{NodeQuestion, Requester};
 use crate::leaf;
 use crate::leaf::hello::{LeafConnect, LeafInfo, NodeInfo, Subjects};
 use crate::link::PeerFacts;
@@ -19,9 +20,11 @@ use crate::link::{LOOP_PREFIX, Link};
 use crate::mapping::Mapping;
 use crate::options::{RemoteOptions, SubjectPermission};
 use crate::route::deliver_on;
+use crate::served::NodeMessage;
 use crate::server::Server;
 use crate::slice::Deadline;
 use crate::subscription::Subscription;
+use bytes::Bytes;
 use nuthatch_protocol::subject::{has_wildcard, is_valid_subject};
 use nuthatch_protocol::wire::leaf::{LeafMessage, LeafParseError, split_delivery};
 use nuthatch_protocol::wire::{LeafOp, LeafStep, Publish, parse_leaf_op, write};
@@ -152,6 +155,7 @@ impl ConnReader {
             remote_cluster: connect.cluster,
             remote_domain: connect.domain,
             remote_account: connect.remote_account,
+            token: String::new(),
         })
     }
 
@@ -175,6 +179,7 @@ impl ConnReader {
             remote_cluster: info.cluster.clone(),
             remote_domain: info.domain.clone(),
             remote_account: welcome.remote_account,
+            token: String::new(),
         }
     }
 
@@ -334,6 +339,11 @@ impl<'a> Turn<'a> {
             }
         };
         let Some(link) = conn.link() else { return };
+        if !info.token.is_empty() {
+            let account = &self.reader.session.account;
+            account.served.met(&link.remote_name, conn.outlet(), &info.token);
+            server.advertise(account);
+        }
         if info.ldm && server.nodes.is_leaving(&link.remote_name) {
             let server = server.clone();
             tokio::spawn(async move { server.tell_clients().await });
@@ -422,6 +432,9 @@ impl<'a> Turn<'a> {
         self.tally.bytes += publish.message.len() as u64;
         let conn = self.reader.conn.clone();
         let Some(link) = conn.link() else { return self.leaf_stranger() };
+        if let Some(what) = link.own_message(publish.subject) {
+            return self.node_message(what, publish);
+        }
         if !link.rights.may_take(publish.subject) && !link.was_handed(publish.subject) {
             return match is_internal_reply(publish.subject) {
                 true => self.leaf_drop(publish.subject),
@@ -438,6 +451,37 @@ impl<'a> Turn<'a> {
             None => self.leaf_publish(publish),
         }
         self.groups = Groups::All;
+    }
+
+    /// What another node says itself: no client sees it.
+    #[cold]
+    fn node_message(&mut self, what: &[u8], publish: &Publish<'_>) {
+        let (server, conn) = (self.reader.server.clone(), self.reader.conn.clone());
+        let account = self.reader.session.account.clone();
+        let node = conn.link().map(|link| link.remote_name.clone()).unwrap_or_default();
+        match account.served.receive(&node, what, publish.payload()) {
+            NodeMessage::Taken => {}
+            NodeMessage::Unknown => server.log.error(format_args!(
+                "{conn} - message of node {node} that is not understood: {}",
+                String::from_utf8_lossy(what)
+            )),
+            NodeMessage::Question { id, scope, call } => {
+                // What came before it must be ahead of it, here and in the engines.
+                self.hand_over();
+                let served = account.served.clone();
+                let answer = move |answer: Option<Vec<u8>>| {
+                    served.answer(&node, id, answer.as_deref());
+                };
+                server.jetstream().node_asks(NodeQuestion {
+                    from: Requester { account: account.id, client: Some(conn) },
+                    scope,
+                    call: call.to_owned(),
+                    headers: Bytes::copy_from_slice(publish.headers()),
+                    body: Bytes::copy_from_slice(publish.payload()),
+                    answer: Box::new(answer),
+                });
+            }
+        }
     }
 
     /// A consumer's delivery on its way to its subscriber: no stream stores it.

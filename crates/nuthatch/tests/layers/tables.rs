@@ -43,6 +43,7 @@ pub const SERVER_LAYERS: &[&[&str]] = &[
         "leaf_table",
         "interest",
         "latency",
+        "served",
         "account",
         "peer",
         "jetstream_port",
@@ -88,6 +89,9 @@ pub const JETSTREAM_LAYERS: &[&[&str]] = &[
     &[
         "changing",
         "stream_subjects",
+        "across",
+        "placing",
+        "lists",
         "streams",
         "replicas",
         "writers",
@@ -115,6 +119,7 @@ pub const JETSTREAM_LAYERS: &[&[&str]] = &[
         "handle",
         "routing",
         "banner",
+        "owned_logs",
         "open",
     ],
 ];

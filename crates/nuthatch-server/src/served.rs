@@ -1,0 +1,538 @@
+//! Streams of an account that other nodes of the cluster serve, and questions between nodes.
+//!
+//! Each node tells each other one, over the account's link, which streams it serves: all of them once the link has
+//! joined, and what changes from then on. The table of a node is *complete* once all of the first telling is there. With
+//! it the service knows where a call goes, and who decides about new streams knows all names and subjects.
+//!
+//! What nodes say to each other beside clients' messages goes under subjects `$NODE.<token>.…`. Each side of a link
+//! draws a token and tells it to the other side only, in an INFO, so no client's message is taken for a node's.
+
+use crate::link::own_subject;
+use crate::outlet::Outlet;
+use bytes::Bytes;
+use nuthatch_protocol::js::{StorageType, StreamConfig};
+use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome, SubjectTree};
+use nuthatch_protocol::wire::leaf::{LeafLine, push_leaf_message_line};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
+
+/// Characters of a link's token.
+pub(crate) const TOKEN_CHARS: usize = 22;
+
+/// Streams of one account and node in its table; a node with more stays incomplete, and says so.
+pub const TABLE_STREAMS_MAX: usize = 1 << 20;
+
+/// Questions of an account to other nodes that are open at a time.
+pub const QUESTIONS_MAX: usize = 16 * 1024;
+
+/// Streams whose subjects have about so many bytes are told in one message.
+const PART_BYTES: usize = 256 << 10;
+
+/// What a stream takes in such a message beside its subjects, about.
+const STREAM_BYTES: usize = 128;
+
+/// A message's line, about.
+const LINE_BYTES: usize = 256;
+
+/// How long a change of streams waits until the other nodes have it in their tables.
+const KNOWN_WITHIN: Duration = Duration::from_secs(2);
+
+/// A stream of this node, as others are told of it.
+#[derive(Clone, Debug)]
+pub struct OwnStream {
+    /// Its configuration.
+    pub config: Arc<StreamConfig>,
+    /// Name of the log that it lives in.
+    pub log: Arc<str>,
+}
+
+impl OwnStream {
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.config, &other.config) && self.log == other.log
+    }
+
+    fn told(&self) -> ServedStream {
+        ServedStream {
+            name: self.config.name.clone(),
+            subjects: self.config.subjects.clone(),
+            log: self.log.to_string(),
+            is_memory: self.config.storage == StorageType::Memory,
+            max_bytes: u64::try_from(self.config.max_bytes).unwrap_or(0),
+        }
+    }
+}
+
+/// A stream that another node serves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServedStream {
+    /// Its name.
+    pub name: String,
+    /// Its subjects.
+    pub subjects: Vec<String>,
+    /// Name of the log that it lives in.
+    pub log: String,
+    /// It is kept in memory.
+    pub is_memory: bool,
+    /// Bytes that it reserves; 0: none.
+    pub max_bytes: u64,
+}
+
+/// What a node says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeState {
+    /// Names of the logs that it serves.
+    pub logs: Vec<String>,
+    /// The epoch in which it decides about new streams; `None`: it does not.
+    pub leads_in: Option<u64>,
+}
+
+/// All that a node tells of an account.
+#[derive(Clone, Debug, Default)]
+pub struct Own {
+    /// Of the node.
+    pub state: NodeState,
+    /// Its streams, by name.
+    pub streams: Vec<OwnStream>,
+}
+
+/// Part of what a node tells.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Told {
+    state: NodeState,
+    /// What came before counts no more.
+    is_first: bool,
+    /// There is no more for now.
+    is_last: bool,
+    come: Vec<ServedStream>,
+    gone: Vec<String>,
+}
+
+/// How a question is to be handled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// As a client's.
+    Cluster,
+    /// By what the node serves itself, without asking others.
+    Node,
+    /// A new stream that was checked, for this log of the node.
+    Log(String),
+}
+
+/// Who decides about new streams of an account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leader {
+    /// This node.
+    Here,
+    /// The node of this name.
+    At(String),
+    /// No node, as far as is known.
+    Nobody,
+}
+
+/// A message of another node that is none of a client.
+pub(crate) enum NodeMessage<'a> {
+    /// A part of its table, an answer, or a question that was answered.
+    Taken,
+    /// A question: its number, its scope, and the call.
+    Question { id: u64, scope: Scope, call: &'a str },
+    /// Not understood.
+    Unknown,
+}
+
+type Answered = oneshot::Sender<Option<Bytes>>;
+
+/// What an account knows of other nodes.
+pub struct Served {
+    inner: Mutex<Inner>,
+    changes: watch::Sender<u64>,
+}
+
+impl Default for Served {
+    fn default() -> Self {
+        Self { inner: Mutex::default(), changes: watch::Sender::new(0) }
+    }
+}
+
+#[derive(Default)]
+struct Inner {
+    own: Own,
+    nodes: BTreeMap<String, NodeTable>,
+    questions: FxHashMap<u64, (String, Answered)>,
+    next_question: u64,
+    next_key: u64,
+}
+
+/// Another node.
+struct NodeTable {
+    outlet: Arc<Outlet>,
+    /// What its subjects begin with.
+    token: Box<str>,
+    state: NodeState,
+    streams: FxHashMap<Box<str>, (u64, Arc<ServedStream>)>,
+    subjects: SubjectTree<u64>,
+    is_complete: bool,
+    is_full: bool,
+}
+
+impl NodeTable {
+    fn new(outlet: Arc<Outlet>, token: &str) -> Self {
+        Self {
+            outlet,
+            token: token.into(),
+            state: NodeState::default(),
+            streams: FxHashMap::default(),
+            subjects: SubjectTree::default(),
+            is_complete: false,
+            is_full: false,
+        }
+    }
+
+    fn send(&self, what: &str, headers: &[u8], body: &[u8]) {
+        self.send_as((own_subject(&self.token, what).as_bytes(), b""), headers, body);
+    }
+
+    fn send_as(&self, (subject, reply): (&[u8], &[u8]), headers: &[u8], body: &[u8]) {
+        let (header_len, total_len) = (headers.len(), headers.len() + body.len());
+        let line = LeafLine { subject, reply, header_len, total_len, ..LeafLine::default() };
+        let mut out = Vec::with_capacity(total_len + LINE_BYTES);
+        push_leaf_message_line(&mut out, &line);
+        out.extend_from_slice(headers);
+        out.extend_from_slice(body);
+        out.extend_from_slice(b"\r\n");
+        self.outlet.hand_over(out);
+    }
+
+    /// Tells of these streams, in parts.
+    fn tell(&self, state: &NodeState, come: &[OwnStream], gone: Vec<String>, is_whole: bool) {
+        let (mut told, mut bytes) =
+            (Told { state: state.clone(), is_first: is_whole, gone, ..Told::default() }, 0);
+        for stream in come {
+            bytes += STREAM_BYTES + stream.config.subjects.iter().map(String::len).sum::<usize>();
+            told.come.push(stream.told());
+            if bytes >= PART_BYTES {
+                self.send_part(&told);
+                (told, bytes) = (Told { state: state.clone(), ..Told::default() }, 0);
+            }
+        }
+        told.is_last = true;
+        self.send_part(&told);
+    }
+
+    fn send_part(&self, told: &Told) {
+        let body = serde_json::to_vec(told).expect("plain structs become JSON");
+        self.send("T", b"", &body);
+    }
+
+    fn forget(&mut self, name: &str) {
+        let Some((key, stream)) = self.streams.remove(name) else { return };
+        for subject in &stream.subjects {
+            self.subjects.remove(subject.as_bytes(), None, &key);
+        }
+    }
+
+    fn take(&mut self, stream: ServedStream, key: u64) {
+        self.forget(&stream.name);
+        if self.streams.len() >= TABLE_STREAMS_MAX {
+            self.is_full = true;
+            return;
+        }
+        for subject in &stream.subjects {
+            self.subjects.insert(subject.as_bytes(), None, key);
+        }
+        self.streams.insert(stream.name.as_str().into(), (key, Arc::new(stream)));
+    }
+}
+
+impl Inner {
+    /// Takes a part of a node's table; `false`: it makes no sense.
+    fn take(&mut self, node: &str, body: &[u8]) -> bool {
+        let Ok(told) = serde_json::from_slice::<Told>(body) else { return false };
+        let Some(table) = self.nodes.get_mut(node) else { return false };
+        if told.is_first {
+            *table = NodeTable::new(table.outlet.clone(), &table.token);
+        }
+        table.state = told.state;
+        told.gone.iter().for_each(|name| table.forget(name));
+        for stream in told.come {
+            self.next_key += 1;
+            table.take(stream, self.next_key);
+        }
+        table.is_complete = (table.is_complete || told.is_last) && !table.is_full;
+        true
+    }
+
+    fn question(&mut self, node: &str) -> Option<(u64, oneshot::Receiver<Option<Bytes>>)> {
+        if self.questions.len() >= QUESTIONS_MAX {
+            return None;
+        }
+        let (sender, receiver) = oneshot::channel();
+        self.next_question += 1;
+        self.questions.insert(self.next_question, (node.to_owned(), sender));
+        Some((self.next_question, receiver))
+    }
+
+    fn leader(&self) -> Leader {
+        let of_nodes = self
+            .nodes
+            .iter()
+            .filter_map(|(name, table)| Some((table.state.leads_in?, Leader::At(name.clone()))));
+        let own = self.own.state.leads_in.map(|epoch| (epoch, Leader::Here));
+        let newest = own.into_iter().chain(of_nodes).max_by_key(|(epoch, _)| *epoch);
+        newest.map_or(Leader::Nobody, |(_, leader)| leader)
+    }
+}
+
+impl Served {
+    /// A link with a node has joined, which takes what has this token: it is told of everything.
+    pub(crate) fn met(&self, node: &str, outlet: &Arc<Outlet>, token: &str) {
+        let mut inner = self.inner.lock();
+        inner.questions.retain(|_, (asked, _)| asked != node);
+        let table = NodeTable::new(outlet.clone(), token);
+        table.tell(&inner.own.state, &inner.own.streams, Vec::new(), true);
+        inner.nodes.insert(node.to_owned(), table);
+        drop(inner);
+        self.changed();
+    }
+
+    /// A link is over: what it told counts no more, and nothing that was asked over it is answered.
+    pub(crate) fn left(&self, node: &str, outlet: &Arc<Outlet>) {
+        let mut inner = self.inner.lock();
+        if !inner.nodes.get(node).is_some_and(|table| Arc::ptr_eq(&table.outlet, outlet)) {
+            return;
+        }
+        inner.nodes.remove(node);
+        inner.questions.retain(|_, (asked, _)| asked != node);
+        drop(inner);
+        self.changed();
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|version| *version += 1);
+    }
+
+    /// Hears of changes of tables.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// True if a link with another node has joined.
+    #[must_use]
+    pub fn has_nodes(&self) -> bool {
+        !self.inner.lock().nodes.is_empty()
+    }
+
+    /// Tells the other nodes how `own` differs from what they were told before.
+    pub(crate) fn tell(&self, own: Own) {
+        let mut inner = self.inner.lock();
+        let before = std::mem::replace(&mut inner.own, own);
+        let Inner { own, nodes, .. } = &*inner;
+        let (come, gone) = differences(&before.streams, &own.streams);
+        if come.is_empty() && gone.is_empty() && before.state == own.state {
+            return;
+        }
+        for table in nodes.values() {
+            table.tell(&own.state, &come, gone.clone(), false);
+        }
+        drop(inner);
+        self.changed();
+    }
+
+    /// Takes a message of a node whose subject goes on with `what` behind the token.
+    pub(crate) fn receive<'a>(&self, node: &str, what: &'a [u8], body: &[u8]) -> NodeMessage<'a> {
+        let Ok(text) = std::str::from_utf8(what) else { return NodeMessage::Unknown };
+        let mut parts = text.splitn(4, '.');
+        let (kind, id) = (parts.next().unwrap_or_default(), parts.next());
+        let id = id.and_then(|id| id.parse::<u64>().ok());
+        match (kind, id) {
+            ("T", None) => {
+                let is_taken = self.inner.lock().take(node, body);
+                self.changed();
+                if is_taken { NodeMessage::Taken } else { NodeMessage::Unknown }
+            }
+            ("B", Some(id)) => {
+                self.answer(node, id, Some(b""));
+                NodeMessage::Taken
+            }
+            ("A" | "N", Some(id)) => {
+                let asked = self.inner.lock().questions.remove(&id);
+                if let Some((_, answered)) = asked {
+                    // Nobody waits any more for what came too late.
+                    let body = (kind == "A").then(|| Bytes::copy_from_slice(body));
+                    let _ = answered.send(body);
+                }
+                NodeMessage::Taken
+            }
+            ("Q", Some(id)) => match (parts.next().and_then(scope_of), parts.next()) {
+                (Some(scope), Some(call)) => NodeMessage::Question { id, scope, call },
+                _ => NodeMessage::Unknown,
+            },
+            _ => NodeMessage::Unknown,
+        }
+    }
+
+    /// Answers a question of a node, if it is connected still.
+    pub(crate) fn answer(&self, node: &str, id: u64, answer: Option<&[u8]>) {
+        if let Some(table) = self.inner.lock().nodes.get(node) {
+            let kind = if answer.is_some() { "A" } else { "N" };
+            table.send(&format!("{kind}.{id}"), b"", answer.unwrap_or_default());
+        }
+    }
+}
+
+/// What has come or changed between two lists by name, and what has gone.
+fn differences(before: &[OwnStream], now: &[OwnStream]) -> (Vec<OwnStream>, Vec<String>) {
+    let known = |list: &[OwnStream], name: &str| {
+        list.binary_search_by(|stream| stream.config.name.as_str().cmp(name)).ok()
+    };
+    let is_new = |stream: &&OwnStream| {
+        known(before, &stream.config.name).is_none_or(|at| !before[at].is_same(stream))
+    };
+    let is_gone = |stream: &&OwnStream| known(now, &stream.config.name).is_none();
+    let gone = before.iter().filter(is_gone).map(|stream| stream.config.name.clone());
+    (now.iter().filter(is_new).cloned().collect(), gone.collect())
+}
+
+const CLUSTER: &str = "c";
+const NODE: &str = "n";
+const LOG: &str = "l-";
+
+fn scope_of(text: &str) -> Option<Scope> {
+    match text {
+        CLUSTER => Some(Scope::Cluster),
+        NODE => Some(Scope::Node),
+        _ => text.strip_prefix(LOG).map(|log| Scope::Log(log.to_owned())),
+    }
+}
+
+fn text_of(scope: &Scope) -> String {
+    match scope {
+        Scope::Cluster => CLUSTER.to_owned(),
+        Scope::Node => NODE.to_owned(),
+        Scope::Log(log) => format!("{LOG}{log}"),
+    }
+}
+
+impl Served {
+    /// Who decides about new streams.
+    #[must_use]
+    pub fn leader(&self) -> Leader {
+        self.inner.lock().leader()
+    }
+
+    /// The node that serves the stream of this name, and what it told of it.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<(String, Arc<ServedStream>)> {
+        let inner = self.inner.lock();
+        let mut found = inner.nodes.iter();
+        found.find_map(|(node, table)| {
+            table.streams.get(name).map(|(_, stream)| (node.clone(), stream.clone()))
+        })
+    }
+
+    /// Connected nodes, what they say of themselves, and whether their tables are complete.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<(String, NodeState, bool)> {
+        let inner = self.inner.lock();
+        let nodes = inner.nodes.iter();
+        nodes.map(|(name, table)| (name.clone(), table.state.clone(), table.is_complete)).collect()
+    }
+
+    /// All streams of other nodes, with the node of each.
+    #[must_use]
+    pub fn streams(&self) -> Vec<(String, Arc<ServedStream>)> {
+        let inner = self.inner.lock();
+        let of_node = |(node, table): (&String, &NodeTable)| {
+            let streams = table.streams.values();
+            streams.map(|(_, stream)| (node.clone(), stream.clone())).collect::<Vec<_>>()
+        };
+        inner.nodes.iter().flat_map(of_node).collect()
+    }
+
+    /// Looks for a stream of a node, other than that of the name `except`, with subjects that the search is for, in at
+    /// most so many `steps`.
+    pub fn overlaps(
+        &self,
+        node: &str,
+        search: &mut OverlapSearch<'_>,
+        steps: &mut usize,
+        except: &str,
+    ) -> SearchOutcome {
+        let inner = self.inner.lock();
+        let Some(table) = inner.nodes.get(node) else { return SearchOutcome::Nothing };
+        let own = table.streams.get(except).map(|(key, _)| *key);
+        search.search(&table.subjects, steps, |_, key| Some(*key) != own)
+    }
+
+    /// Hands a call on to a node. What is returned gets its answer, `None` within if there is none; it ends without a
+    /// value if the link does. `None`: the node is not connected, or too much is asked already.
+    pub fn ask(
+        &self,
+        node: &str,
+        scope: &Scope,
+        (call, headers, body): (&str, &[u8], &[u8]),
+    ) -> Option<oneshot::Receiver<Option<Bytes>>> {
+        let mut inner = self.inner.lock();
+        if !inner.nodes.contains_key(node) {
+            return None;
+        }
+        let (id, answer) = inner.question(node)?;
+        let what = format!("Q.{id}.{}.{call}", text_of(scope));
+        inner.nodes[node].send(&what, headers, body);
+        Some(answer)
+    }
+
+    /// Sends a client's message to the node that decides about new streams, which knows where it goes on; `false`: there is
+    /// none.
+    pub(crate) fn hand_to_leader(
+        &self,
+        (subject, reply): (&[u8], &[u8]),
+        headers: &[u8],
+        body: &[u8],
+    ) -> bool {
+        let inner = self.inner.lock();
+        let Leader::At(node) = inner.leader() else { return false };
+        inner.nodes[&node].send_as((subject, reply), headers, body);
+        true
+    }
+
+    /// Waits until all connected nodes have taken what they were told so far; not for those that do not answer in
+    /// time, nor for those that go.
+    pub async fn until_known(&self) {
+        let waiting: Vec<_> = {
+            let mut inner = self.inner.lock();
+            let names: Vec<String> = inner.nodes.keys().cloned().collect();
+            let begin = |node: String| {
+                let (id, answer) = inner.question(&node)?;
+                inner.nodes[&node].send(&format!("B.{id}"), b"", b"");
+                Some(answer)
+            };
+            names.into_iter().filter_map(begin).collect()
+        };
+        let all = async {
+            for answer in waiting {
+                // A node that has gone is told everything when it is back.
+                let _ = answer.await;
+            }
+        };
+        let _ = timeout(KNOWN_WITHIN, all).await;
+    }
+}
+
+impl std::fmt::Debug for Served {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let nodes = self.inner.lock().nodes.len();
+        f.debug_struct("Served").field("nodes", &nodes).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! Tables of other nodes, without links.
+
+use super::*;
+
+fn own(name: &str, subject: &str) -> OwnStream {
+    let config = StreamConfig {
+        name: name.to_owned(),
+        subjects: vec![subject.to_owned()],
+        ..StreamConfig::default()
+    };
+    OwnStream { config: Arc::new(config), log: "memory".into() }
+}
+
+fn told(is_first: bool, is_last: bool, come: &[OwnStream], gone: &[&str]) -> Vec<u8> {
+    let told = Told {
+        state: NodeState { logs: vec!["memory".to_owned()], leads_in: Some(7) },
+        is_first,
+        is_last,
+        come: come.iter().map(OwnStream::told).collect(),
+        gone: gone.iter().map(|&name| name.to_owned()).collect(),
+    };
+    serde_json::to_vec(&told).expect("JSON")
+}
+
+fn overlaps(served: &Served, subject: &str, except: &str) -> bool {
+    let (mut search, mut steps) = (OverlapSearch::new(subject.as_bytes()), usize::MAX);
+    served.overlaps("n2", &mut search, &mut steps, except) == SearchOutcome::Found
+}
+
+#[test]
+fn a_table_is_complete_with_its_last_part_and_follows_what_changes() {
+    let (served, link) = (Served::default(), Outlet::nowhere());
+    assert!(matches!(served.receive("n2", b"T", b"{}"), NodeMessage::Unknown), "not met");
+    served.met("n2", &link, "token");
+    assert!(matches!(served.receive("n2", b"T", b"no JSON"), NodeMessage::Unknown));
+    assert_eq!(served.leader(), Leader::Nobody);
+    served.receive("n2", b"T", &told(true, false, &[own("A", "a.>")], &[]));
+    assert!(!served.nodes()[0].2 && served.find("A").is_some());
+    served.receive("n2", b"T", &told(false, true, &[own("B", "b.>")], &[]));
+    assert!(served.nodes()[0].2 && served.find("B").is_some());
+    assert_eq!(served.leader(), Leader::At("n2".to_owned()));
+    assert!(overlaps(&served, "b.x", "A") && !overlaps(&served, "b.x", "B"));
+    served.receive("n2", b"T", &told(false, true, &[own("B", "c.>")], &["A"]));
+    assert!(served.find("A").is_none() && !overlaps(&served, "*.x", "B"));
+    assert!(overlaps(&served, "c.x", "A") && !overlaps(&served, "b.x", "A"));
+    served.receive("n2", b"T", &told(true, false, &[], &[]));
+    assert!(!served.nodes()[0].2 && served.streams().is_empty(), "it began anew");
+    served.left("n2", &Outlet::nowhere());
+    assert_eq!(served.nodes().len(), 1, "that was an older link");
+    served.left("n2", &link);
+    assert_eq!((served.nodes().len(), served.leader()), (0, Leader::Nobody));
+}
+
+#[test]
+fn what_was_asked_ends_with_the_link_or_its_answer() {
+    let (served, link) = (Served::default(), Outlet::nowhere());
+    let call = ("STREAM.INFO.S", &b""[..], &b""[..]);
+    assert!(served.ask("n2", &Scope::Node, call).is_none());
+    served.met("n2", &link, "token");
+    let mut first = served.ask("n2", &Scope::Node, call).expect("asked");
+    let mut second = served.ask("n2", &Scope::Node, call).expect("asked");
+    let mut third = served.ask("n2", &Scope::Node, call).expect("asked");
+    served.receive("n2", b"A.1", b"answer");
+    served.receive("n2", b"N.2", b"");
+    assert_eq!(first.try_recv().ok(), Some(Some(Bytes::from_static(b"answer"))));
+    assert_eq!(second.try_recv().ok(), Some(None));
+    assert!(third.try_recv().is_err());
+    served.left("n2", &link);
+    assert_eq!(third.try_recv(), Err(oneshot::error::TryRecvError::Closed));
+}
+
+#[test]
+fn a_question_says_how_it_is_to_be_handled() {
+    let served = Served::default();
+    for scope in [Scope::Cluster, Scope::Node, Scope::Log("default".to_owned())] {
+        let what = format!("Q.9.{}.STREAM.CREATE.S", text_of(&scope));
+        match served.receive("n2", what.as_bytes(), b"") {
+            NodeMessage::Question { id: 9, scope: read, call: "STREAM.CREATE.S" } => {
+                assert_eq!(read, scope);
+            }
+            _ => panic!("{what}"),
+        }
+    }
+    for wrong in ["Q.x.c.STREAM.NAMES", "Q.1.z.STREAM.NAMES", "Q.1.c", "X", "B.", ""] {
+        let read = served.receive("n2", wrong.as_bytes(), b"");
+        assert!(matches!(read, NodeMessage::Unknown), "{wrong}");
+    }
+}
+
+#[test]
+fn only_what_differs_is_told() {
+    let (a, b, c) = (own("A", "a"), own("B", "b"), own("C", "c"));
+    let changed = own("B", "b");
+    let (come, gone) = differences(&[a.clone(), b], &[a, changed, c]);
+    let names: Vec<&str> = come.iter().map(|stream| &*stream.config.name).collect();
+    assert_eq!((names, gone), (vec!["B", "C"], Vec::<String>::new()));
+    let (come, gone) = differences(&[own("A", "a")], &[]);
+    assert_eq!((come.len(), gone), (0, vec!["A".to_owned()]));
+}

@@ -1,0 +1,202 @@
+//! Streams of a cluster whose nodes each serve some of them (`docs/cluster.md`): whichever node a client is at, it reaches
+//! all of them, and names and subjects are each one's in the whole cluster.
+
+mod quorum_nodes;
+mod support;
+
+use nuthatch_client::{Client, OwnedMessage};
+use quorum_nodes::{ANSWER, NODES, Node, Nodes};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+use support::{TIMEOUT, TempDir, api_ok, fetch, read_all, reply_of};
+
+/// Nodes whose log has an owner that all of them know.
+fn started(name: &str) -> Nodes {
+    let mut nodes = Nodes::with_catalog(TempDir::new(name), "built-in");
+    nodes.nodes.iter_mut().for_each(Node::start);
+    wait_led(&nodes);
+    nodes
+}
+
+/// Waits until whoever decides about streams knows all nodes, and every node knows that one.
+fn wait_led(nodes: &Nodes) {
+    for at in 0..NODES {
+        let name = format!("LED{at}");
+        let mut client = nodes.client(at);
+        until(&mut client, &format!("STREAM.CREATE.{name}"), &memory(&name, &name), |answer| {
+            answer.get("error").is_none()
+        });
+        api_ok(&mut client, &format!("STREAM.DELETE.{name}"), &Value::Null);
+    }
+}
+
+fn memory(name: &str, subject: &str) -> Value {
+    json!({"name": name, "subjects": [subject], "storage": "memory", "allow_direct": true})
+}
+
+/// Calls until the answer fits.
+fn until(client: &mut Client, call: &str, body: &Value, fits: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + TIMEOUT;
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    loop {
+        let answer = client.request(&format!("$JS.API.{call}"), b"", body.as_bytes(), ANSWER);
+        if let Ok(answer) = &answer {
+            let answer = serde_json::from_slice(&answer.payload).expect("JSON");
+            if fits(&answer) {
+                return answer;
+            }
+        }
+        assert!(Instant::now() < deadline, "{call}: {answer:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn refused(client: &mut Client, call: &str, body: &Value) -> i64 {
+    let answer =
+        client.request(&format!("$JS.API.{call}"), b"", body.to_string().as_bytes(), TIMEOUT);
+    let answer: Value = serde_json::from_slice(&answer.expect("answered").payload).expect("JSON");
+    answer["error"]["err_code"].as_i64().unwrap_or_default()
+}
+
+fn text(message: &OwnedMessage) -> String {
+    String::from_utf8_lossy(&message.payload).into_owned()
+}
+
+/// Six streams, created at the nodes in turn; returns who leads each.
+fn create_six(clients: &mut [Client]) -> Vec<String> {
+    let mut leaders = Vec::new();
+    for number in 0..2 * NODES {
+        let (name, subject) = (format!("S{number}"), format!("s.{number}.>"));
+        let client = &mut clients[number % NODES];
+        let made = api_ok(client, &format!("STREAM.CREATE.{name}"), &memory(&name, &subject));
+        leaders.push(made["cluster"]["leader"].as_str().expect("a leader").to_owned());
+    }
+    leaders
+}
+
+#[test]
+fn every_node_serves_streams_that_clients_of_all_nodes_use() {
+    let nodes = started("cluster-streams");
+    let mut clients: Vec<Client> = (0..NODES).map(|at| nodes.client(at)).collect();
+    let leaders = create_six(&mut clients);
+    let distinct: BTreeSet<&String> = leaders.iter().collect();
+    assert_eq!(distinct.len(), NODES, "each node has two: {leaders:?}");
+    for (number, leader) in leaders.iter().enumerate() {
+        let name = format!("S{number}");
+        for (at, client) in clients.iter_mut().enumerate() {
+            // At once: whoever has heard of the stream can use it at any node.
+            let subject = format!("s.{number}.{at}");
+            let ack = client.request(&subject, b"", subject.as_bytes(), TIMEOUT).expect("an ack");
+            assert!(text(&ack).starts_with("{\"stream\""), "{}", text(&ack));
+        }
+        for client in &mut clients {
+            let info = api_ok(client, &format!("STREAM.INFO.{name}"), &Value::Null);
+            assert_eq!(info["state"]["messages"], NODES);
+            assert_eq!(info["cluster"]["leader"], json!(leader));
+            assert_eq!(read_all(client, &name, 1).len(), NODES);
+        }
+    }
+    consume_at_all(&mut clients);
+    lists_are_whole(&mut clients);
+}
+
+fn consume_at_all(clients: &mut [Client]) {
+    for number in 0..2 * NODES {
+        let name = format!("S{number}");
+        let config =
+            json!({"stream_name": name, "config": {"durable_name": "C", "ack_policy": "explicit"}});
+        let at = (number + 1) % NODES;
+        api_ok(&mut clients[at], &format!("CONSUMER.DURABLE.CREATE.{name}.C"), &config);
+        for (at, client) in clients.iter_mut().enumerate() {
+            let got = fetch(client, &name, "C", 1);
+            let message = got.first().expect("a message");
+            assert_eq!(text(message), format!("s.{number}.{at}"));
+            let ack = reply_of(message).to_owned();
+            client.request(&ack, b"", b"+ACK", TIMEOUT).expect("confirmed");
+        }
+        for client in &mut *clients {
+            let info = api_ok(client, &format!("CONSUMER.INFO.{name}.C"), &Value::Null);
+            assert_eq!((&info["num_ack_pending"], &info["num_pending"]), (&json!(0), &json!(0)));
+            let names = api_ok(client, &format!("CONSUMER.NAMES.{name}"), &Value::Null);
+            assert_eq!(names["consumers"], json!(["C"]));
+        }
+    }
+}
+
+fn lists_are_whole(clients: &mut [Client]) {
+    let expected: Vec<String> = (0..2 * NODES).map(|number| format!("S{number}")).collect();
+    for client in clients {
+        let names = api_ok(client, "STREAM.NAMES", &Value::Null);
+        assert_eq!(names["streams"], json!(expected));
+        let filtered = api_ok(client, "STREAM.NAMES", &json!({"subject": "s.4.x"}));
+        assert_eq!(filtered["streams"], json!(["S4"]));
+        let list = api_ok(client, "STREAM.LIST", &json!({"offset": 2}));
+        let listed = list["streams"].as_array().expect("a list").iter();
+        let listed: Vec<&str> = listed.filter_map(|info| info["config"]["name"].as_str()).collect();
+        assert_eq!(listed, expected[2..]);
+        assert_eq!((&list["total"], list.get("missing")), (&json!(expected.len()), None));
+        let account = api_ok(client, "INFO", &Value::Null);
+        assert_eq!((&account["streams"], &account["consumers"]), (&json!(6), &json!(6)));
+    }
+}
+
+#[test]
+fn names_and_subjects_are_each_ones_in_the_whole_cluster() {
+    let nodes = started("cluster-names");
+    let mut clients: Vec<Client> = (0..NODES).map(|at| nodes.client(at)).collect();
+    create_six(&mut clients);
+    for (at, client) in clients.iter_mut().enumerate() {
+        for number in 0..2 * NODES {
+            let (name, subject) = (format!("S{number}"), format!("s.{number}.>"));
+            let call = format!("STREAM.CREATE.{name}");
+            api_ok(client, &call, &memory(&name, &subject));
+            assert_eq!(refused(client, &call, &memory(&name, "other")), 10058, "{at} {name}");
+            let other = format!("T{number}");
+            let call = format!("STREAM.CREATE.{other}");
+            assert_eq!(refused(client, &call, &memory(&other, &format!("s.{number}.x"))), 10065);
+            // Its own subjects and others', by an update at any node.
+            let update = format!("STREAM.UPDATE.{name}");
+            let theirs = format!("s.{}.x", (number + 1) % (2 * NODES));
+            let body = json!({"name": name, "subjects": [subject, theirs], "storage": "memory",
+                "allow_direct": true});
+            assert_eq!(refused(client, &update, &body), 10065);
+            let body = json!({"name": name, "subjects": [subject, format!("free.{number}")],
+                "storage": "memory", "allow_direct": true});
+            api_ok(client, &update, &body);
+            api_ok(client, &update, &memory(&name, &subject));
+        }
+        assert_eq!(refused(client, "STREAM.INFO.NONE", &json!({})), 10059);
+        assert_eq!(refused(client, "STREAM.UPDATE.NONE", &memory("NONE", "none")), 10059);
+        assert_eq!(refused(client, "STREAM.DELETE.NONE", &json!({})), 10059);
+    }
+    for number in 0..2 * NODES {
+        let name = format!("S{number}");
+        api_ok(&mut clients[(number + 2) % NODES], &format!("STREAM.DELETE.{name}"), &Value::Null);
+        for client in &mut clients {
+            assert_eq!(refused(client, &format!("STREAM.INFO.{name}"), &json!({})), 10059);
+        }
+    }
+}
+
+#[test]
+fn a_client_cannot_say_that_a_stream_was_checked() {
+    let nodes = started("cluster-forged");
+    let mut clients: Vec<Client> = (0..NODES).map(|at| nodes.client(at)).collect();
+    create_six(&mut clients);
+    // Everything that is published goes to the other nodes.
+    for client in &mut clients {
+        client.subscribe(">", "").expect("subscribed");
+        client.round_trip(TIMEOUT).expect("taken");
+    }
+    let forged = memory("F", "s.0.forged").to_string();
+    for subject in ["$NODE.x.Q.1.l-memory.STREAM.CREATE.F", "$NODE..Q.1.n.STREAM.CREATE.F"] {
+        for client in &mut clients {
+            client.writer.publish(subject.as_bytes(), b"", b"", forged.as_bytes()).expect("queued");
+            client.round_trip(TIMEOUT).expect("handled");
+        }
+    }
+    let mut asking = nodes.client(0);
+    assert_eq!(refused(&mut asking, "STREAM.INFO.F", &json!({})), 10059);
+    assert_eq!(api_ok(&mut asking, "STREAM.NAMES", &Value::Null)["total"], 2 * NODES);
+}
