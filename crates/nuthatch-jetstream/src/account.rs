@@ -4,7 +4,9 @@ use crate::envelope::{self, ResponseType};
 use crate::service::{AccountLimits, Answer, JetStream};
 use nuthatch_protocol::js::{API_LEVEL, StorageType, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
+use nuthatch_server::account_id::SYSTEM_ACCOUNT_ID;
 use nuthatch_server::operator::TIER;
+use nuthatch_server::served::Scope;
 use nuthatch_streams::AccountId;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -131,6 +133,15 @@ impl JetStream {
             consumers: file.consumers + memory.consumers,
             limits: LimitsBody::default(),
         })
+    }
+
+    /// [`JetStream::account_purge`] at all nodes that are connected.
+    pub(super) async fn purge_everywhere(&self, name: &str, scope: &Scope) -> Answer {
+        let answer = self.account_purge(name).await?;
+        if *scope == Scope::Cluster {
+            self.ask_all(SYSTEM_ACCOUNT_ID, &format!("ACCOUNT.PURGE.{name}")).await;
+        }
+        Ok(answer)
     }
 
     /// Deletes all streams of an account, as `nats server account purge` asks for. The caller sees to

@@ -52,7 +52,7 @@ pub(super) enum Place {
 enum Subject<'a> {
     /// One stream that exists.
     Stream(&'a str),
-    /// Which streams there are to be.
+    /// Which streams there are to be, and who decides about that.
     Streams,
     /// All of the account.
     Account,
@@ -65,7 +65,8 @@ fn subject_of<'a>(call: &Call<'a>) -> Subject<'a> {
         | Call::StreamRestore(_)
         | Call::StreamImport(_)
         | Call::StreamImportMessages(_)
-        | Call::StreamImportRead(_) => Subject::Streams,
+        | Call::StreamImportRead(_)
+        | Call::MetaStepDown => Subject::Streams,
         Call::AccountInfo
         | Call::StreamNames
         | Call::StreamList
@@ -75,6 +76,8 @@ fn subject_of<'a>(call: &Call<'a>) -> Subject<'a> {
         | Call::StreamInfo(name)
         | Call::StreamMove(name)
         | Call::StreamFence(name)
+        | Call::StreamStepDown(name)
+        | Call::ConsumerStepDown(name, _)
         | Call::StreamPurge(name)
         | Call::StreamSnapshot(name)
         | Call::MsgGet(name)
@@ -269,6 +272,13 @@ impl JetStream {
         let streams = served.streams().into_iter();
         let others = streams.filter(|(_, s)| s.is_memory == is_memory && s.name != config.name);
         others.map(|(_, stream)| stream.max_bytes).fold(0, u64::saturating_add)
+    }
+
+    /// Asks all nodes to do something, and waits for them.
+    pub(super) async fn ask_all(&self, account: AccountId, call: &str) {
+        let Some(served) = self.core.served(account) else { return };
+        let nodes = served.nodes().into_iter().map(|(node, ..)| (node, Vec::new()));
+        self.gather(account, call, nodes.collect()).await;
     }
 
     /// Asks nodes and returns what they answer in time.

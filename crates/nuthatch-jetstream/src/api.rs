@@ -85,7 +85,9 @@ impl JetStream {
         let began = Began::now();
         let Asked { from, rest, headers, .. } = *request;
         let api_call = Call::parse(rest)?;
-        if matches!(api_call, Call::AccountPurge(_)) && from.account != SYSTEM_ACCOUNT_ID {
+        let is_of_system = matches!(api_call, Call::AccountPurge(_))
+            || (matches!(api_call, Call::MetaStepDown) && self.core.cluster().is_some());
+        if is_of_system && from.account != SYSTEM_ACCOUNT_ID {
             return None;
         }
         let (kind, account, mut then) = (response_type(&api_call), from.account, None);
@@ -187,7 +189,10 @@ impl JetStream {
         let Asked { from, headers, body, scope, .. } = *request;
         let account = from.account;
         if let Call::AccountPurge(name) = *api_call {
-            return self.account_purge(name).await;
+            return self.purge_everywhere(name, scope).await;
+        }
+        if matches!(api_call, Call::MetaStepDown) {
+            return self.meta_step_down().await;
         }
         if !self.serves(account) {
             return Err(JsError::NOT_ENABLED_FOR_ACCOUNT);
@@ -205,6 +210,10 @@ impl JetStream {
             }
             Call::StreamImportRead(name) => self.import_read(account, name, body).await,
             Call::StreamFence(name) => self.stream_fence(account, name, body).await,
+            Call::StreamStepDown(name) => self.stream_step_down(account, name).await,
+            Call::ConsumerStepDown(stream, name) => {
+                self.consumer_step_down(account, stream, name).await
+            }
             Call::StreamPurge(name) => self.stream_purge(account, name, body).await,
             Call::StreamSnapshot(name) => self.stream_snapshot(from, name, body, then).await,
             Call::StreamRestore(name) => self.stream_restore(from, name, body, then).await,
@@ -238,7 +247,9 @@ impl JetStream {
             Call::ConsumerList(stream) => {
                 self.consumer_page(account, stream, body, false, share).await
             }
-            Call::AccountPurge(_) | Call::ClusterOnly(_) => Err(JsError::CLUSTER_REQUIRED),
+            Call::AccountPurge(_) | Call::MetaStepDown | Call::ClusterOnly(_) => {
+                Err(JsError::CLUSTER_REQUIRED)
+            }
         }
     }
 }
@@ -277,6 +288,9 @@ const fn response_type(api_call: &Call<'_>) -> ResponseType {
         Call::ConsumerNames(_) => "consumer_names",
         Call::ConsumerList(_) => "consumer_list",
         Call::AccountPurge(_) => "account_purge",
+        Call::StreamStepDown(_) => "stream_leader_stepdown",
+        Call::ConsumerStepDown(..) => "consumer_leader_stepdown",
+        Call::MetaStepDown => "meta_leader_stepdown",
         Call::ClusterOnly(stem) => stem,
     })
 }

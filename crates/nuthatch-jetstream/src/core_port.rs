@@ -9,7 +9,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 /// Bytes that wait in an [`Inbox`]; beyond that messages are lost, which their reader finds out by
 /// their numbers.
@@ -199,6 +199,13 @@ pub trait CorePort: Send + Sync + 'static {
 
     /// The epoch in which this node owns the first quorum log.
     fn leads_in(&self) -> Option<u64> {
+        None
+    }
+
+    /// Has a quorum log handed over that this node owns. What is returned hears whether that was done; it ends without a
+    /// value if the node does not own it. `None`: too many ask for it.
+    fn step_down(&self, log: &str) -> Option<oneshot::Receiver<bool>> {
+        let _ = log;
         None
     }
 

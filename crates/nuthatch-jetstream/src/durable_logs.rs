@@ -20,6 +20,7 @@ use nuthatch_server::options::{
     CacheSettings, Compression, LogStore, Options, SyncPolicy, TierSettings,
 };
 use nuthatch_server::private_files::{OUR_DIRECTORY, close_directory};
+use nuthatch_server::process::OnLost;
 use nuthatch_server::server::Server;
 use nuthatch_server::sink::ServerSink;
 use nuthatch_streams::{Engine, EngineConfig, NullSink};
@@ -99,8 +100,6 @@ pub(super) enum Ready {
     Local { opened: Box<Opened>, tier: Option<Arc<TieredDisk>>, identity: u64 },
     /// In a bucket: another server may own it still.
     Object { prepared: Box<PreparedDisk>, bucket: Arc<Bucket> },
-    /// On a majority of nodes: this one owns it, and nothing was opened yet.
-    Quorum,
 }
 
 impl DurableLog {
@@ -117,7 +116,7 @@ impl DurableLog {
         let ready = match &self.place {
             LogStore::Directory(_) => self.ready_local(server, options, known),
             LogStore::Bucket(address) => self.ready_object(server, address),
-            LogStore::Quorum => Ok(Ready::Quorum),
+            LogStore::Quorum => unreachable!("it is opened when this node owns it"),
         };
         ready.map_err(|why| self.named(why))
     }
@@ -137,7 +136,6 @@ impl DurableLog {
             Ready::Object { prepared, bucket } => {
                 self.take_object(*prepared, bucket, server, options)
             }
-            Ready::Quorum => self.take_quorum(server, options),
         };
         opened.map_err(|why| self.named(why))
     }
@@ -156,8 +154,17 @@ impl DurableLog {
         }
     }
 
-    /// Opens the log of a quorum that this node owns. When it owns it no more, the server stops.
-    fn take_quorum(&self, server: &Arc<Server>, options: &Options) -> Result<Opened, String> {
+    /// Opens the log of a quorum that this node owns; `lost` hears when it owns it no more. Returns the bucket's disk
+    /// behind it, if there is one, which moves segments until it is stopped.
+    ///
+    /// # Errors
+    /// As [`DurableLog::ready`].
+    pub(super) fn take_quorum(
+        &self,
+        server: &Arc<Server>,
+        options: &Options,
+        lost: OnLost,
+    ) -> Result<(Opened, Option<Arc<TieredDisk>>), String> {
         let cluster = server.cluster.get().expect("it runs before its log is opened");
         let disk = Arc::new(cluster.wait_until_owner().map_err(|error| error.to_string())?);
         let (epoch, label) = (disk.epoch(), disk.label());
@@ -178,15 +185,9 @@ impl DurableLog {
         let engine = engine(server, self.slot, false, options);
         let opened = open_on(disk, log_options, engine, clock::of_owner(server));
         let opened = opened.map_err(|error| error.to_string())?;
-        let stopping = Arc::downgrade(server);
-        let lost = move |why: &str| {
-            if let Some(server) = stopping.upgrade() {
-                server.fatal.raise(why);
-            }
-        };
-        cluster.watch(epoch, Box::new(lost)).map_err(|error| error.to_string())?;
-        self.take_tier(tier)?;
-        Ok(opened)
+        cluster.watch(epoch, lost).map_err(|error| error.to_string())?;
+        self.take_tier(tier.clone())?;
+        Ok((opened, tier))
     }
 
     fn ready_local(
@@ -374,7 +375,7 @@ pub(super) fn take_all(
         let _context = runtime.enter();
         let identity = match &ready {
             Ready::Local { identity, .. } => Some(*identity),
-            Ready::Object { .. } | Ready::Quorum => None,
+            Ready::Object { .. } => None,
         };
         home.take(ready, server, options).map(|opened| Taken { opened, identity })
     };

@@ -420,6 +420,13 @@ impl JetStreamPort for JetStreamHandle {
         })
     }
 
+    fn nodes_changed(&self) {
+        // Origins may have come, gone, or changed their node.
+        if self.service.registry().read().copying().next().is_some() {
+            self.service.changes.send_modify(|_| {});
+        }
+    }
+
     fn node_asks(&self, question: NodeQuestion) {
         let service = self.service.clone();
         let NodeQuestion { from, scope, call, headers, body, answer } = question;

@@ -7,6 +7,7 @@ mod core_port;
 pub mod registry;
 pub mod service;
 mod startup_hints;
+mod step_down;
 
 pub mod handle;
 pub mod moves;

@@ -10,9 +10,10 @@ pub(super) fn told(outcome: Result<OpResult, CallError>) -> Result<OpOutcome, Js
     match outcome {
         Ok(result) => result,
         Err(CallError::NotTaken(NotTaken::Busy)) => Err(JsError::STREAM_TOO_MANY_REQUESTS),
-        Err(CallError::NotTaken(NotTaken::Closed) | CallError::Closed) => {
-            Err(described(JsError::CLUSTER_NOT_AVAIL, "the server is shutting down".to_owned()))
-        }
+        Err(CallError::NotTaken(NotTaken::Closed) | CallError::Closed) => Err(described(
+            JsError::CLUSTER_NOT_AVAIL,
+            "the log was closed: the server stops, or another node has it".to_owned(),
+        )),
     }
 }
 

@@ -1,55 +1,118 @@
-//! Quorum logs of a node: each is opened when this node comes to own it, and served beside the others.
+//! Quorum logs of a node: each is opened when this node comes to own it, served beside the others, and closed when it is
+//! another node's.
 
 use crate::banner;
-use crate::durable_logs::{Opened, Ready, quorum_log};
+use crate::durable_logs::quorum_log;
 use crate::handle::JetStreamHandle;
 use crate::log_table::AttachedLog;
-use nuthatch_server::jetstream_port::{BoxFuture, LogId};
-use nuthatch_server::process::QuorumLogs;
+use nuthatch_log::LogHandle;
+use nuthatch_object::TieredDisk;
+use nuthatch_server::jetstream_port::{BoxFuture, JetStreamPort as _, LogId, LogSlot, Peer};
+use nuthatch_server::process::{OnLost, QuorumLogs};
 use nuthatch_server::server::Server;
+use nuthatch_streams::Event;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// A log gets so long to tell the pull requests that wait.
+const PULLS_MAX: Duration = Duration::from_millis(500);
 
 /// Opens quorum logs and serves them.
 pub(super) struct OwnedLogs {
     server: Weak<Server>,
     jetstream: Arc<JetStreamHandle>,
+    /// Those that are served, by number.
+    open: Mutex<BTreeMap<u8, Open>>,
+}
+
+/// A log that is open.
+struct Open {
+    id: LogId,
+    slot: LogSlot,
+    name: String,
+    handle: LogHandle<Event<Peer>>,
+    tier: Option<Arc<TieredDisk>>,
+}
+
+impl Open {
+    /// Closes the log; it is served no more.
+    async fn close(self, server: &Weak<Server>) -> Result<(), String> {
+        let Self { name, handle, tier, .. } = self;
+        let closed = tokio::task::spawn_blocking(move || handle.close()).await;
+        if let Some(tier) = tier {
+            tier.stop();
+        }
+        if let Some(server) = server.upgrade() {
+            server.logs.remove(&name);
+        }
+        closed.map_err(|panic| panic.to_string())?.map_err(|error| error.to_string())
+    }
 }
 
 impl OwnedLogs {
     /// For this server's service.
     pub(super) fn new(server: &Arc<Server>, jetstream: &Arc<JetStreamHandle>) -> Self {
-        Self { server: Arc::downgrade(server), jetstream: jetstream.clone() }
+        let open = Mutex::default();
+        Self { server: Arc::downgrade(server), jetstream: jetstream.clone(), open }
     }
 
-    async fn serve(&self, number: u8) -> Result<Vec<String>, String> {
+    async fn serve(&self, number: u8, lost: OnLost) -> Result<Vec<String>, String> {
         let server = self.server.upgrade().ok_or("the server is gone")?;
         let options = server.options();
         let home = quorum_log(&options, number);
         let (name, slot) = (home.name.clone(), home.slot);
         let opening = tokio::task::spawn_blocking(move || {
             let _context = Handle::current().enter();
-            home.take(Ready::Quorum, &server, &options)
+            let taken = home.take_quorum(&server, &options, lost);
+            taken.inspect_err(|_| server.logs.remove(&home.name))
         });
-        let opened: Opened = opening.await.map_err(|panic| panic.to_string())??;
-        let (core, report) = opened;
+        let ((core, report), tier) = opening.await.map_err(|panic| panic.to_string())??;
         let id = LogId(core.log_id());
         let handle = core.spawn(&format!("log-{name}")).map_err(|error| error.to_string())?;
         let log = AttachedLog { id, slot, name: name.clone(), handle: handle.clone() };
+        let open = Open { id, slot, name: name.clone(), handle, tier };
         match self.jetstream.attach(log).await {
-            Ok(streams) => Ok(banner::recovered(&[(name, report)], streams)),
-            Err(why) => {
-                let closed = tokio::task::spawn_blocking(move || handle.close()).await;
-                let closed = closed.map_err(|panic| panic.to_string())?;
-                let also = closed.err().map(|error| format!("; closing it: {error}"));
-                Err(format!("log {name}: {why}{}", also.unwrap_or_default()))
+            Ok(streams) => {
+                self.open.lock().insert(number, open);
+                Ok(banner::recovered(&[(name, report)], streams))
             }
+            Err(why) => {
+                let also = open.close(&self.server).await.err();
+                let also = also.map(|error| format!("; closing it: {error}")).unwrap_or_default();
+                Err(format!("log {name}: {why}{also}"))
+            }
+        }
+    }
+
+    async fn leave(&self, number: u8) -> Result<(), String> {
+        let Some(open) = self.open.lock().remove(&number) else { return Ok(()) };
+        self.end_pulls(open.slot).await;
+        self.jetstream.detach(open.id);
+        open.close(&self.server).await
+    }
+
+    /// Tells the pull requests that wait that nothing comes any more: their clients ask again, at the next owner.
+    async fn end_pulls(&self, slot: LogSlot) {
+        let (told, mut all_told) = mpsc::channel::<()>(1);
+        // The event holds it until it is done, or dropped by a log that takes nothing.
+        let end = Event::EndPulls(Box::new(move || drop(told)));
+        if self.jetstream.notify(slot, end).is_ok() {
+            let _ = timeout(PULLS_MAX, all_told.recv()).await;
         }
     }
 }
 
 impl QuorumLogs for OwnedLogs {
-    fn serve(&self, number: u8) -> BoxFuture<'_, Result<Vec<String>, String>> {
-        Box::pin(Self::serve(self, number))
+    fn serve(&self, number: u8, lost: OnLost) -> BoxFuture<'_, Result<Vec<String>, String>> {
+        Box::pin(Self::serve(self, number, lost))
+    }
+
+    fn leave(&self, number: u8) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(Self::leave(self, number))
     }
 }

@@ -18,10 +18,17 @@ pub(super) fn quorum_log_name(number: u8) -> String {
     if number == 0 { DEFAULT_LOG.to_owned() } else { format!("{QUORUM_LOG}{number}") }
 }
 
+/// The number of the quorum log of this name; `None`: it is none.
+pub(super) fn quorum_log_number(name: &str) -> Option<u8> {
+    if name == DEFAULT_LOG {
+        return Some(0);
+    }
+    name.strip_prefix(QUORUM_LOG)?.parse().ok()
+}
+
 /// True if the log of this name is on all nodes of a cluster.
 pub(super) fn is_quorum_log(name: &str) -> bool {
-    let number = name.strip_prefix(QUORUM_LOG).map(str::parse::<u8>);
-    name == DEFAULT_LOG || matches!(number, Some(Ok(_)))
+    quorum_log_number(name).is_some()
 }
 
 /// Most replicas of a stream that can be asked for, of nodes of a cluster.

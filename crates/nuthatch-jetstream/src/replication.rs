@@ -7,6 +7,7 @@
 
 use crate::copy_tasks::{NEVER_NS, OriginLocation, Shared, Task};
 use crate::foreign::Foreign;
+use crate::outcome::described;
 use crate::registry::{Entry, source_count};
 use crate::service::JetStream;
 use driver::Driver;
@@ -33,6 +34,8 @@ enum Origin {
 
 /// Mirrors and sources of all streams of an account: each is a task.
 pub const SOURCES_OF_ACCOUNT_MAX: usize = 10_000;
+/// The API of the account itself, as for a stream that another node has.
+const OWN_API: &str = "$JS.API";
 /// Streams whose tasks are looked at between two turns of others.
 const STREAMS_PART: usize = 64;
 
@@ -161,9 +164,12 @@ impl JetStream {
                 format!("an account has at most {SOURCES_OF_ACCOUNT_MAX} mirrors and sources");
             return Err(JsError::STREAM_INVALID_CONFIG.with_err(text));
         }
+        drop(registry);
+        // Whoever changes a stream of the account waits for its turn, so these change nothing meanwhile.
+        let config_of = |name: &str| self.known_config(account, name);
         let too_small = |origin: &str| {
-            registry.get(account, origin).is_some_and(|origin| {
-                let (own, theirs) = (config.max_msg_size, origin.config.max_msg_size);
+            config_of(origin).is_some_and(|origin| {
+                let (own, theirs) = (config.max_msg_size, origin.max_msg_size);
                 own > 0 && theirs > 0 && own < theirs
             })
         };
@@ -174,20 +180,25 @@ impl JetStream {
         if config.sources.iter().filter(local).any(|source| too_small(&source.name)) {
             return Err(JsError::SOURCE_MAX_MESSAGE_SIZE_TOO_BIG);
         }
-        drop(registry);
-        // Whoever changes a stream of the account waits for its turn, so this changes nothing meanwhile.
-        let config_of =
-            |name: &str| self.registry.read().get(account, name).map(|entry| entry.config.clone());
         if forms_cycle(config, config_of) {
             return Err(JsError::STREAM_INVALID_CONFIG.with("err", "detected cycle"));
         }
         if let Some(mirror) = &config.mirror
             && mirror.external.is_none()
-            && let Some(origin) = self.registry.read().get(account, &mirror.name)
+            && let Some(origin) = config_of(&mirror.name)
         {
-            config.mirror_direct = origin.config.allow_direct;
+            config.mirror_direct = origin.allow_direct;
         }
         Ok(())
+    }
+
+    /// The configuration of a stream of any node, as far as it is known here.
+    fn known_config(&self, account: AccountId, name: &str) -> Option<Arc<StreamConfig>> {
+        let here = self.registry.read().get(account, name).map(|entry| entry.config.clone());
+        here.or_else(|| {
+            let (_, stream) = self.core.served(account)?.find(name)?;
+            Some(Arc::new(stream.config()))
+        })
     }
 
     /// Location of a source: this account, the one whose API is imported under its prefix, or
@@ -205,7 +216,17 @@ impl JetStream {
                 return Ok(Origin::Afar(api.to_owned()));
             }
         };
-        self.entry(home, &source.name).map(Origin::Here)
+        let served = self.core.served(home);
+        match self.entry(home, &source.name) {
+            // Another node of the cluster has it: what is read goes as to another server's.
+            Err(_) if served.is_some_and(|served| served.find(&source.name).is_some()) => {
+                if home == account {
+                    return Ok(Origin::Afar(OWN_API.to_owned()));
+                }
+                Err(at_other_node(&source.name))
+            }
+            entry => entry.map(Origin::Here),
+        }
     }
 
     fn home(&self, account: AccountId, source: &StreamSource) -> OriginLocation {
@@ -234,6 +255,14 @@ impl JetStream {
         }
         Ok(())
     }
+}
+
+/// A stream of another account is read from the node that has it only.
+fn at_other_node(origin: &str) -> JsError {
+    let text = format!(
+        "stream {origin} of another account is at another node of the cluster: a copy of it must be at that node"
+    );
+    described(JsError::CLUSTER_NOT_AVAIL, text)
 }
 
 /// 10052: the imports do not cover a copy of this source.

@@ -83,6 +83,12 @@ pub enum Call<'a> {
     ConsumerList(&'a str),
     /// `ACCOUNT.PURGE.A`: the system account's, for any account.
     AccountPurge(&'a str),
+    /// `STREAM.LEADER.STEPDOWN.S`
+    StreamStepDown(&'a str),
+    /// `CONSUMER.LEADER.STEPDOWN.S.C`
+    ConsumerStepDown(&'a str, &'a str),
+    /// `META.LEADER.STEPDOWN`: the system account's.
+    MetaStepDown,
     /// A call that needs a cluster; one server answers 10010.
     ClusterOnly(&'static str),
 }
@@ -164,7 +170,7 @@ impl<'a> Call<'a> {
             ["IMPORT", s, "READ"] => Self::StreamImportRead(s),
             ["MSG", "GET", s] => Self::MsgGet(s),
             ["MSG", "DELETE", s] => Self::MsgDelete(s),
-            ["LEADER", "STEPDOWN", _] => Self::ClusterOnly("stream_leader_stepdown"),
+            ["LEADER", "STEPDOWN", s] => Self::StreamStepDown(s),
             ["PEER", "REMOVE", _] => Self::ClusterOnly("stream_remove_peer"),
             ["SNAPSHOT", s] => Self::StreamSnapshot(s),
             ["RESTORE", s] => Self::StreamRestore(s),
@@ -186,7 +192,7 @@ impl<'a> Call<'a> {
             ["DELETE", s, c] => Self::ConsumerDelete(s, c),
             ["NAMES", s] => Self::ConsumerNames(s),
             ["LIST", s] => Self::ConsumerList(s),
-            ["LEADER", "STEPDOWN", _, _] => Self::ClusterOnly("consumer_leader_stepdown"),
+            ["LEADER", "STEPDOWN", s, c] => Self::ConsumerStepDown(s, c),
             ["PAUSE", s, c] => Self::ConsumerPause(s, c),
             ["UNPIN", s, c] => Self::ConsumerUnpin(s, c),
             ["RESET", s, c] => Self::ConsumerReset(s, c),
@@ -200,7 +206,7 @@ impl<'a> Call<'a> {
 
     fn parse_meta(rest: &'a str) -> Option<Self> {
         Some(match rest {
-            "META.LEADER.STEPDOWN" => Self::ClusterOnly("meta_leader_stepdown"),
+            "META.LEADER.STEPDOWN" => Self::MetaStepDown,
             "SERVER.REMOVE" => Self::ClusterOnly("meta_server_remove"),
             _ => return None,
         })

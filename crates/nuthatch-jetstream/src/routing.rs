@@ -2,7 +2,7 @@
 
 use crate::core_port::{Arrived, ClusterView, CorePort, Inbox, InboxSender, OtherNode, Take};
 use crate::foreign::{self, Foreign};
-use crate::replicas::quorum_log_name;
+use crate::replicas::{quorum_log_name, quorum_log_number};
 use nuthatch_protocol::js::StreamSource;
 use nuthatch_server::account::Account;
 use nuthatch_server::egress::{DeliveryContext, Outgoing};
@@ -14,6 +14,7 @@ use nuthatch_server::subscription::{Receiver, Subscription};
 use nuthatch_streams::{AccountId, Message};
 use std::any::Any;
 use std::sync::{Arc, Weak};
+use tokio::sync::oneshot;
 
 /// Answers of the service go through the server's core routing.
 pub(super) struct CoreRouting {
@@ -96,6 +97,10 @@ impl CorePort for CoreRouting {
 
     fn leads_in(&self) -> Option<u64> {
         Some(u64::from(self.server.upgrade()?.cluster.get()?.owned()?.0))
+    }
+
+    fn step_down(&self, log: &str) -> Option<oneshot::Receiver<bool>> {
+        self.server.upgrade()?.nodes.step_down(quorum_log_number(log)?)
     }
 
     fn quorum_logs(&self) -> Vec<String> {

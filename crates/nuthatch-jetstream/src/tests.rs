@@ -30,7 +30,7 @@ fn subjects_are_calls_or_silence() {
     check("CONSUMER.DURABLE.CREATE.S", Some(Call::ConsumerCreateDurable { stream: "S", name: "" }));
     check("CONSUMER.DURABLE.CREATE.S.C.D", None);
     check("CONSUMER.INFO.S.C", Some(Call::ConsumerInfo("S", "C")));
-    check("STREAM.LEADER.STEPDOWN.S", Some(Call::ClusterOnly("stream_leader_stepdown")));
+    check("STREAM.LEADER.STEPDOWN.S", Some(Call::StreamStepDown("S")));
     check("STREAM.SNAPSHOT.S", Some(Call::StreamSnapshot("S")));
     check("NOSUCH.THING", None);
     check("", None);

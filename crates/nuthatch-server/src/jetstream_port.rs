@@ -188,6 +188,9 @@ pub trait JetStreamPort: Send + Sync + 'static {
         true
     }
 
+    /// Other nodes serve other streams than before.
+    fn nodes_changed(&self) {}
+
     /// Takes a call that another node hands on; its first step is taken before this returns.
     fn node_asks(&self, question: NodeQuestion) {
         (question.answer)(None);

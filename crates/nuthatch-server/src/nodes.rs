@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// Connections between nodes at a time: one for each account and other node.
 pub const NODE_LINKS_MAX: usize = 16 * 1024;
@@ -30,6 +30,14 @@ pub struct Nodes {
     were_told: AtomicBool,
     /// Changes with the accounts of this server: each is to be connected.
     accounts: watch::Sender<u64>,
+    /// Who hands quorum logs over, by their numbers.
+    step_downs: Mutex<BTreeMap<u8, mpsc::Sender<StepDown>>>,
+}
+
+/// A quorum log is to be handed over to another node.
+pub struct StepDown {
+    /// Hears whether that was done.
+    pub done: oneshot::Sender<bool>,
 }
 
 /// A node that is connected, or was until a moment ago.
@@ -71,6 +79,7 @@ impl Default for Nodes {
             met: Mutex::default(),
             were_told: AtomicBool::new(false),
             accounts: watch::Sender::new(0),
+            step_downs: Mutex::default(),
         }
     }
 }
@@ -85,6 +94,21 @@ impl Nodes {
     /// Names the cluster; only the first call has an effect.
     pub fn set_cluster(&self, name: &str) {
         let _ = self.cluster.set(name.to_owned());
+    }
+
+    /// Who hands a quorum log over from now on.
+    pub(crate) fn take_step_downs(&self, log: u8, taker: mpsc::Sender<StepDown>) {
+        self.step_downs.lock().insert(log, taker);
+    }
+
+    /// Has a quorum log handed over that this node owns. What is returned hears whether that was done; it ends without a
+    /// value if the node does not own it. `None`: there is no such log, or it is being handed over.
+    #[must_use]
+    pub fn step_down(&self, log: u8) -> Option<oneshot::Receiver<bool>> {
+        let (done, hears) = oneshot::channel();
+        let step_downs = self.step_downs.lock();
+        step_downs.get(&log)?.try_send(StepDown { done }).ok()?;
+        Some(hears)
     }
 
     /// Accounts of this server have come or gone.

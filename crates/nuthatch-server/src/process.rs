@@ -25,6 +25,7 @@ mod files;
 mod foreign;
 mod kill;
 mod lame_duck;
+mod quorum_logs;
 mod reload;
 mod shutdown;
 mod signals;
@@ -73,9 +74,19 @@ pub struct StartedJetStream {
 
 /// Serves quorum logs while this node owns them.
 pub trait QuorumLogs: Send + Sync {
-    /// Waits until this node owns the log, opens it and serves it; returns lines for the log.
-    fn serve(&self, number: u8) -> BoxFuture<'_, Result<Vec<String>, String>>;
+    /// Waits until this node owns the log, opens it and serves it; returns lines for the log. `lost` is called once when
+    /// this node does not own it any more, or its disk has failed: why.
+    fn serve(&self, number: u8, lost: OnLost) -> BoxFuture<'_, Result<Vec<String>, String>>;
+
+    /// Serves the log no longer and closes it: its streams have no routes here, and what waits for it ends.
+    ///
+    /// # Errors
+    /// It did not close cleanly, as when this node owns it no more.
+    fn leave(&self, number: u8) -> BoxFuture<'_, Result<(), String>>;
 }
+
+/// Hears why a log is lost.
+pub type OnLost = Box<dyn Fn(&str) + Send + Sync>;
 
 /// Why a server did not start, or what it stopped with.
 #[derive(Debug, thiserror::Error)]

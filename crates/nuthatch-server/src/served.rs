@@ -10,7 +10,7 @@
 use crate::link::own_subject;
 use crate::outlet::Outlet;
 use bytes::Bytes;
-use nuthatch_protocol::js::{StorageType, StreamConfig};
+use nuthatch_protocol::js::{StorageType, StreamConfig, StreamSource};
 use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome, SubjectTree};
 use nuthatch_protocol::wire::leaf::{LeafLine, push_leaf_message_line};
 use parking_lot::Mutex;
@@ -64,12 +64,16 @@ impl OwnStream {
             log: self.log.to_string(),
             is_memory: self.config.storage == StorageType::Memory,
             max_bytes: u64::try_from(self.config.max_bytes).unwrap_or(0),
+            max_msg_size: self.config.max_msg_size,
+            allow_direct: self.config.allow_direct,
+            mirror: self.config.mirror.clone(),
+            sources: self.config.sources.clone(),
         }
     }
 }
 
 /// A stream that another node serves.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServedStream {
     /// Its name.
@@ -82,6 +86,32 @@ pub struct ServedStream {
     pub is_memory: bool,
     /// Bytes that it reserves; 0: none.
     pub max_bytes: u64,
+    /// Its largest message, as its configuration says.
+    pub max_msg_size: i32,
+    /// It serves direct gets.
+    pub allow_direct: bool,
+    /// What it mirrors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<StreamSource>,
+    /// What it copies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<StreamSource>,
+}
+
+impl ServedStream {
+    /// Its configuration, as far as it is known here.
+    #[must_use]
+    pub fn config(&self) -> StreamConfig {
+        StreamConfig {
+            name: self.name.clone(),
+            subjects: self.subjects.clone(),
+            max_msg_size: self.max_msg_size,
+            allow_direct: self.allow_direct,
+            mirror: self.mirror.clone(),
+            sources: self.sources.clone(),
+            ..StreamConfig::default()
+        }
+    }
 }
 
 /// What a node says of itself.
@@ -140,7 +170,9 @@ pub enum Leader {
 
 /// A message of another node that is none of a client.
 pub(crate) enum NodeMessage<'a> {
-    /// A part of its table, an answer, or a question that was answered.
+    /// A part of its table.
+    Table,
+    /// An answer, or a question that was answered.
     Taken,
     /// A question: its number, its scope, and the call.
     Question { id: u64, scope: Scope, call: &'a str },
@@ -356,7 +388,7 @@ impl Served {
             ("T", None) => {
                 let is_taken = self.inner.lock().take(node, body);
                 self.changed();
-                if is_taken { NodeMessage::Taken } else { NodeMessage::Unknown }
+                if is_taken { NodeMessage::Table } else { NodeMessage::Unknown }
             }
             ("B", Some(id)) => {
                 self.answer(node, id, Some(b""));

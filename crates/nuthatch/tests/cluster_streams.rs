@@ -200,3 +200,163 @@ fn a_client_cannot_say_that_a_stream_was_checked() {
     assert_eq!(refused(&mut asking, "STREAM.INFO.F", &json!({})), 10059);
     assert_eq!(api_ok(&mut asking, "STREAM.NAMES", &Value::Null)["total"], 2 * NODES);
 }
+
+/// Who leads a stream, as a client's node says.
+fn leader_of(client: &mut Client, stream: &str) -> Option<String> {
+    let info = client.request(&format!("$JS.API.STREAM.INFO.{stream}"), b"", b"", ANSWER).ok()?;
+    let info: Value = serde_json::from_slice(&info.payload).ok()?;
+    info["cluster"]["leader"].as_str().map(str::to_owned)
+}
+
+fn publish_until_stored(client: &mut Client, subject: &str, number: usize) {
+    let headers = format!("NATS/1.0\r\nNats-Msg-Id: {number}\r\n\r\n");
+    let (body, deadline) = (number.to_string(), Instant::now() + TIMEOUT);
+    loop {
+        let ack = client.request(subject, headers.as_bytes(), body.as_bytes(), ANSWER);
+        if ack.as_ref().is_ok_and(|ack| ack.payload.starts_with(b"{\"stream\"")) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{number}: {ack:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A log goes from node to node, and back to one that had it before, while everything else of those nodes goes on.
+#[test]
+fn a_log_leaves_a_running_server_and_comes_back() {
+    let nodes = started("cluster-step-down");
+    let mut clients: Vec<Client> = (0..NODES).map(|at| nodes.client(at)).collect();
+    let memory_leaders = create_six(&mut clients);
+    for number in 0..2 * NODES {
+        publish_until_stored(&mut clients[number % NODES], &format!("s.{number}.x"), 0);
+    }
+    let config = json!({"name": "R", "subjects": ["r"], "num_replicas": 3});
+    api_ok(&mut clients[0], "STREAM.CREATE.R", &config);
+    let consumer =
+        json!({"stream_name": "R", "config": {"durable_name": "C", "ack_policy": "explicit"}});
+    api_ok(&mut clients[1], "CONSUMER.DURABLE.CREATE.R.C", &consumer);
+    let mut leaders = Vec::new();
+    for round in 0..2 * NODES {
+        let client = &mut clients[round % NODES];
+        publish_until_stored(client, "r", round);
+        let former = leader_of(client, "R").expect("it has one");
+        let call = match round % 2 {
+            0 => "STREAM.LEADER.STEPDOWN.R",
+            _ => "CONSUMER.LEADER.STEPDOWN.R.C",
+        };
+        let answer = until(client, call, &Value::Null, |answer| answer.get("error").is_none());
+        assert_eq!(answer["success"], true, "{answer}");
+        let deadline = Instant::now() + TIMEOUT;
+        let next = loop {
+            match leader_of(client, "R").filter(|leader| *leader != former) {
+                Some(leader) => break leader,
+                None => assert!(Instant::now() < deadline, "nobody follows {former}"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        leaders.push(next);
+    }
+    let distinct: BTreeSet<&String> = leaders.iter().collect();
+    assert!(leaders.len() > distinct.len(), "one had it twice: {leaders:?}");
+    for client in &mut clients {
+        client.round_trip(TIMEOUT).expect("its node has not begun anew");
+        until(client, "STREAM.INFO.R", &Value::Null, |info| info["state"]["messages"] == 2 * NODES);
+        assert_eq!(read_all(client, "R", 1).len(), 2 * NODES);
+        for (number, leader) in memory_leaders.iter().enumerate() {
+            let info = api_ok(client, &format!("STREAM.INFO.S{number}"), &Value::Null);
+            assert_eq!(
+                (&info["state"]["messages"], &info["cluster"]["leader"]),
+                (&json!(1), &json!(leader))
+            );
+        }
+        assert_eq!(refused(client, "STREAM.LEADER.STEPDOWN.S0", &json!({})), 10005);
+        assert_eq!(refused(client, "STREAM.LEADER.STEPDOWN.NONE", &json!({})), 10059);
+    }
+    let got = fetch(&mut clients[2], "R", "C", 2 * NODES);
+    assert_eq!(got.len(), 2 * NODES, "the consumer went along");
+    for node in &nodes.nodes {
+        assert_eq!(node.text().matches("Server is ready").count(), 1, "{}", node.text());
+    }
+}
+
+#[test]
+fn the_system_account_has_the_leader_step_down() {
+    let mut nodes = Nodes::with_catalog(TempDir::new("cluster-meta"), "built-in");
+    nodes.configure(
+        "accounts { APP { jetstream: enabled, users: [{user: app, password: p}] },\
+         SYS { users: [{user: sys, password: p}] } }\nsystem_account: SYS\n",
+    );
+    nodes.nodes.iter_mut().for_each(Node::start);
+    let mut app = nodes.nodes[0].client("app:p@");
+    let config = json!({"name": "R", "subjects": ["r"], "num_replicas": 3});
+    until(&mut app, "STREAM.CREATE.R", &config, |answer| answer.get("error").is_none());
+    let nobody = app.request("$JS.API.META.LEADER.STEPDOWN", b"", b"", Duration::from_millis(500));
+    assert!(nobody.is_err(), "{nobody:?}");
+    let mut system = nodes.nodes[2].client("sys:p@");
+    let former = leader_of(&mut app, "R").expect("it has one");
+    let done = |answer: &Value| answer["success"] == true;
+    until(&mut system, "META.LEADER.STEPDOWN", &Value::Null, done);
+    let deadline = Instant::now() + TIMEOUT;
+    while leader_of(&mut app, "R").is_none_or(|leader| leader == former) {
+        assert!(Instant::now() < deadline, "nobody follows {former}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    api_ok(&mut app, "STREAM.CREATE.M", &memory("M", "m"));
+    let answer = system.request("$JS.API.ACCOUNT.PURGE.APP", b"", b"", TIMEOUT).expect("answered");
+    let answer: Value = serde_json::from_slice(&answer.payload).expect("JSON");
+    assert_eq!(answer["initiated"], true, "{answer}");
+    until(&mut app, "STREAM.NAMES", &Value::Null, |names| names["total"] == 0);
+}
+
+fn until_messages(client: &mut Client, stream: &str, count: usize) {
+    let call = format!("STREAM.INFO.{stream}");
+    until(client, &call, &Value::Null, |info| info["state"]["messages"] == count);
+}
+
+/// Mirrors, sources and what is published again find streams of other nodes.
+#[test]
+fn copies_read_streams_of_other_nodes() {
+    let nodes = started("cluster-copies");
+    let mut clients: Vec<Client> = (0..NODES).map(|at| nodes.client(at)).collect();
+    let configs = [
+        json!({"name": "O", "subjects": ["o.>"], "storage": "memory", "allow_direct": true,
+            "republish": {"src": "o.>", "dest": "again.>"}}),
+        json!({"name": "M", "mirror": {"name": "O"}, "storage": "memory"}),
+        json!({"name": "C", "sources": [{"name": "O", "filter_subject": "o.1"}],
+            "storage": "memory"}),
+        json!({"name": "A", "subjects": ["again.>"], "storage": "memory"}),
+        json!({"name": "N", "mirror": {"name": "M"}, "storage": "memory"}),
+    ];
+    let mut leaders = BTreeSet::new();
+    for (at, config) in configs.iter().enumerate() {
+        let name = config["name"].as_str().expect("a name");
+        let made = api_ok(&mut clients[at % NODES], &format!("STREAM.CREATE.{name}"), config);
+        leaders.insert(made["cluster"]["leader"].to_string());
+    }
+    assert_eq!(leaders.len(), NODES, "they are at different nodes");
+    let count = 30;
+    for round in 1..=2 {
+        for number in 0..count {
+            publish_until_stored(
+                &mut clients[number % NODES],
+                &format!("o.{}", number % 3),
+                round * count + number,
+            );
+        }
+        for (name, expected) in
+            [("O", count), ("M", count), ("N", count), ("A", count), ("C", count / 3)]
+        {
+            until_messages(&mut clients[round], name, round * expected);
+        }
+    }
+    let texts = |client: &mut Client, name: &str| -> Vec<String> {
+        read_all(client, name, 1).iter().map(|(_, message)| text(message)).collect()
+    };
+    let origin = texts(&mut clients[0], "O");
+    assert_eq!(texts(&mut clients[1], "M"), origin);
+    assert_eq!(texts(&mut clients[2], "N"), origin);
+    // What would come back is refused, whichever nodes the streams are at.
+    let body = json!({"name": "O", "subjects": ["o.>"], "storage": "memory", "allow_direct": true,
+        "republish": {"src": "o.>", "dest": "again.>"}, "sources": [{"name": "M"}]});
+    assert_eq!(refused(&mut clients[0], "STREAM.UPDATE.O", &body), 10052);
+}

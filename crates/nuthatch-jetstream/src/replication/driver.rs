@@ -8,7 +8,7 @@ use crate::registry::Entry;
 use crate::service::JetStream;
 use nuthatch_protocol::js::StreamSource;
 use nuthatch_protocol::jserror::JsError;
-use nuthatch_server::jetstream_port::LogId;
+use nuthatch_server::jetstream_port::{LogId, Requester};
 use nuthatch_server::random::random_token;
 use nuthatch_streams::Message;
 use nuthatch_streams::control::Now;
@@ -131,6 +131,10 @@ impl Driver {
 
     /// Sends a request and waits for what it is answered.
     async fn ask(&self, subject: &str, body: &[u8], until: Now) -> Happened {
+        if let Some(call) = subject.strip_prefix("$JS.API.") {
+            // The origin is at another node: the API is the account's own.
+            return self.ask_own(call, body, until).await;
+        }
         // Looked at first: an inbox that comes and goes makes everybody find their routes anew.
         if !self.core().listens(self.entry.account, subject.as_bytes()) {
             return Happened::Unanswered(Unanswered::NobodyListens);
@@ -148,6 +152,16 @@ impl Driver {
         match timeout(self.left(until), inbox.next()).await {
             Ok(Some(answer)) => Happened::Answered(answer.body),
             _ => Happened::Unanswered(Unanswered::Late),
+        }
+    }
+
+    async fn ask_own(&self, call: &str, body: &[u8], until: Now) -> Happened {
+        let from = Requester { account: self.entry.account, client: None };
+        let asked = self.service.handle(&from, call, b"", b"", body);
+        match timeout(self.left(until), asked).await {
+            Ok(Some(answer)) => Happened::Answered(answer),
+            Ok(None) => Happened::Unanswered(Unanswered::NobodyListens),
+            Err(_) => Happened::Unanswered(Unanswered::Late),
         }
     }
 

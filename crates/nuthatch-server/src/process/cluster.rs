@@ -1,7 +1,8 @@
 //! A server that is a node of a cluster: it keeps the quorum log, and takes clients all the time. While it owns the log
 //! the JetStream of the cluster is here; what clients at other nodes ask of it comes from those.
 
-use super::{RunError, StartJetStream, attach_jetstream};
+use super::{OnLost, QuorumLogs, RunError, StartJetStream, attach_jetstream, quorum_logs};
+use crate::jetstream_port::BoxFuture;
 use crate::node_service;
 use crate::private_files::{OUR_DIRECTORY, close_directory};
 use crate::server::Server;
@@ -105,27 +106,25 @@ async fn be_node(
         tasks.spawn(node_service::keep_advertising(server.clone()));
     }
     tasks.spawn(node_service::serve(server.clone(), cluster.clone(), name));
-    let waiting = server.clone();
-    blocking(move || wait_owned(&waiting)).await?;
-    if let Some(quorum) = quorum {
-        let serving = quorum.serve(0);
-        let served = match server.options().ready_timeout {
-            None => serving.await,
-            Some(limit) => {
-                let served = tokio::time::timeout(limit, serving).await;
-                served.map_err(|_| RunError::NotReady { limit })?
-            }
-        };
-        for line in served.map_err(RunError::JetStream)? {
-            server.log.info(format_args!("  {line}"));
-        }
+    let quorum = quorum.unwrap_or_else(|| Arc::new(NothingToServe));
+    let mut kept = JoinSet::new();
+    for log in quorum_logs::of(&cluster) {
+        kept.spawn(quorum_logs::keep(server.clone(), log, quorum.clone()));
     }
-    cluster.tell_takeover();
-    server.log.info(format_args!("JetStream of the cluster is served here"));
-    loop {
-        if tasks.join_next().await.is_none() {
-            std::future::pending::<()>().await;
-        }
+    let ended = kept.join_next().await.expect("a cluster has a log");
+    Err(ended.unwrap_or_else(|panic| RunError::Cluster(panic.to_string())))
+}
+
+/// Of a node without JetStream, which keeps logs for the others.
+struct NothingToServe;
+
+impl QuorumLogs for NothingToServe {
+    fn serve(&self, _: u8, _: OnLost) -> BoxFuture<'_, Result<Vec<String>, String>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn leave(&self, _: u8) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async { Ok(()) })
     }
 }
 
@@ -134,7 +133,7 @@ fn cluster_name(cluster: &Cluster) -> String {
     format!("{:032x}", cluster.id()).split_off(NAME_CUT)
 }
 
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, RunError> {
     let done = tokio::task::spawn_blocking(work).await;
@@ -152,15 +151,6 @@ fn start(server: &Arc<Server>, config: &ClusterConfig) -> Result<Arc<Cluster>, S
     let (name, listen) = (&config.name, config.listen);
     server.log.info(format_args!("Node {name} keeps the quorum log (node port {listen})"));
     Ok(Arc::clone(server.cluster.get_or_init(|| cluster)))
-}
-
-fn wait_owned(server: &Server) -> Result<(), String> {
-    let cluster = server.cluster.get().expect("it was started");
-    let epoch = cluster.wait_owned().map_err(|error| error.to_string())?;
-    let options = server.options();
-    let name = &options.cluster.as_ref().expect("it is a node").name;
-    server.log.info(format_args!("Node {name} owns the quorum log (epoch {})", epoch.0));
-    Ok(())
 }
 
 /// True if this is a node that owned the log and does not any more, or whose disk has failed.

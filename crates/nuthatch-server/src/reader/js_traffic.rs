@@ -303,6 +303,9 @@ impl Turn<'_> {
         let own = self.stream(stream);
         let for_origin = own.is_none();
         let account = self.reader.session.account.id;
+        if for_origin && self.is_elsewhere(stream) {
+            return Handled::No;
+        }
         let mirror = || self.reader.server.jetstream().find(account, Wanted::MirrorOf(stream));
         let Some(route) = own.or_else(mirror) else { return Handled::No };
         let reply = publish.reply.unwrap_or_default();
@@ -317,6 +320,13 @@ impl Turn<'_> {
         };
         self.push(route.log, Item::DirectGet(item));
         Handled::ByServer
+    }
+
+    /// True if another node serves the stream of this name.
+    #[cold]
+    fn is_elsewhere(&self, stream: &[u8]) -> bool {
+        let served = &self.reader.session.account.served;
+        std::str::from_utf8(stream).is_ok_and(|name| served.find(name).is_some())
     }
 
     /// The hint under which the connection's outbox knows where replies to this inbox go; 0: none.

@@ -91,6 +91,7 @@ pub const JETSTREAM_LAYERS: &[&[&str]] = &[
         "stream_subjects",
         "across",
         "placing",
+        "step_down",
         "lists",
         "streams",
         "replicas",

@@ -1,0 +1,57 @@
+//! Step-downs of leaders: what is kept on several nodes is a log, so the log of a stream or consumer goes to another node
+//! with all that is in it.
+
+use crate::envelope::{self, ResponseType, Success};
+use crate::outcome::described;
+use crate::registry::DEFAULT_LOG;
+use crate::replicas::is_quorum_log;
+use crate::service::{Answer, JetStream};
+use nuthatch_protocol::jserror::JsError;
+use nuthatch_streams::{AccountId, Op};
+
+impl JetStream {
+    pub(super) async fn stream_step_down(&self, account: AccountId, name: &str) -> Answer {
+        let entry = self.entry(account, name)?;
+        self.hand_over(&self.log_name(entry.engine)).await?;
+        Ok(envelope::ok(ResponseType("stream_leader_stepdown"), &Success::YES))
+    }
+
+    pub(super) async fn consumer_step_down(
+        &self,
+        account: AccountId,
+        stream: &str,
+        name: &str,
+    ) -> Answer {
+        let entry = self.entry(account, stream)?;
+        let op = Op::ConsumerInfo { id: entry.id, name: name.to_owned() };
+        self.run(entry.engine, op).await?;
+        self.hand_over(&self.log_name(entry.engine)).await?;
+        Ok(envelope::ok(ResponseType("consumer_leader_stepdown"), &Success::YES))
+    }
+
+    /// The leader is the owner of the first quorum log.
+    pub(super) async fn meta_step_down(&self) -> Answer {
+        self.hand_over(DEFAULT_LOG).await?;
+        Ok(envelope::ok(ResponseType("meta_leader_stepdown"), &Success::YES))
+    }
+
+    async fn hand_over(&self, log: &str) -> Result<(), JsError> {
+        if self.core.cluster().is_none() {
+            return Err(JsError::CLUSTER_REQUIRED);
+        }
+        if !is_quorum_log(log) {
+            let why = format!("no suitable peers for placement: log '{log}' is on one node");
+            return Err(JsError::CLUSTER_NO_PEERS.with_err(why));
+        }
+        let handed = self.core.step_down(log);
+        let failed = |why: &str| Err(described(JsError::CLUSTER_NOT_AVAIL, why.to_owned()));
+        let Some(handed) = handed else {
+            return failed("too many ask for this log to be handed over: try again later");
+        };
+        match handed.await {
+            Ok(true) => Ok(()),
+            Ok(false) => failed("no other node has all of the log: it stays here"),
+            Err(_) => failed("the log is another node's already"),
+        }
+    }
+}
