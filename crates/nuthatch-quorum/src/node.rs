@@ -21,7 +21,10 @@ mod beats;
 mod clients;
 mod doing;
 mod register;
+mod sight;
 mod wish;
+
+pub use sight::Sight;
 
 /// What a linearizable read rests on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -100,6 +103,8 @@ pub enum Event {
     /// This node is not to own the log any more, because it is about to end, say. Another whole keeper
     /// follows it.
     HandOver,
+    /// As [`Event::HandOver`], to this node and no other one.
+    HandOverTo(NodeId),
 }
 
 /// Why a transaction was proposed.
@@ -254,6 +259,7 @@ impl Node {
             Event::TakeOver => self.take_over(now, &mut out),
             Event::Prepare => self.prepare(now, &mut out),
             Event::HandOver => self.hand_over(|_| true, now),
+            Event::HandOverTo(node) => self.hand_over(|member| member.node == node, now),
         }
         while let Some(envelope) = out.local.pop_front() {
             self.deliver(&envelope, now, &mut out);

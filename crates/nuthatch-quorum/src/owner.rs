@@ -138,6 +138,12 @@ impl Owner {
         self.voters().filter(whole).map(|progress| progress.member)
     }
 
+    /// How many entries a keeper lacks; none of one whose log is not known to be this one's.
+    pub(crate) fn lag(&self, keeper: Member) -> Option<u64> {
+        let mut voters = self.voters().filter(|p| p.member == keeper && p.stage == Stage::Live);
+        voters.next().map(|progress| self.last.0.saturating_sub(progress.done.0))
+    }
+
     /// True if its own keeper cannot read an entry that others have trimmed: one of them had better be the owner.
     pub(crate) fn lacks_trimmed(&self, log: &Chain) -> bool {
         self.unhealable.is_some() && self.unhealable == log.first_damaged()

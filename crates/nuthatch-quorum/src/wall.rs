@@ -57,6 +57,12 @@ impl Walls {
         fresh.filter(|(ahead, _)| ahead.differs(mine) == differs).count()
     }
 
+    /// True if the clock of a peer that was heard lately differs from the own one.
+    pub(crate) fn is_apart(&self, peer: NodeId, now: Time) -> bool {
+        let heard = self.peers.get(&peer).filter(|(_, at)| now.since(*at) < WALL_FRESH);
+        self.mine.zip(heard).is_some_and(|(mine, (theirs, _))| theirs.differs(mine))
+    }
+
     /// True if a majority of the set contradicts the own clock.
     pub(crate) fn is_wrong(&self, row: &LogRow, me: NodeId, now: Time) -> bool {
         self.count(row, me, true, now) >= majority(row.set.len())
