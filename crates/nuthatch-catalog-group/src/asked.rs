@@ -1,7 +1,7 @@
 //! Calls on their way: those of this member's own node until they are answered, and at the leader those of everybody
 //! until they are committed or confirmed.
 
-use crate::types::MemberId;
+use crate::types::{LogNumber, MemberId};
 use nuthatch_quorum::catalog::{Call, TxnId};
 use std::collections::BTreeMap;
 
@@ -20,6 +20,7 @@ const CALL_TICKS: u64 = 40;
 /// A call of this member's node.
 #[derive(Debug)]
 struct Own {
+    log: LogNumber,
     call: Call,
     began: u64,
     sent: Option<u64>,
@@ -33,10 +34,10 @@ pub struct Calls {
 
 impl Calls {
     /// Takes a call; false: there are too many.
-    pub fn add(&mut self, number: u64, call: Call, now: u64) -> bool {
+    pub fn add(&mut self, number: u64, (log, call): (LogNumber, Call), now: u64) -> bool {
         let fits = self.own.len() < CALLS_MAX;
         if fits {
-            self.own.insert(number, Own { call, began: now, sent: None });
+            self.own.insert(number, Own { log, call, began: now, sent: None });
         }
         fits
     }
@@ -61,12 +62,12 @@ impl Calls {
     }
 
     /// Calls that are to be sent now.
-    pub fn due(&mut self, now: u64) -> Vec<(u64, Call)> {
+    pub fn due(&mut self, now: u64) -> Vec<(u64, LogNumber, Call)> {
         let due = |own: &Own| own.sent.is_none_or(|sent| now >= sent + RETRY_TICKS);
         let mut calls = Vec::new();
         for (number, own) in self.own.iter_mut().filter(|(_, own)| due(own)) {
             own.sent = Some(now);
-            calls.push((*number, own.call.clone()));
+            calls.push((*number, own.log, own.call.clone()));
         }
         calls
     }
@@ -93,6 +94,7 @@ struct Proposed {
 #[derive(Debug)]
 struct Reading {
     origin: Origin,
+    log: LogNumber,
     context: Vec<u8>,
     /// The entry that must be applied, once a majority has confirmed the leader.
     index: Option<u64>,
@@ -126,9 +128,9 @@ impl Waiting {
     }
 
     /// A read waits until the leader is confirmed.
-    pub fn read(&mut self, origin: Origin, context: Vec<u8>) {
+    pub fn read(&mut self, origin: Origin, log: LogNumber, context: Vec<u8>) {
         self.reading.retain(|one| one.origin != origin);
-        self.reading.push(Reading { origin, context, index: None });
+        self.reading.push(Reading { origin, log, context, index: None });
     }
 
     /// The leader was confirmed: a read may be answered when this is applied.
@@ -146,11 +148,12 @@ impl Waiting {
         origins
     }
 
-    /// Whose reads may be answered when so much is applied.
-    pub fn readable(&mut self, applied: u64) -> Vec<Origin> {
+    /// Whose reads may be answered when so much is applied, and of which logs.
+    pub fn readable(&mut self, applied: u64) -> Vec<(Origin, LogNumber)> {
         let ready = |one: &Reading| one.index.is_some_and(|index| index <= applied);
-        let origins = self.reading.iter().filter(|one| ready(one)).map(|one| one.origin).collect();
+        let readable = self.reading.iter().filter(|one| ready(one));
+        let readable = readable.map(|one| (one.origin, one.log)).collect();
         self.reading.retain(|one| !ready(one));
-        origins
+        readable
     }
 }

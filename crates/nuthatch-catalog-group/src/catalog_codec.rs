@@ -1,6 +1,7 @@
 //! Transactions, answers and the whole state of the catalog as bytes.
 
 use crate::coding::{Malformed, Reader, Writer, malformed};
+use crate::types::{LogCount, LogNumber};
 use nuthatch_quorum::catalog::{
     Call, Catalog, CatalogReply, CutRecord, Key, LogRow, NodeRow, Phase, ProposeError, Snapshot,
     Txn, TxnId, Value, Versioned, Wish,
@@ -66,6 +67,38 @@ pub fn txn(from: &mut Reader<'_>) -> Result<Txn, Malformed> {
         _ => return Err(malformed("a transaction of another kind")),
     };
     Ok(Txn { id, key, revision, seen, value })
+}
+
+/// Appends a transaction and which log it is of, as all of a document. That of the first log is written as before there
+/// could be several.
+pub fn put_log_txn(to: &mut Writer, log: LogNumber, of_it: &Txn) {
+    put_txn(to, of_it);
+    if log != LogNumber::FIRST {
+        to.u8(log.0);
+    }
+}
+
+/// Reads all of a document: a transaction, and which log it is of.
+///
+/// # Errors
+/// It is none.
+pub fn log_txn(from: &mut Reader<'_>) -> Result<(LogNumber, Txn), Malformed> {
+    let of_it = txn(from)?;
+    let log = if from.0.is_empty() { LogNumber::FIRST } else { another_log(from)? };
+    from.end()?;
+    Ok((log, of_it))
+}
+
+/// Reads the number of a log that is not the first.
+///
+/// # Errors
+/// No cluster has such a log.
+pub fn another_log(from: &mut Reader<'_>) -> Result<LogNumber, Malformed> {
+    let log = from.u8()?;
+    match (1..LogCount::MAX.get()).contains(&log) {
+        true => Ok(LogNumber(log)),
+        false => Err(malformed("a log that no cluster has")),
+    }
 }
 
 /// Appends a question.

@@ -6,7 +6,7 @@
 
 use crate::coding::{Malformed, Reader, Writer};
 use crate::rules::Rule;
-use crate::types::MemberId;
+use crate::types::{LogCount, MemberId};
 use nuthatch_quorum::types::{Incarnation, NodeId};
 
 /// A node with its disk, as it says itself.
@@ -36,6 +36,8 @@ pub struct Founding {
     pub cluster: u128,
     /// Its nodes, in the order of their names.
     pub founders: Vec<Founder>,
+    /// How many quorum logs it has.
+    pub logs: LogCount,
 }
 
 /// What a node answers that is asked who it is.
@@ -93,9 +95,10 @@ impl Founding {
             to.u8(founder.id.0);
             founder.node.put(to);
         });
+        self.logs.put(to);
     }
 
-    /// Reads a founding.
+    /// Reads a founding, which is all that is left.
     ///
     /// # Errors
     /// It is none.
@@ -104,7 +107,13 @@ impl Founding {
         let founder = |from: &mut Reader<'_>| {
             Ok(Founder { id: NodeId(from.u8()?), node: Named::read(from)? })
         };
-        Ok(Self { cluster, founders: from.all(founder)? })
+        Ok(Self { cluster, founders: from.all(founder)?, logs: LogCount::read(from)? })
+    }
+
+    /// The same with so many logs, if it is `fresh`: a node that founds the cluster says how many there are.
+    #[must_use]
+    pub fn begun_with(self, fresh: u128, logs: LogCount) -> Self {
+        if self.cluster == fresh { Self { logs, ..self } } else { self }
     }
 
     /// The number of the node of this name.
@@ -160,7 +169,7 @@ impl Answer {
 }
 
 /// What `me`, which holds nothing, does when the other listed nodes have answered so; none: this one did not. `fresh`
-/// is the cluster's identity, if it is this node that founds it.
+/// is the cluster's identity, if it is this node that founds it; [`Founding::begun_with`] says with how many logs.
 ///
 /// # Errors
 /// [`FoundingError`]: it will never belong to this cluster.
@@ -189,6 +198,7 @@ pub fn next(me: &Named, others: &[Option<Answer>], fresh: u128) -> Result<Next, 
     Ok(Next::Take(Founding {
         cluster: fresh,
         founders: nodes.into_iter().zip(1..).map(founder).collect(),
+        logs: LogCount::ONE,
     }))
 }
 
@@ -247,8 +257,15 @@ mod tests {
 
     #[test]
     fn an_answer_has_one_form() {
-        let founding = Some(founded("a", &[empty("c"), empty("b")]));
-        for founding in [founding, None] {
+        let founding = founded("a", &[empty("c"), empty("b")]);
+        let three = founding.clone().begun_with(7, LogCount::new(3).expect("few"));
+        assert_eq!(three.logs.get(), 3);
+        assert_eq!(
+            three.clone().begun_with(8, LogCount::ONE),
+            three,
+            "it was founded by another node"
+        );
+        for founding in [Some(founding), Some(three), None] {
             let answer = Answer { node: node("a"), founding };
             assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
         }

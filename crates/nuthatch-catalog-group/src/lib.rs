@@ -1,9 +1,10 @@
-//! The built-in catalog of a quorum log: three or five nodes order its transactions by a Raft log of their own, each
+//! The built-in catalog of quorum logs: three or five nodes order its transactions by a Raft log of their own, each
 //! durably on its own disk. Nothing else is needed: no shared directory, no bucket.
 //!
 //! - [`member`]: the core of one member, `step(event) → effects` around the library's `RawNode`; [`taking_part`] says
 //!   from when on a member may vote, [`asked`] follows the calls to their answers.
 //! - [`store`]: the member's log, one file of frames; [`identity`]: its small files; [`founding`]: how a cluster begins.
+//! - [`log_catalog`]: what the transactions make, for each log.
 //! - [`packet`], [`raft_codec`], [`catalog_codec`]: all of it as bytes; [`coding`] what they are made of.
 //! - [`rules`]: switches of the rules that its safety rests on.
 //!
@@ -15,6 +16,7 @@ pub mod catalog_codec;
 pub mod coding;
 pub mod founding;
 pub mod identity;
+pub mod log_catalog;
 pub mod member;
 pub mod packet;
 pub mod raft_codec;
@@ -24,9 +26,10 @@ mod taking_part;
 pub mod types;
 
 pub use founding::{Founder, Founding};
+pub use log_catalog::LogCatalog;
 pub use member::{Effect, Event, Limits, Member};
 pub use packet::{Body, Envelope};
-pub use types::{Boot, MemberId};
+pub use types::{Boot, LogCount, LogNumber, MemberId};
 
 /// Time between two ticks of a member, in microseconds.
 pub const TICK: u64 = 50_000;

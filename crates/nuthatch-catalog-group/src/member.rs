@@ -5,18 +5,19 @@ mod sight;
 
 use self::setup::{config, encode_state, founded, replacement, state};
 use crate::asked::{Calls, Origin, Waiting};
-use crate::catalog_codec::{put_txn, txn};
+use crate::catalog_codec::{log_txn, put_log_txn};
 use crate::coding::{Malformed, Reader, Writer, malformed};
 use crate::founding::Founding;
 use crate::identity::{self, Identity, PEERS_MAX, Peers};
+use crate::log_catalog::LogCatalog;
 use crate::packet::{Body, Envelope};
 use crate::raft_codec::is_sent;
 use crate::rules::Rule;
 use crate::store::Store;
 use crate::taking_part::TakingPart;
-use crate::types::{Boot, MemberId};
+use crate::types::{Boot, LogNumber, MemberId};
 use nuthatch_log::env::Disk;
-use nuthatch_quorum::catalog::{Call, Catalog, CatalogReply, Ordering as _};
+use nuthatch_quorum::catalog::{Call, CatalogReply};
 use nuthatch_quorum::types::NodeId;
 use raft::eraftpb::{ConfChangeV2, ConfState, Entry, EntryType, Message, MessageType, Snapshot};
 use raft::{RawNode, SnapshotStatus};
@@ -58,6 +59,8 @@ pub enum Event {
     Call {
         /// The number.
         number: u64,
+        /// The log that it is of.
+        log: LogNumber,
         /// The call.
         call: Call,
     },
@@ -96,7 +99,8 @@ pub struct Member {
     disk: Arc<dyn Disk>,
     raw: RawNode<Store>,
     taking_part: TakingPart,
-    catalog: Catalog,
+    /// Those of the logs, in the order of their numbers.
+    catalogs: Vec<LogCatalog>,
     /// The disk of each node.
     members: BTreeMap<NodeId, MemberId>,
     peers: Peers,
@@ -153,7 +157,7 @@ impl Member {
             identity,
             disk,
             raw,
-            catalog: held.0,
+            catalogs: held.0,
             members: held.1,
             peers,
             calls: Calls::default(),
@@ -183,8 +187,8 @@ impl Member {
         match event {
             Event::Tick => self.tick(),
             Event::Deliver(envelope) => self.deliver(*envelope)?,
-            Event::Call { number, call } => {
-                if !self.calls.add(number, call, self.ticks) {
+            Event::Call { number, log, call } => {
+                if !self.calls.add(number, (log, call), self.ticks) {
                     self.out.push(Effect::GaveUp { number });
                 }
             }
@@ -266,7 +270,9 @@ impl Member {
             }
             Body::Outdated(_) => {}
             Body::Raft(message) => self.hear(from, *message),
-            Body::Ask { number, call } => self.lead(Origin { member: from, number }, &call),
+            Body::Ask { number, log, call } => {
+                self.lead(Origin { member: from, number }, log, &call);
+            }
             Body::Answer { number, reply } => self.answer(number, reply),
             Body::Join(node) => self.let_join(node, from),
         }
@@ -363,17 +369,17 @@ impl Member {
             return;
         }
         let me = self.id();
-        for (number, call) in self.calls.due(self.ticks) {
+        for (number, log, call) in self.calls.due(self.ticks) {
             match leader == me.0 {
-                true => self.lead(Origin { member: me, number }, &call),
-                false => self.send(MemberId(leader), Body::Ask { number, call }),
+                true => self.lead(Origin { member: me, number }, log, &call),
+                false => self.send(MemberId(leader), Body::Ask { number, log, call }),
             }
         }
     }
 
-    /// Takes a call, if this member leads.
-    fn lead(&mut self, origin: Origin, call: &Call) {
-        if !self.is_leader() || self.waiting.is_full() {
+    /// Takes a call, if this member leads and there is such a log.
+    fn lead(&mut self, origin: Origin, log: LogNumber, call: &Call) {
+        if !self.is_leader() || self.waiting.is_full() || log.index() >= self.catalogs.len() {
             return;
         }
         match call {
@@ -382,7 +388,7 @@ impl Member {
                 let mut context = Writer::default();
                 context.u64(self.identity.boot.nonce);
                 context.u64(self.reads);
-                self.waiting.read(origin, context.0.clone());
+                self.waiting.read(origin, log, context.0.clone());
                 match Rule::ReadConfirmed.holds() {
                     true => self.raw.read_index(context.0),
                     false => self.waiting.confirmed(&context.0, self.applied),
@@ -391,13 +397,14 @@ impl Member {
             Call::Propose(txn) => {
                 let is_new = self.waiting.propose(origin, txn.id, self.raw.raft.term);
                 let mut data = Writer::default();
-                put_txn(&mut data, txn);
+                put_log_txn(&mut data, log, txn);
                 if is_new && self.raw.propose(vec![], data.0).is_err() {
                     // It comes again.
                     self.waiting.applied(txn.id);
                 }
                 if !Rule::AnswerAfterCommit.holds() {
-                    let reply = self.catalog.clone().call(&Call::Propose(txn.clone()));
+                    let mut catalog = self.catalogs[log.index()].clone();
+                    let reply = catalog.call(&Call::Propose(txn.clone()));
                     self.answer_all(self.id(), vec![origin], &reply);
                 }
             }
@@ -462,10 +469,9 @@ impl Member {
             self.apply(light.take_committed_entries())?;
             self.raw.advance_apply();
         }
-        let readable = self.waiting.readable(self.applied);
-        if !readable.is_empty() {
-            let reply = self.catalog.call(&Call::Read);
-            self.answer_all(self.id(), readable, &reply);
+        for (origin, log) in self.waiting.readable(self.applied) {
+            let reply = self.catalogs[log.index()].call(&Call::Read);
+            self.answer_all(self.id(), vec![origin], &reply);
         }
         self.compact()
     }
@@ -483,7 +489,7 @@ impl Member {
 
     fn restore(&mut self, snapshot: &Snapshot) -> io::Result<()> {
         let held = state(snapshot).map_err(|why| io::Error::other(why.what))?;
-        (self.catalog, self.members) = held;
+        (self.catalogs, self.members) = held;
         self.applied = snapshot.get_metadata().index;
         Ok(())
     }
@@ -505,9 +511,10 @@ impl Member {
 
     fn apply_txn(&mut self, entry: &Entry) -> Result<(), Malformed> {
         let mut from = Reader(&entry.data);
-        let txn = txn(&mut from)?;
-        from.end()?;
-        let reply = self.catalog.call(&Call::Propose(txn.clone()));
+        let (log, txn) = log_txn(&mut from)?;
+        let catalog = self.catalogs.get_mut(log.index());
+        let catalog = catalog.ok_or(malformed("a transaction of a log that there is not"))?;
+        let reply = catalog.call(&Call::Propose(txn.clone()));
         let origins = self.waiting.applied(txn.id);
         self.answer_all(self.id(), origins, &reply);
         Ok(())
@@ -536,7 +543,7 @@ impl Member {
         if self.applied < self.raw.store().index() + self.limits.snapshot_entries {
             return Ok(());
         }
-        let data = encode_state(&self.catalog, &self.members).into();
+        let data = encode_state(&self.catalogs, &self.members).into();
         let mut snapshot = Snapshot { data, ..Snapshot::default() };
         let conf = self.conf();
         let term = self.raw.raft.raft_log.term(self.applied).map_err(io::Error::other)?;

@@ -1,9 +1,9 @@
 //! What members say to each other.
 
-use crate::catalog_codec::{call, put_call, put_reply, reply};
+use crate::catalog_codec::{another_log, call, put_call, put_reply, reply};
 use crate::coding::{Malformed, Reader, Writer, malformed};
 use crate::raft_codec::{conf, message, put_conf, put_message};
-use crate::types::{Boot, MemberId};
+use crate::types::{Boot, LogNumber, MemberId};
 use nuthatch_quorum::catalog::{Call, CatalogReply};
 use nuthatch_quorum::types::NodeId;
 use raft::eraftpb::{ConfState, Message};
@@ -43,6 +43,8 @@ pub enum Body {
     Ask {
         /// The sender's number of it.
         number: u64,
+        /// The log that it is of.
+        log: LogNumber,
         /// The call.
         call: Call,
     },
@@ -64,6 +66,12 @@ fn put_boot(to: &mut Writer, boot: Boot) {
 
 fn boot(from: &mut Reader<'_>) -> Result<Boot, Malformed> {
     Ok(Boot { count: from.u32()?, nonce: from.u64()? })
+}
+
+impl Body {
+    fn ask(log: LogNumber, from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self::Ask { number: from.u64()?, log, call: call(from)? })
+    }
 }
 
 impl Envelope {
@@ -91,8 +99,14 @@ impl Envelope {
                 to.u8(4);
                 put_boot(&mut to, *by);
             }
-            Body::Ask { number, call } => {
-                to.u8(5);
+            Body::Ask { number, log, call } => {
+                match *log {
+                    LogNumber::FIRST => to.u8(5),
+                    LogNumber(other) => {
+                        to.u8(8);
+                        to.u8(other);
+                    }
+                }
                 to.u64(*number);
                 put_call(&mut to, call);
             }
@@ -123,9 +137,10 @@ impl Envelope {
             2 => Body::Begun,
             3 => Body::Held { boot: boot(&mut from)?, at: (from.u64()?, conf(&mut from)?) },
             4 => Body::Outdated(boot(&mut from)?),
-            5 => Body::Ask { number: from.u64()?, call: call(&mut from)? },
+            5 => Body::ask(LogNumber::FIRST, &mut from)?,
             6 => Body::Answer { number: from.u64()?, reply: reply(&mut from)? },
             7 => Body::Join(NodeId(from.u8()?)),
+            8 => Body::ask(another_log(&mut from)?, &mut from)?,
             _ => return Err(malformed("a message of another kind")),
         };
         from.end()?;

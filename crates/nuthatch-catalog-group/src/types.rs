@@ -1,4 +1,7 @@
-//! Who the members of a group are.
+//! Who the members of a group are, and how many logs there are.
+
+use crate::coding::{Malformed, Reader, Writer, malformed};
+use std::fmt;
 
 /// One disk that is, was or wants to be a member of the group. Drawn at random when the disk is first used, so a
 /// disk that lost everything comes back as another member.
@@ -22,9 +25,94 @@ impl Boot {
     }
 }
 
+/// Number of one of the cluster's quorum logs, from 0 on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct LogNumber(pub u8);
+
+impl LogNumber {
+    /// The log that every cluster has.
+    pub const FIRST: Self = Self(0);
+
+    /// Its place among all logs.
+    #[must_use]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+impl fmt::Display for LogNumber {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(to)
+    }
+}
+
+/// How many quorum logs a cluster has. That is decided when it is founded, for ever.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct LogCount(u8);
+
+impl LogCount {
+    /// One log: what clusters were founded with before they could have several.
+    pub const ONE: Self = Self(1);
+
+    /// Most logs: three for each of five nodes. Each one costs each node threads and connections of its own, and
+    /// beats to each other node, whether or not it is used.
+    pub const MAX: Self = Self(15);
+
+    /// So many, if a cluster may have so many.
+    #[must_use]
+    pub fn new(count: u8) -> Option<Self> {
+        (1..=Self::MAX.0).contains(&count).then_some(Self(count))
+    }
+
+    /// As a number.
+    #[must_use]
+    pub fn get(self) -> u8 {
+        self.0
+    }
+
+    /// The numbers of the logs, in order.
+    pub fn numbers(self) -> impl Iterator<Item = LogNumber> {
+        (0..self.0).map(LogNumber)
+    }
+
+    /// Appends it behind everything else of a document. One log is written as nothing, as before there could be several.
+    pub fn put(self, to: &mut Writer) {
+        if self != Self::ONE {
+            to.u8(self.0);
+        }
+    }
+
+    /// Reads what is left of a document.
+    ///
+    /// # Errors
+    /// It is no number of logs.
+    pub fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        if from.0.is_empty() {
+            return Ok(Self::ONE);
+        }
+        let count = Self::new(from.u8()?).filter(|count| *count != Self::ONE);
+        count.ok_or_else(|| malformed("a cluster with another number of logs than it may have"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_log_is_written_as_nothing_and_each_number_has_one_form() {
+        for count in 1..=LogCount::MAX.get() {
+            let count = LogCount::new(count).expect("as many as there may be");
+            let mut to = Writer::default();
+            count.put(&mut to);
+            assert_eq!(to.0.is_empty(), count == LogCount::ONE);
+            assert_eq!(LogCount::read(&mut Reader(&to.0)), Ok(count));
+        }
+        for none in [0, 1, 16, 255] {
+            assert!(LogCount::read(&mut Reader(&[none])).is_err(), "{none}");
+        }
+        assert_eq!((LogCount::new(0), LogCount::new(16)), (None, None));
+    }
 
     #[test]
     fn an_earlier_beginning_and_another_one_of_the_same_number_are_outdated() {

@@ -2,19 +2,21 @@
 //! that are created where there is none, so that one proposer wins each number.
 //!
 //! `found/NAME` says which disk a node begins with. When all that are expected are there, `txn/0` names them and
-//! the cluster's random identity; from then on each transaction is the next number. The state is what the transactions
-//! make of each other; whoever reads asks for the next number until there is none.
+//! the cluster's random identity, and says how many logs it has; from then on each transaction of the first log is the
+//! next number. Those of another log are `log/NUMBER/txn/1` and so on. The state of a log is what its transactions make of
+//! each other; whoever reads asks for the next number until there is none.
 
 use crate::coding::{Malformed, Reader, Writer, crc, malformed};
 use crate::small_files;
 use bytes::Bytes;
 use nuthatch_catalog_group::catalog_codec::{put_txn, txn};
+use nuthatch_catalog_group::{LogCatalog, LogCount, LogNumber};
 use nuthatch_log::env::Disk;
 use nuthatch_object::{Bucket, BucketError};
-use nuthatch_quorum::catalog::{Call, Catalog, CatalogReply, NodeRow, Ordering, Txn};
-use nuthatch_quorum::types::{BootCount, Incarnation, Member, NodeId, Revision};
-use std::collections::BTreeMap;
+use nuthatch_quorum::catalog::{Call, CatalogReply, Txn};
+use nuthatch_quorum::types::{Incarnation, Member, NodeId, Revision};
 use std::io;
+use std::sync::Arc;
 
 /// A node of the cluster, as it was founded.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,6 +36,8 @@ pub struct Founding {
     pub cluster: u128,
     /// Its nodes.
     pub nodes: Vec<Founder>,
+    /// How many quorum logs it has.
+    pub logs: LogCount,
 }
 
 /// Why a catalog cannot be used.
@@ -98,8 +102,12 @@ pub enum CatalogError {
     Disk(#[from] io::Error),
 }
 
-fn txn_key(number: u64) -> String {
-    format!("txn/{number:020}")
+/// The object of a log's transaction. The founding is number 0 of the first log.
+fn txn_key(log: LogNumber, number: u64) -> String {
+    match log {
+        LogNumber::FIRST => format!("txn/{number:020}"),
+        LogNumber(other) => format!("log/{other}/txn/{number:020}"),
+    }
 }
 
 fn found_key(name: &str) -> String {
@@ -121,7 +129,10 @@ fn opened<'a>(key: &str, bytes: &'a [u8]) -> Result<Reader<'a>, CatalogError> {
 
 /// The readers of objects, for fuzzers.
 pub(crate) fn fuzz(data: &[u8]) {
-    let _ = decode_founding(&mut Reader(data));
+    if let Ok(founding) = decode_founding(&mut Reader(data)) {
+        let again = encode_founding(&founding);
+        assert_eq!(again[..again.len() - 4], *data, "a founding has one form");
+    }
     if let Ok(txn) = decode_txn(&mut Reader(data)) {
         let again = sealed_txn(&txn);
         assert_eq!(again[..again.len() - 4], *data, "a transaction has one form");
@@ -129,7 +140,7 @@ pub(crate) fn fuzz(data: &[u8]) {
 }
 
 /// Names the disk that a node begins with, and founds the cluster when all `expected` nodes have done so.
-/// None: some have not. `fresh` is the cluster's identity, if it is this call that founds it.
+/// None: some have not. `fresh` is the cluster's identity, and how many logs it has, if it is this call that founds it.
 ///
 /// # Errors
 /// [`CatalogError`].
@@ -138,7 +149,7 @@ pub fn found(
     name: &str,
     incarnation: Incarnation,
     expected: usize,
-    fresh: u128,
+    fresh: (u128, LogCount),
 ) -> Result<Option<Founding>, CatalogError> {
     if let Some(founding) = founding(bucket)? {
         return Ok(Some(founding));
@@ -165,8 +176,9 @@ pub fn found(
     if nodes.len() < expected {
         return Ok(None);
     }
-    let body = encode_founding(&Founding { cluster: fresh, nodes });
-    match bucket.create(&txn_key(0), &body) {
+    let (cluster, logs) = fresh;
+    let body = encode_founding(&Founding { cluster, nodes, logs });
+    match bucket.create(&txn_key(LogNumber::FIRST, 0), &body) {
         Err(BucketError::Exists { .. }) => {}
         made => made?,
     }
@@ -180,7 +192,7 @@ fn noted(bucket: &Bucket, key: &str) -> Result<Incarnation, CatalogError> {
 }
 
 fn founding(bucket: &Bucket) -> Result<Option<Founding>, CatalogError> {
-    let key = txn_key(0);
+    let key = txn_key(LogNumber::FIRST, 0);
     let bytes = match bucket.get(&key) {
         Err(BucketError::NotFound { .. }) => return Ok(None),
         bytes => bytes?,
@@ -197,6 +209,7 @@ fn encode_founding(founding: &Founding) -> Bytes {
         to.bytes(node.name.as_bytes());
         to.u128(node.incarnation.0);
     });
+    founding.logs.put(&mut to);
     sealed(to)
 }
 
@@ -209,7 +222,9 @@ fn decode_founding(from: &mut Reader<'_>) -> Result<Founding, Malformed> {
             incarnation: Incarnation(from.u128()?),
         })
     })?;
-    Ok(Founding { cluster, nodes })
+    let logs = LogCount::read(from)?;
+    from.end()?;
+    Ok(Founding { cluster, nodes, logs })
 }
 
 /// The greatest revision of the catalog that this node's disk has seen.
@@ -247,36 +262,32 @@ impl Seen {
     }
 }
 
-/// The catalog as far as it was read.
+/// The catalog of one log as far as it was read.
 pub struct BucketCatalog {
-    bucket: Bucket,
-    state: Catalog,
+    bucket: Arc<Bucket>,
+    log: LogNumber,
+    state: LogCatalog,
     /// Number of the next transaction.
     next: u64,
     seen: Seen,
 }
 
 impl BucketCatalog {
-    /// The catalog of a cluster that was founded. `disk` remembers how far it was seen.
+    /// The catalog of a log of a cluster that was founded. The log's `disk` remembers how far it was seen.
     ///
     /// # Errors
     /// [`CatalogError`]: among others, when it went back.
     pub fn open(
-        bucket: Bucket,
+        bucket: Arc<Bucket>,
         founding: &Founding,
+        log: LogNumber,
         disk: &dyn Disk,
     ) -> Result<Self, CatalogError> {
         let member = |node: &Founder| Member { node: node.id, incarnation: node.incarnation };
-        let row = |node: &Founder| {
-            let row =
-                NodeRow { incarnation: node.incarnation, boots: BootCount(0), former: vec![] };
-            (node.id, row)
-        };
-        let set = founding.nodes.iter().map(member).collect();
-        let state =
-            Catalog::founded(set, founding.nodes.iter().map(row).collect::<BTreeMap<_, _>>());
+        let disks: Vec<Member> = founding.nodes.iter().map(member).collect();
+        let state = LogCatalog::founded(log, &disks);
         let seen = Seen::open(founding.cluster, disk)?;
-        let mut catalog = Self { bucket, state, next: 1, seen };
+        let mut catalog = Self { bucket, log, state, next: 1, seen };
         catalog.catch_up(disk)?;
         Ok(catalog)
     }
@@ -284,7 +295,7 @@ impl BucketCatalog {
     /// Reads what was decided meanwhile. What is read is noted on the disk before anybody acts on it.
     fn catch_up(&mut self, disk: &dyn Disk) -> Result<(), CatalogError> {
         loop {
-            let key = txn_key(self.next);
+            let key = txn_key(self.log, self.next);
             let bytes = match self.bucket.get(&key) {
                 Err(BucketError::NotFound { .. }) => break,
                 bytes => bytes?,
@@ -313,7 +324,7 @@ impl BucketCatalog {
             if reply.snapshot.revision == before {
                 return Ok(reply);
             }
-            match self.bucket.create(&txn_key(self.next), &sealed_txn(txn)) {
+            match self.bucket.create(&txn_key(self.log, self.next), &sealed_txn(txn)) {
                 Ok(()) => {}
                 Err(BucketError::Exists { .. }) => continue,
                 Err(error) => return Err(error.into()),

@@ -1,6 +1,7 @@
 //! How a node of a cluster is set up.
 
 use crate::key::ClusterKey;
+use nuthatch_catalog_group::LogCount;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
@@ -27,6 +28,9 @@ pub struct ClusterConfig {
     pub key: Option<ClusterKey>,
     /// Without a key other addresses are taken too: whoever reaches them can be a node.
     pub may_be_open: bool,
+    /// How many quorum logs the cluster is founded with; none: as many as it has nodes. One that was founded keeps the
+    /// number that it was founded with.
+    pub logs: Option<u8>,
 }
 
 /// Why a node cannot be set up so.
@@ -43,6 +47,16 @@ pub enum ConfigError {
     Size {
         /// How many there are.
         count: usize,
+    },
+    /// There are too few or too many logs.
+    #[error(
+        "a cluster has 1 to {} quorum logs, and this one is to have {count}: each costs each node threads, connections \
+         and beats, so there are at most three for each of five nodes",
+        LogCount::MAX.get()
+    )]
+    Logs {
+        /// How many there would be.
+        count: u8,
     },
     /// An address can be reached from elsewhere.
     #[error(
@@ -82,6 +96,16 @@ impl ClusterConfig {
         self.others().len() + 1
     }
 
+    /// How many quorum logs this node founds a cluster with.
+    ///
+    /// # Errors
+    /// [`ConfigError::Logs`].
+    pub fn founds(&self) -> Result<LogCount, ConfigError> {
+        let nodes = u8::try_from(self.size()).unwrap_or(u8::MAX);
+        let count = self.logs.unwrap_or(nodes);
+        LogCount::new(count).ok_or(ConfigError::Logs { count })
+    }
+
     /// Refuses what cannot be.
     ///
     /// # Errors
@@ -101,7 +125,7 @@ impl ClusterConfig {
         if !SIZES.contains(&self.size()) {
             return Err(ConfigError::Size { count: self.size() });
         }
-        Ok(())
+        self.founds().map(drop)
     }
 }
 
@@ -118,6 +142,21 @@ mod tests {
             dir: PathBuf::new(),
             key: None,
             may_be_open: false,
+            logs: None,
+        }
+    }
+
+    #[test]
+    fn a_cluster_has_as_many_logs_as_nodes_unless_it_is_told_otherwise() {
+        let all = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"];
+        let with = |logs| ClusterConfig { logs, ..config("n1", "127.0.0.1:1", &all) };
+        assert_eq!(with(None).founds().map(LogCount::get), Ok(3));
+        assert_eq!(with(Some(1)).founds(), Ok(LogCount::ONE));
+        assert_eq!(with(Some(15)).founds(), Ok(LogCount::MAX));
+        for count in [0, 16] {
+            let error = with(Some(count)).check().expect_err("none, or too many");
+            assert_eq!(error, ConfigError::Logs { count });
+            assert!(error.to_string().contains("1 to 15 quorum logs"), "{error}");
         }
     }
 

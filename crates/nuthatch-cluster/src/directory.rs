@@ -50,7 +50,8 @@ struct View {
     batch: Writer,
     /// Serial number of the batch.
     serial: u64,
-    /// The request of the last batch that was published.
+    /// The requests of the first and of the last batch that was published; 0 before the first.
+    first: u64,
     published: u64,
 }
 
@@ -96,8 +97,14 @@ impl QuorumDirectory {
             }
             replica.next_file()
         };
-        let view =
-            View { names, next_file, batch: begin_payload(epoch, 1), serial: 1, published: 0 };
+        let view = View {
+            names,
+            next_file,
+            batch: begin_payload(epoch, 1),
+            serial: 1,
+            first: 0,
+            published: 0,
+        };
         let taken = AtomicBool::new(false);
         let view = Mutex::new(view);
         Ok(Self(Arc::new(Shared { host, epoch, replica, view, local, label, taken })))
@@ -151,7 +158,9 @@ impl Shared {
         if view.is_empty() {
             return Ok(());
         }
-        if let Some(earlier) = view.published.checked_sub(UNDER_WAY_MAX) {
+        // Requests before the first are of other epochs that this node owned.
+        let earlier = view.published.checked_sub(UNDER_WAY_MAX);
+        if let Some(earlier) = earlier.filter(|earlier| *earlier >= view.first) {
             self.host.wait_committed(self.epoch, earlier)?;
         }
         view.serial += 1;
@@ -159,6 +168,9 @@ impl Shared {
         // It stays in memory for keepers that are behind, as one of so many bytes.
         batch.0.shrink_to_fit();
         view.published = self.host.publish(self.epoch, Bytes::from(batch.0))?;
+        if view.first == 0 {
+            view.first = view.published;
+        }
         Ok(())
     }
 

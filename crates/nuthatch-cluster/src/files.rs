@@ -5,9 +5,10 @@ use crate::host::Host;
 use crate::incoming;
 use crate::links::{Links, Local};
 use crate::replica::{Replica, STATE, Snapshot, remove_files};
-use crate::threads::spawn;
+use crate::threads::spawn_of;
 use crate::transfer::{self, Announced, FileSource};
 use crate::trim_holds::{TrimHold, TrimHolds};
+use nuthatch_catalog_group::LogNumber;
 use nuthatch_log::env::Disk;
 use nuthatch_quorum::entry::Base;
 use nuthatch_quorum::message::{Envelope, Message};
@@ -67,12 +68,13 @@ impl FileSource for Files {
 /// # Errors
 /// The operating system has no thread to give.
 pub fn start_installing(
+    log: LogNumber,
     files: Arc<Files>,
     announced: Receiver<Envelope>,
     links: Arc<Links>,
     local: Arc<dyn Local>,
 ) -> io::Result<()> {
-    spawn("node-install", move || {
+    spawn_of(log, "install", move || {
         for message in announced {
             if let Err(error) = install(&files, message, &links, &*local) {
                 files.host.report(&format!("files of another node were not brought: {error}"));
@@ -149,8 +151,8 @@ fn reopened(host: &Host, disk: Arc<dyn Disk>) -> io::Result<Replica> {
 ///
 /// # Errors
 /// The operating system has no thread to give.
-pub fn start_applying(files: Arc<Files>) -> io::Result<()> {
-    spawn("node-apply", move || {
+pub fn start_applying(log: LogNumber, files: Arc<Files>) -> io::Result<()> {
+    spawn_of(log, "apply", move || {
         let mut told = String::new();
         loop {
             thread::sleep(APPLY_POLL);

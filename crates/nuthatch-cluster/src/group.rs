@@ -10,7 +10,9 @@ use crate::catalog::{CatalogError, Seen};
 use crate::group_port::GroupPort;
 use crate::links::Local;
 use crate::threads::spawn;
-use nuthatch_catalog_group::{Effect, Envelope, Event, Founding, Limits, Member, MemberId, TICK};
+use nuthatch_catalog_group::{
+    Effect, Envelope, Event, Founding, Limits, LogNumber, Member, MemberId, TICK,
+};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Entropy as _, SystemEntropy};
 use nuthatch_quorum::catalog::{Call, CatalogReply};
@@ -44,7 +46,7 @@ enum Input {
     Packet(Box<Envelope>),
     Met(MemberId),
     Lost(MemberId),
-    Call(Call, Answering),
+    Call(LogNumber, Call, Answering),
 }
 
 /// The way to the member, for the node's port.
@@ -93,13 +95,23 @@ impl GroupPort for Door {
     }
 }
 
-/// The catalog as its node asks it.
+/// The catalog of a log as its node asks it.
 pub struct GroupCatalog {
     inputs: SyncSender<Input>,
+    log: LogNumber,
     seen: Seen,
 }
 
 impl GroupCatalog {
+    /// The catalog of a log. The log's `disk` remembers how far it was seen.
+    ///
+    /// # Errors
+    /// [`CatalogError`]: the disk's.
+    pub fn open(door: &Door, log: LogNumber, disk: &dyn Disk) -> Result<Self, CatalogError> {
+        let seen = Seen::open(door.founding.cluster, disk)?;
+        Ok(Self { inputs: door.inputs.clone(), log, seen })
+    }
+
     /// Answers one call.
     ///
     /// # Errors
@@ -108,7 +120,7 @@ impl GroupCatalog {
     pub fn call(&mut self, call: &Call, disk: &dyn Disk) -> Result<CatalogReply, CatalogError> {
         let (answering, answered) = sync_channel(1);
         let unanswered = || CatalogError::NoMajority;
-        let input = Input::Call(call.clone(), answering);
+        let input = Input::Call(self.log, call.clone(), answering);
         self.inputs.try_send(input).map_err(|_| unanswered())?;
         let reply = answered.recv_timeout(ANSWER_WITHIN).ok().flatten().ok_or_else(unanswered)?;
         self.seen.note(reply.snapshot.revision, disk)?;
@@ -125,7 +137,7 @@ pub fn start(
     (node, others): (NodeId, &[SocketAddr]),
     disk: &Arc<dyn Disk>,
     report: &Reporter,
-) -> Result<(Arc<Door>, GroupCatalog), CatalogError> {
+) -> Result<Arc<Door>, CatalogError> {
     let open = {
         let (disk, founding) = (Arc::clone(disk), founding.clone());
         move || {
@@ -133,7 +145,6 @@ pub fn start(
             Member::open(Arc::clone(&disk), founding.clone(), node, nonce, Limits::default())
         }
     };
-    let seen = Seen::open(founding.cluster, &**disk)?;
     let member = open()?;
     let me = member.id();
     let (inputs, taken) = sync_channel(INPUTS_MAX);
@@ -147,8 +158,7 @@ pub fn start(
         told: (false, false),
     };
     spawn("node-group", move || driver.run(member, open))?;
-    let door = Door { founding, me, answer, inputs: inputs.clone(), connections };
-    Ok((Arc::new(door), GroupCatalog { inputs, seen }))
+    Ok(Arc::new(Door { founding, me, answer, inputs, connections }))
 }
 
 /// Drives a member.
@@ -215,10 +225,10 @@ impl Driver {
             Input::Packet(envelope) => Event::Deliver(envelope),
             Input::Met(member) => Event::Met(member),
             Input::Lost(member) => Event::Lost(member),
-            Input::Call(call, answering) => {
+            Input::Call(log, call, answering) => {
                 self.numbered += 1;
                 self.answering.insert(self.numbered, answering);
-                Event::Call { number: self.numbered, call }
+                Event::Call { number: self.numbered, log, call }
             }
         }
     }

@@ -10,8 +10,9 @@ use crate::keeper_dir::TORN_DIR;
 use crate::links::{Links, Local};
 use crate::operation::FileId;
 use crate::replica::{FileRange, Replica};
-use crate::threads::spawn;
+use crate::threads::spawn_of;
 use crate::transfer::{self, PART_BYTES, Part};
+use nuthatch_catalog_group::LogNumber;
 use nuthatch_log::env::Disk;
 use nuthatch_quorum::types::NodeId;
 use std::io;
@@ -49,12 +50,13 @@ enum Put {
 /// # Errors
 /// The operating system has no thread to give.
 pub fn start_healing(
+    log: LogNumber,
     files: Arc<Files>,
     doubts: Receiver<FileRange>,
     links: Arc<Links>,
     local: Arc<dyn Local>,
 ) -> io::Result<()> {
-    spawn("node-heal", move || {
+    spawn_of(log, "heal", move || {
         let mut told = None;
         for range in doubts {
             let healed =

@@ -2,12 +2,17 @@
 
 use crate::coding::{Malformed, Reader, Writer, crc, malformed};
 use crate::packet::PROTOCOL;
+use nuthatch_catalog_group::{LogCount, LogNumber};
 use nuthatch_quorum::types::{BootCount, Incarnation, NodeId};
 
 /// Bytes of a hello.
 pub const HELLO_BYTES: usize = 56;
 
 const MAGIC: [u8; 8] = *b"NUTHNODE";
+
+/// Version of hellos that name a log. What is said behind them is as in [`PROTOCOL`]; a program that does not know them
+/// would take them for hellos of the first log.
+const WITH_LOG: u8 = PROTOCOL + 1;
 
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,21 +44,24 @@ pub struct Hello {
     pub boots: BootCount,
     /// What the connection is for.
     pub lane: Lane,
+    /// Which log it is for. What is for the node as such names the first one.
+    pub log: LogNumber,
 }
 
 impl Hello {
-    /// Its bytes, with the range of protocols that this program speaks.
+    /// Its bytes, with the range of protocols that it is for: that of the first log is for every program.
     #[must_use]
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut to = Writer(MAGIC.to_vec());
-        to.u8(PROTOCOL);
-        to.u8(PROTOCOL);
+        let protocol = if self.log == LogNumber::FIRST { PROTOCOL } else { WITH_LOG };
+        to.u8(protocol);
+        to.u8(protocol);
         to.u8(self.lane as u8);
         to.u8(self.node.0);
         to.u128(self.cluster);
         to.u128(self.incarnation.0);
         to.u32(self.boots.0);
-        to.u32(0);
+        to.u32(self.log.0.into());
         let sum = crc(&to.0);
         to.u32(sum);
         to.0.try_into().expect("as long as a hello")
@@ -71,13 +79,15 @@ impl Hello {
         let (low, high) = (from.u8()?, from.u8()?);
         let (lane, node) = (from.u8()?, from.u8()?);
         let (cluster, incarnation, boots) = (from.u128()?, from.u128()?, from.u32()?);
-        from.u32()?;
+        let log = from.u32()?;
         if from.u32()? != crc(&bytes[..HELLO_BYTES - 4]) {
             return Err(malformed("the checksum of its hello does not fit"));
         }
-        if !(low..=high).contains(&PROTOCOL) {
-            return Err(malformed("it speaks no protocol that this version speaks"));
-        }
+        let log = match low..=high {
+            range if range.contains(&PROTOCOL) => LogNumber::FIRST,
+            range if range.contains(&WITH_LOG) => another_log(log)?,
+            _ => return Err(malformed("it speaks no protocol that this version speaks")),
+        };
         let lane = match lane {
             0 => Lane::Beats,
             1 => Lane::Log,
@@ -86,12 +96,16 @@ impl Hello {
             5 => Lane::Founding,
             _ => return Err(malformed("its connection is for something unknown")),
         };
+        if matches!(lane, Lane::Group | Lane::Founding) && log != LogNumber::FIRST {
+            return Err(malformed("its connection is for no log, and it names one"));
+        }
         Ok(Self {
             cluster,
             node: NodeId(node),
             incarnation: Incarnation(incarnation),
             boots: BootCount(boots),
             lane,
+            log,
         })
     }
 
@@ -101,6 +115,22 @@ impl Hello {
         let len = bytes.len().min(MAGIC.len());
         bytes[..len] == MAGIC[..len]
     }
+}
+
+/// The log that a hello names which is not of the first one.
+fn another_log(number: u32) -> Result<LogNumber, Malformed> {
+    let number = u8::try_from(number).ok().filter(|number| *number != 0);
+    let number = number.filter(|number| *number < LogCount::MAX.get());
+    number.map(LogNumber).ok_or(malformed("it names a log that no cluster has"))
+}
+
+/// What a node is told that names a log which the cluster does not have.
+#[must_use]
+pub fn no_such_log(named: LogNumber, logs: usize) -> String {
+    format!(
+        "-ERR 'this cluster was founded with {logs} quorum logs, counted from 0, and has no log {named}: all nodes \
+         belong to the same cluster and run versions that know several logs'\r\n"
+    )
 }
 
 /// What clients and other servers are told on the port of a node.
@@ -125,12 +155,35 @@ mod tests {
             incarnation: Incarnation(9 << 90),
             boots: BootCount(12),
             lane: Lane::Log,
+            log: LogNumber(2),
         }
     }
 
     #[test]
     fn a_hello_comes_back() {
         assert_eq!(Hello::decode(&hello().encode()), Ok(hello()));
+        let first = Hello { log: LogNumber::FIRST, ..hello() };
+        assert_eq!(Hello::decode(&first.encode()), Ok(first));
+    }
+
+    #[test]
+    fn a_hello_of_the_first_log_is_that_of_earlier_versions_and_others_are_none_to_them() {
+        let first = Hello { log: LogNumber::FIRST, ..hello() }.encode();
+        assert_eq!((first[8], first[9]), (PROTOCOL, PROTOCOL));
+        assert_eq!(first[48..52], [0; 4], "where the log is named now");
+        let other = hello().encode();
+        assert!(!(other[8]..=other[9]).contains(&PROTOCOL));
+    }
+
+    #[test]
+    fn a_log_that_no_cluster_has_is_refused() {
+        for log in [0, 15, 255, 256] {
+            let mut bytes = hello().encode();
+            bytes[48..52].copy_from_slice(&u32::to_le_bytes(log));
+            let sum = crc(&bytes[..HELLO_BYTES - 4]);
+            bytes[HELLO_BYTES - 4..].copy_from_slice(&sum.to_le_bytes());
+            assert!(Hello::decode(&bytes).is_err(), "{log}");
+        }
     }
 
     #[test]

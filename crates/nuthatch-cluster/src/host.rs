@@ -30,7 +30,7 @@ use nuthatch_quorum::catalog::Call;
 use nuthatch_quorum::effect::Effect;
 use nuthatch_quorum::entry::Base;
 use nuthatch_quorum::message::{Answer, Envelope, Message, Reply};
-use nuthatch_quorum::node::{Event, Node};
+use nuthatch_quorum::node::{Event, Node, Sight};
 use nuthatch_quorum::owner::Publish;
 use nuthatch_quorum::store::{StoreError, StoreOp};
 use nuthatch_quorum::types::{Epoch, Lsn, Member, NodeId, RequestId, Time, WallTime};
@@ -74,6 +74,8 @@ pub struct Helpers {
     pub reads: SyncSender<ColdPacket>,
     /// Tells people.
     pub report: Reporter,
+    /// How many logs the node keeps: what it has memory for is shared.
+    pub logs: usize,
 }
 
 /// The cores of a node, and what they work on.
@@ -101,7 +103,7 @@ impl Host {
         let core = Core {
             node,
             dir,
-            ring: Ring::default(),
+            ring: Ring::of(helpers.logs),
             held: HashMap::new(),
             commit,
             next_request: 1,
@@ -274,6 +276,7 @@ impl Host {
             let payload_len = payload.len();
             core.held.insert(hash, payload);
             let len = u32::try_from(payload_len).expect("a frame is shorter than 4 GiB");
+            self.status.lock().published = epoch;
             let request_id = RequestId(request);
             let event = Event::Publish(Publish { request: request_id, payload: hash, len });
             (request, self.step(&mut core, event))
@@ -289,6 +292,10 @@ impl Host {
     pub fn wait_committed(&self, epoch: Epoch, request: u64) -> Result<Lsn, NotOwner> {
         let mut status = self.status.lock();
         loop {
+            if status.published != epoch {
+                // This node has owned the log again since: what is acknowledged now tells nothing of this request.
+                return Err(NotOwner { epoch });
+            }
             if status.acked.0 >= request {
                 return Ok(status.acked.1);
             }
@@ -325,6 +332,14 @@ impl Host {
     #[must_use]
     pub fn standing(&self, epoch: Epoch) -> Standing {
         self.lease.standing(epoch)
+    }
+
+    /// The newest epoch of the log, who owns it, and the keepers, as far as is known now.
+    #[must_use]
+    pub fn sight(&self) -> (Epoch, Option<NodeId>, Vec<Sight>) {
+        let (core, now) = (self.core.lock(), now());
+        let (epoch, owner) = core.node.heard_owner(now);
+        (epoch, owner, core.node.keepers(now))
     }
 
     /// The stamp of the last entry.

@@ -2,11 +2,13 @@
 
 use crate::keeper_dir::KeeperDir;
 use crate::small_files::{self, FORMAT};
+use crate::sub_disk::log_dir;
+use nuthatch_catalog_group::{LogCount, LogNumber};
 use nuthatch_log::env::{Disk, OverlayDisk};
 use nuthatch_quorum::store::{Image, Record, Slot};
 use nuthatch_quorum::types::{Epoch, Incarnation, Lsn, NodeId};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What a keeper's directory holds.
@@ -43,6 +45,13 @@ impl Inspection {
 #[must_use]
 pub fn is_keeper(dir: &Path) -> bool {
     dir.join(FORMAT).is_file() && dir.join(crate::journal::OPS_DIR).is_dir()
+}
+
+/// The keepers of further logs in a node's directory, where that of the first log lies, in the order of their logs.
+#[must_use]
+pub fn further_keepers(dir: &Path) -> Vec<(LogNumber, PathBuf)> {
+    let further = LogCount::MAX.numbers().skip(1).map(|log| (log, dir.join(log_dir(log))));
+    further.filter(|(_, dir)| is_keeper(dir)).collect()
 }
 
 /// Reads all of a keeper's directory. Nothing is written to `disk`.

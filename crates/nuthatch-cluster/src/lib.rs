@@ -1,4 +1,4 @@
-//! A quorum log on real disks and sockets. The protocol is `nuthatch_quorum`'s; here is what drives it.
+//! Quorum logs on real disks and sockets. The protocol is `nuthatch_quorum`'s; here is what drives it.
 //!
 //! - [`keeper_dir`]: what a keeper has on its disk: [`small_files`] and the [`journal`]; [`inspect`] only looks.
 //! - [`operation`], [`replica`], [`directory`]: a log's directory as operations that are entries of the
@@ -8,7 +8,9 @@
 //! - [`link_hello`]: how a connection begins on which messages of clients go; the rest of it is the server's.
 //! - [`catalog`]: transactions as objects of a bucket or of a shared directory; [`group`]: the built-in one, which the
 //!   nodes keep themselves.
-//! - [`host`]: the cores of a node with their disk; [`lease`]: what an owner may say. [`cluster`]: all of it put together.
+//! - [`host`]: the cores of a log on a node with their disk; [`lease`]: what an owner may say. [`quorum_log`]: one log;
+//!   [`balance`]: which node owns which. [`cluster`]: all of it put together; the keepers of further logs lie in the
+//!   directory of the first one ([`sub_disk`]).
 //!
 //! # Why a journal with payloads
 //!
@@ -26,6 +28,8 @@
 //! `docs/cluster.md` says what is missing.
 
 mod any_catalog;
+pub mod balance;
+mod beginning;
 pub mod catalog;
 pub mod channel;
 pub mod clock;
@@ -50,10 +54,12 @@ pub mod lease;
 mod line_limit;
 pub mod link_hello;
 pub mod links;
+mod myself;
 pub mod operation;
 pub mod packet;
 mod places;
 pub mod port;
+pub mod quorum_log;
 pub mod records;
 pub mod replica;
 mod ring;
@@ -61,14 +67,19 @@ mod ring;
 mod rules_off;
 pub mod small_files;
 mod start_error;
+mod starting;
 mod stopwatch;
+pub mod sub_disk;
 pub mod sync_gate;
 mod threads;
 pub mod transfer;
 pub mod trim_holds;
 
+pub use balance::OnMove;
 pub use cluster::Cluster;
 pub use config::{ClusterConfig, ConfigError};
 pub use directory::QuorumDirectory;
 pub use key::{ClusterKey, KeyError};
+pub use nuthatch_catalog_group::{LogCount, LogNumber};
+pub use quorum_log::{KeeperSight, LogSight, NodeName, QuorumLog};
 pub use start_error::StartError;

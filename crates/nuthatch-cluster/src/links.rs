@@ -1,4 +1,4 @@
-//! Connections to other nodes: for each address one for beats and one for everything else. Who connects
+//! Connections of a log to other nodes: for each address one for beats and one for everything else. Who connects
 //! sends; answers come on the other side's connection.
 //!
 //! What waits to be sent is bounded in bytes. Beyond that, and while there is no connection, packets are
@@ -34,7 +34,7 @@ const RETRY: Duration = Duration::from_millis(50);
 /// No node has this number.
 const NOBODY: u8 = 0;
 
-/// What the links of a node have to know of it, and tell it.
+/// What the links of a node's log have to know of it, and tell it.
 pub trait Local: Send + Sync {
     /// What it says of itself.
     fn hello(&self, lane: Lane) -> Hello;
@@ -299,6 +299,9 @@ pub(crate) fn connect(
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
     if !local.accepts(&hello, address) {
         return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    if hello.log != local.hello(lane).log {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it answers for another log"));
     }
     Ok((channel, hello))
 }

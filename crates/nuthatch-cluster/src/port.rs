@@ -1,9 +1,9 @@
-//! The port of a node: takes connections of other nodes, and tells everybody else what it is.
+//! The port of a node: takes connections of other nodes, each for one of the logs, and tells everybody else what it is.
 
 use crate::channel::{Channel, TLS_HANDSHAKE};
 use crate::coding::malformed;
 use crate::group_port::member_of;
-use crate::hello::{HELLO_BYTES, Hello, KEY_WANTED, Lane, NO_KEY, WRONG_PORT};
+use crate::hello::{HELLO_BYTES, Hello, KEY_WANTED, Lane, NO_KEY, WRONG_PORT, no_such_log};
 use crate::host::Host;
 use crate::link_hello::LINK_BEGINS;
 use crate::links::{Local, prepare};
@@ -18,14 +18,21 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Connections of nodes at a time: three of each, and some that are being replaced.
-const CONNECTIONS_MAX: usize = 32;
+/// Connections of nodes at a time for each log: three of each of four nodes, and as many that are being replaced.
+const CONNECTIONS_OF_LOG: usize = 24;
 
-/// Connections at a time that have not said yet whose they are. They take no place of a node's.
-const STRANGERS_MAX: usize = 32;
+/// Connections of nodes for none of the logs: those of the built-in catalog.
+const CONNECTIONS_OF_NODE: usize = 8;
 
-/// Those of one address: whoever says nothing keeps nobody out who comes from elsewhere.
-const STRANGERS_OF_ADDRESS_MAX: usize = 16;
+/// Connections at a time, for each log, that have not said yet whose they are. They take no place of a node's. When a node
+/// starts, each of four others may make two at once for each log.
+const STRANGERS_OF_LOG: usize = 16;
+
+/// Those of one address, for each log: whoever says nothing keeps nobody out who comes from elsewhere.
+const STRANGERS_OF_ADDRESS: usize = 8;
+
+/// How many times that the first log counts for connections that have not said yet whose they are.
+const FIRST_COUNTS: usize = 2;
 
 /// Bytes of one packet for the catalog's member at most: a message with entries, or a snapshot of the catalog.
 const ENVELOPE_MAX: u32 = 8 << 20;
@@ -40,18 +47,26 @@ const IDLE: Duration = Duration::from_secs(300);
 /// A connection for beats that brings none for so long is dead.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// Takes connections while the process lives.
+/// A log, as connections reach it.
+pub struct LogPort {
+    /// Its cores on this node.
+    pub host: Arc<Host>,
+    /// What connections know of them.
+    pub local: Arc<dyn Local>,
+    /// Its files on this node.
+    pub files: Arc<dyn FileSource>,
+}
+
+/// Takes connections for the logs, which are in the order of their numbers, while the process lives.
 ///
 /// # Errors
 /// The operating system has no thread to give.
-pub fn serve(
-    listener: TcpListener,
-    host: Arc<Host>,
-    local: Arc<dyn Local>,
-    files: Arc<dyn FileSource>,
-) -> io::Result<()> {
-    let strangers = Places::new(STRANGERS_MAX, STRANGERS_OF_ADDRESS_MAX);
-    let nodes = Places::new(CONNECTIONS_MAX, CONNECTIONS_MAX);
+pub fn serve(listener: TcpListener, logs: Vec<LogPort>) -> io::Result<()> {
+    let count = logs.len() - 1 + FIRST_COUNTS;
+    let strangers = Places::new(STRANGERS_OF_LOG * count, STRANGERS_OF_ADDRESS * count);
+    let connections = CONNECTIONS_OF_NODE + CONNECTIONS_OF_LOG * logs.len();
+    let nodes = Places::new(connections, connections);
+    let logs: Arc<[LogPort]> = logs.into();
     let accept = move || {
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
@@ -61,33 +76,27 @@ pub fn serve(
             };
             let Ok(from) = stream.peer_addr() else { continue };
             let Some(stranger) = strangers.take(from.ip()) else { continue };
-            let nodes = nodes.clone();
-            let (host, local) = (Arc::clone(&host), Arc::clone(&local));
-            let files = Arc::clone(&files);
+            let (nodes, logs) = (nodes.clone(), Arc::clone(&logs));
             let thread = thread::Builder::new().name("node-in".to_owned());
             // Without a thread the connection ends with what was to go into it.
             drop(thread.spawn(move || {
-                converse(stream, stranger, &nodes, &host, (&*local, &*files));
+                converse(stream, stranger, &nodes, &logs);
             }));
         }
     };
     thread::Builder::new().name("node-port".to_owned()).spawn(accept).map(drop)
 }
 
-fn converse(
-    stream: TcpStream,
-    stranger: Place,
-    nodes: &Places,
-    host: &Host,
-    (local, files): (&dyn Local, &dyn FileSource),
-) {
+fn converse(stream: TcpStream, stranger: Place, nodes: &Places, logs: &[LogPort]) {
     let Ok(from) = stream.peer_addr() else { return };
-    let Some((channel, hello)) = greet(stream, local, from) else { return };
+    let locals: Vec<&dyn Local> = logs.iter().map(|log| &*log.local).collect();
+    let Some((channel, hello)) = greet(stream, &locals, from) else { return };
+    let LogPort { host, local, files } = &logs[hello.log.index()];
     let Some(_node) = nodes.take(from.ip()) else { return };
     drop(stranger);
     let told = match hello.lane {
-        Lane::Files => transfer::answer(channel, files),
-        Lane::Founding | Lane::Group => group(channel, &hello, local),
+        Lane::Files => transfer::answer(channel, &**files),
+        Lane::Founding | Lane::Group => group(channel, &hello, &**local),
         Lane::Beats | Lane::Log => {
             let told = receive(channel, &hello, host);
             host.hung_up(hello.node);
@@ -190,13 +199,14 @@ fn secure(mut stream: TcpStream, local: &dyn Local, deadline: Instant) -> Option
     None
 }
 
-/// Exchanges hellos, all of it within [`HELLO_WITHIN`]. None: it is nobody to talk to.
+/// Exchanges hellos, all of it within [`HELLO_WITHIN`], as the log of which the other side's speaks. None: it is nobody
+/// to talk to.
 pub(crate) fn greet(
     stream: TcpStream,
-    local: &dyn Local,
+    locals: &[&dyn Local],
     from: SocketAddr,
 ) -> Option<(Channel, Hello)> {
-    let mut channel = secure(stream, local, Instant::now() + HELLO_WITHIN)?;
+    let mut channel = secure(stream, locals[0], Instant::now() + HELLO_WITHIN)?;
     let (bytes, done) = read_hello(&mut channel).ok()?;
     if done < HELLO_BYTES || !Hello::may_begin(&bytes) {
         let _ = channel.write_all(WRONG_PORT);
@@ -206,7 +216,12 @@ pub(crate) fn greet(
     if let Err(error) = &hello {
         let _ = channel.write_all(format!("-ERR '{error}'\r\n").as_bytes());
     }
-    let hello = hello.ok().filter(|hello| local.accepts(hello, from))?;
+    // Whoever it is, the node is asked first: one that does not know its cluster yet does not know the logs either.
+    let hello = hello.ok().filter(|hello| locals[0].accepts(hello, from))?;
+    let Some(local) = locals.get(hello.log.index()) else {
+        let _ = channel.write_all(no_such_log(hello.log, locals.len()).as_bytes());
+        return None;
+    };
     channel.write_all(&local.hello(hello.lane).encode()).ok()?;
     channel.flush().ok()?;
     let (silence, write) = match hello.lane {

@@ -33,11 +33,20 @@ const MAGIC: u32 = u32::from_le_bytes(*b"NQF1");
 /// The version that this program writes.
 const VERSION: u32 = 2;
 
+/// The version of a node's directory with the keepers of several logs in it: a program that knows one log only must not
+/// keep that one and leave the others out.
+const SEVERAL_LOGS: u32 = 3;
+
 /// A version that this program reads and goes on from: in it nothing is trimmed.
 const UNTRIMMED: u32 = 1;
 
 /// What stands before the version.
 const FORMAT_TEXT: &str = "nuthatch quorum directory, format ";
+
+fn read_format(disk: &dyn Disk) -> io::Result<Vec<u8>> {
+    let file = disk.open(FORMAT)?;
+    read_exact_at(&*file, 0, usize::try_from(file.len()?).unwrap_or(usize::MAX).min(4096))
+}
 
 /// Refuses a directory of a later version before anything in it is read, because what is not understood
 /// would count as damage. One that says nothing yet gets this version.
@@ -45,11 +54,7 @@ const FORMAT_TEXT: &str = "nuthatch quorum directory, format ";
 /// # Errors
 /// The disk's; `InvalidData`: it is of a later version, or that cannot be told. Nothing was changed.
 pub fn check_format(disk: &dyn Disk) -> io::Result<()> {
-    let read = || {
-        let file = disk.open(FORMAT)?;
-        read_exact_at(&*file, 0, usize::try_from(file.len()?).unwrap_or(usize::MAX).min(4096))
-    };
-    let bytes = match again(read) {
+    let bytes = match again(|| read_format(disk)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return replace_file(disk, FORMAT, format!("{FORMAT_TEXT}{VERSION}\n").as_bytes());
         }
@@ -61,18 +66,30 @@ pub fn check_format(disk: &dyn Disk) -> io::Result<()> {
     let label = disk.label();
     let refused = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
     match version {
-        Some(VERSION) => Ok(()),
+        Some(VERSION | SEVERAL_LOGS) => Ok(()),
         Some(UNTRIMMED) => {
             replace_file(disk, FORMAT, format!("{FORMAT_TEXT}{VERSION}\n").as_bytes())
         }
         Some(other) => refused(format!(
-            "{label}/{FORMAT} says version {other}, and this program knows {VERSION}: start a newer one; nothing \
+            "{label}/{FORMAT} says version {other}, and this program knows up to {SEVERAL_LOGS}: start a newer one; nothing \
              was changed"
         )),
         None => refused(format!(
             "{label}/{FORMAT} cannot be read as a version; nothing was changed. If the other nodes have the log, \
              move the directory away: the node gets a new one from them"
         )),
+    }
+}
+
+/// Notes that the directories of further logs lie in this one, before there are any.
+///
+/// # Errors
+/// The disk's.
+pub fn note_several_logs(disk: &dyn Disk) -> io::Result<()> {
+    let text = format!("{FORMAT_TEXT}{SEVERAL_LOGS}\n");
+    match again(|| read_format(disk))? == text.as_bytes() {
+        true => Ok(()),
+        false => replace_file(disk, FORMAT, text.as_bytes()),
     }
 }
 

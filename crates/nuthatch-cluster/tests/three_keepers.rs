@@ -7,7 +7,7 @@ use nuthatch_cluster::inspect::inspect;
 use nuthatch_cluster::keeper_dir::KeeperDir;
 use nuthatch_cluster::packet::{Packet, encode};
 use nuthatch_cluster::small_files::FORMAT;
-use nuthatch_cluster::{Cluster, ClusterConfig, ClusterKey, QuorumDirectory};
+use nuthatch_cluster::{Cluster, ClusterConfig, ClusterKey, LogNumber, QuorumDirectory};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Fault, MemDisk, Ownership as _};
 use nuthatch_quorum::message::{Envelope, Message};
@@ -55,6 +55,7 @@ impl Nodes {
                 key: key.cloned(),
                 dir: PathBuf::new(),
                 may_be_open: false,
+                logs: Some(1),
             };
             let lock = disk.take().expect("asked").expect("free");
             let on = Arc::new(disk.clone());
@@ -257,7 +258,8 @@ fn disguised(nodes: &Nodes, at: usize) -> (TcpStream, Hello, Hello) {
     let cluster = nodes.clusters[at].id();
     for node in (1..=3).map(NodeId) {
         let (incarnation, boots) = (Incarnation(77), BootCount(1));
-        let mine = Hello { cluster, node, incarnation, boots, lane: Lane::Log };
+        let (lane, log) = (Lane::Log, LogNumber::FIRST);
+        let mine = Hello { cluster, node, incarnation, boots, lane, log };
         let mut stream = TcpStream::connect(nodes.ports[at]).expect("connects");
         stream.set_read_timeout(Some(LIMIT)).expect("set");
         stream.write_all(&mine.encode()).expect("says");
@@ -294,7 +296,8 @@ fn nodes_with_a_key_talk_to_nobody_without_it() {
     assert!(written, "the log takes writes");
     let (cluster, node) = (nodes.clusters[0].id(), NodeId(2));
     let (incarnation, boots) = (Incarnation(77), BootCount(1));
-    let hello = Hello { cluster, node, incarnation, boots, lane: Lane::Log }.encode();
+    let (lane, log) = (Lane::Log, LogNumber::FIRST);
+    let hello = Hello { cluster, node, incarnation, boots, lane, log }.encode();
     assert!(answer(nodes.ports[0], &hello).contains("--cluster_key"));
     assert!(answer(nodes.ports[0], b"CONNECT {}\r\n").contains("client port"));
     // The hello of somebody with another key is not even read.
@@ -386,7 +389,7 @@ fn a_directory_of_a_later_version_is_refused_as_it_is() {
     let text = String::from_utf8(text).expect("text");
     KeeperDir::open(Arc::new(disk.clone())).expect("its own");
     for (content, expected) in
-        [(text.replace('2', "3"), "start a newer one"), ("x".into(), "as a version")]
+        [(text.replace('2', "4"), "start a newer one"), ("x".into(), "as a version")]
     {
         nuthatch_log::env::replace_file(&disk, FORMAT, content.as_bytes()).expect("written");
         let Err(error) = KeeperDir::open(Arc::new(disk.clone())) else { panic!("{content}") };

@@ -3,9 +3,9 @@
 use crate::catalog_codec::{catalog, put_catalog};
 use crate::coding::{Malformed, Reader, Writer};
 use crate::founding::Founding;
-use crate::types::MemberId;
-use nuthatch_quorum::catalog::{Catalog, NodeRow};
-use nuthatch_quorum::types::{BootCount, Member as KeeperOf, NodeId};
+use crate::log_catalog::LogCatalog;
+use crate::types::{LogCount, LogNumber, MemberId};
+use nuthatch_quorum::types::{Member as KeeperOf, NodeId};
 use raft::eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, ConfState, Snapshot};
 use raft::{Config, ReadOnlyOption};
 use std::collections::BTreeMap;
@@ -61,38 +61,45 @@ pub fn replacement(new: MemberId, former: MemberId) -> ConfChangeV2 {
 pub fn founded(founding: &Founding) -> Snapshot {
     let keeper =
         |founder: &crate::Founder| KeeperOf { node: founder.id, incarnation: founder.node.keeper };
-    let row = |founder: &crate::Founder| {
-        let incarnation = founder.node.keeper;
-        (founder.id, NodeRow { incarnation, boots: BootCount(0), former: vec![] })
-    };
     let founders = &founding.founders;
-    let catalog =
-        Catalog::founded(founders.iter().map(keeper).collect(), founders.iter().map(row).collect());
+    let disks: Vec<KeeperOf> = founders.iter().map(keeper).collect();
+    let catalogs: Vec<LogCatalog> =
+        founding.logs.numbers().map(|log| LogCatalog::founded(log, &disks)).collect();
     let members = founders.iter().map(|founder| (founder.id, founder.node.member)).collect();
-    let data = encode_state(&catalog, &members).into();
+    let data = encode_state(&catalogs, &members).into();
     let mut snapshot = Snapshot { data, ..Snapshot::default() };
     let voters = founders.iter().map(|founder| founder.node.member.0).collect();
     snapshot.mut_metadata().set_conf_state(ConfState { voters, ..ConfState::default() });
     snapshot
 }
 
-pub fn encode_state(catalog: &Catalog, members: &BTreeMap<NodeId, MemberId>) -> Vec<u8> {
+/// The catalog of the first log, the members, and the catalogs of the other logs, where there are some.
+pub fn encode_state(catalogs: &[LogCatalog], members: &BTreeMap<NodeId, MemberId>) -> Vec<u8> {
+    let (first, others) = catalogs.split_first().expect("there is a first log");
     let mut to = Writer::default();
-    put_catalog(&mut to, catalog);
+    put_catalog(&mut to, first.catalog());
     let members: Vec<_> = members.iter().collect();
     to.all(&members, |to, (node, member)| {
         to.u8(node.0);
         to.u64(member.0);
     });
+    others.iter().for_each(|other| put_catalog(&mut to, other.catalog()));
     to.0
 }
 
 /// What a snapshot holds.
-pub fn state(snapshot: &Snapshot) -> Result<(Catalog, BTreeMap<NodeId, MemberId>), Malformed> {
+pub fn state(
+    snapshot: &Snapshot,
+) -> Result<(Vec<LogCatalog>, BTreeMap<NodeId, MemberId>), Malformed> {
     let mut from = Reader(&snapshot.data);
-    let catalog = catalog(&mut from)?;
+    let mut catalogs = vec![LogCatalog::restored(LogNumber::FIRST, catalog(&mut from)?)];
     let member = |from: &mut Reader<'_>| Ok((NodeId(from.u8()?), MemberId(from.u64()?)));
     let members = from.all(member)?.into_iter().collect();
+    for log in LogCount::MAX.numbers().skip(1) {
+        if !from.0.is_empty() {
+            catalogs.push(LogCatalog::restored(log, catalog(&mut from)?));
+        }
+    }
     from.end()?;
-    Ok((catalog, members))
+    Ok((catalogs, members))
 }

@@ -1,7 +1,7 @@
 //! What a member shows of itself.
 
 use super::Member;
-use crate::types::{Boot, MemberId};
+use crate::types::{Boot, LogNumber, MemberId};
 use nuthatch_quorum::catalog::Catalog;
 use nuthatch_quorum::types::NodeId;
 use raft::StateRole;
@@ -15,10 +15,10 @@ impl Member {
         self.identity.member
     }
 
-    /// What it holds, applied as far as it knows.
+    /// What it holds of the first log, applied as far as it knows.
     #[must_use]
     pub fn catalog(&self) -> &Catalog {
-        &self.catalog
+        self.catalogs[LogNumber::FIRST.index()].catalog()
     }
 
     /// True if it leads, as far as it knows.

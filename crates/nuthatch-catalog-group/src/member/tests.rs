@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::founding::{Founder, Named};
+use crate::types::LogCount;
 use nuthatch_log::env::MemDisk;
 use nuthatch_quorum::types::Incarnation;
 
@@ -16,7 +17,7 @@ fn founding() -> Founding {
             member: MemberId(id.into()),
         },
     };
-    Founding { cluster: CLUSTER, founders: (1..=3).map(founder).collect() }
+    Founding { cluster: CLUSTER, founders: (1..=3).map(founder).collect(), logs: LogCount::ONE }
 }
 
 fn member(disk: &MemDisk, nonce: u64) -> Member {

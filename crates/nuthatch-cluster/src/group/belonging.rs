@@ -10,9 +10,9 @@ use crate::links::{Local, connect};
 use crate::port::greet;
 use crate::start_error::StartError;
 use crate::transfer::{put_answer, read_answer};
-use nuthatch_catalog_group::MemberId;
 use nuthatch_catalog_group::founding::{self, Answer, Founding, Named, Next};
 use nuthatch_catalog_group::identity;
+use nuthatch_catalog_group::{LogCount, LogNumber, MemberId};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Entropy as _, SystemEntropy};
 use nuthatch_quorum::types::{BootCount, Incarnation, NodeId};
@@ -54,7 +54,7 @@ pub fn belong(
     let me = Named { name: config.name.clone(), keeper, member };
     let founding = match identity::load_founding(disk)? {
         Some(founding) => founding,
-        None => sought(config, listener, &me, report)?,
+        None => sought(config, listener, (&me, config.founds()?), report)?,
     };
     identity::take_founding(disk, &founding)?;
     let answer = Answer { node: me, founding: Some(founding.clone()) }.encode();
@@ -64,7 +64,7 @@ pub fn belong(
 fn sought(
     config: &ClusterConfig,
     listener: &TcpListener,
-    me: &Named,
+    (me, logs): (&Named, LogCount),
     report: &Reporter,
 ) -> Result<Founding, StartError> {
     let key = config.key.clone();
@@ -75,7 +75,7 @@ fn sought(
     let done = AtomicBool::new(false);
     let found = thread::scope(|scope| {
         scope.spawn(|| answer_others(listener, &local, &answer, &done));
-        let found = seek(config, me, &local, report);
+        let found = seek(config, (me, logs), &local, report);
         done.store(true, Ordering::Release);
         found
     });
@@ -109,7 +109,7 @@ fn answer_others(listener: &TcpListener, local: &Arc<dyn Local>, answer: &[u8], 
 
 fn tell(stream: TcpStream, from: SocketAddr, local: &dyn Local, answer: &[u8]) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    match greet(stream, local, from) {
+    match greet(stream, &[local], from) {
         Some((mut channel, hello)) if hello.lane == Lane::Founding => {
             put_answer(&mut channel, answer)
         }
@@ -119,7 +119,7 @@ fn tell(stream: TcpStream, from: SocketAddr, local: &dyn Local, answer: &[u8]) -
 
 fn seek(
     config: &ClusterConfig,
-    me: &Named,
+    (me, logs): (&Named, LogCount),
     local: &Arc<dyn Local>,
     report: &Reporter,
 ) -> Result<Founding, StartError> {
@@ -130,7 +130,7 @@ fn seek(
     loop {
         let answers = ask_all(&others, local);
         if let Next::Take(founding) = founding::next(me, &answers, fresh)? {
-            return Ok(founding);
+            return Ok(founding.begun_with(fresh, logs));
         }
         let answered = |(address, answer): (&SocketAddr, &Option<Answer>)| {
             answer.is_none().then(|| address.to_string())
@@ -180,7 +180,8 @@ struct Newcomer {
 
 impl Local for Newcomer {
     fn hello(&self, lane: Lane) -> Hello {
-        Hello { cluster: 0, node: NodeId(0), incarnation: self.keeper, boots: BootCount(0), lane }
+        let (node, boots, log) = (NodeId(0), BootCount(0), LogNumber::FIRST);
+        Hello { cluster: 0, node, incarnation: self.keeper, boots, lane, log }
     }
 
     fn key(&self) -> Option<&ClusterKey> {

@@ -12,6 +12,8 @@ pub struct Status {
     pub acked: (u64, Lsn),
     /// The last request of which it is not known whether it was or will be committed, or that was refused.
     pub failed: u64,
+    /// The newest epoch that something was published in here: of that are the requests above.
+    pub published: Epoch,
     /// What is committed, as far as this node knows.
     pub commit: Lsn,
     /// The greatest epoch that was promised.

@@ -43,6 +43,7 @@ pub(super) fn config(server: &Server) -> Result<Option<ClusterConfig>, RunError>
         dir: ours.join(KEEPER_DIR),
         key,
         may_be_open: settings.may_be_open,
+        logs: Some(1),
     };
     config.check().map_err(|error| RunError::Cluster(error.to_string()))?;
     nuthatch_log::env::create_dirs(&ours)

@@ -6,7 +6,7 @@ use crate::net::{Net, Weather};
 use crate::scheduler::Scheduler;
 use nuthatch_catalog_group::founding::{self, Answer, Founding, Named, Next};
 use nuthatch_catalog_group::identity;
-use nuthatch_catalog_group::{Effect, Envelope, Event, Limits, Member, MemberId, TICK};
+use nuthatch_catalog_group::{Effect, Envelope, Event, Limits, LogNumber, Member, MemberId, TICK};
 use nuthatch_log::env::MemDisk;
 use nuthatch_quorum::types::Incarnation;
 use std::collections::BTreeSet;
@@ -536,6 +536,6 @@ impl World {
         self.calls += 1;
         let (number, call) = (self.calls, asked.call.clone());
         self.clients[client].asks = Some((asked, number, at));
-        self.step(at, Event::Call { number, call })
+        self.step(at, Event::Call { number, log: LogNumber::FIRST, call })
     }
 }

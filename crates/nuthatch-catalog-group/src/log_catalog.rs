@@ -1,0 +1,199 @@
+//! The catalogs of a cluster's logs. Each log has rows and revisions of its own, so that nothing that is decided of one
+//! is compared with what is decided of another.
+//!
+//! The first log begins with the disks that the founding names. The others begin without any: a node gets their
+//! directories when it knows how many logs there are, which the founding says. The transaction by which the last of the
+//! nodes names its disk gives such a log its set. Until the first epoch is claimed the set follows the disks that
+//! the nodes name, since nothing can have been acknowledged yet; a claim names the row's revision, so one of the two
+//! comes first. From the first claim on the set is the cores' matter, as that of the first log is from the beginning.
+
+use crate::types::LogNumber;
+use nuthatch_quorum::catalog::{
+    Call, Catalog, CatalogReply, LogRow, NodeRow, Ordering as _, Phase, Snapshot, Versioned, Wish,
+};
+use nuthatch_quorum::types::{BootCount, Epoch, Lsn, Member, NodeId, Revision};
+use std::collections::{BTreeMap, VecDeque};
+
+/// The catalog of one log.
+#[derive(Clone, Debug)]
+pub struct LogCatalog {
+    log: LogNumber,
+    catalog: Catalog,
+}
+
+impl LogCatalog {
+    /// The catalog of a log as it is founded by these disks, in the order of their nodes' numbers.
+    #[must_use]
+    pub fn founded(log: LogNumber, disks: &[Member]) -> Self {
+        let catalog = match log {
+            LogNumber::FIRST => {
+                let row = |disk: &Member| {
+                    let (incarnation, boots) = (disk.incarnation, BootCount(0));
+                    (disk.node, NodeRow { incarnation, boots, former: vec![] })
+                };
+                Catalog::founded(disks.to_vec(), disks.iter().map(row).collect())
+            }
+            _ => without_disks(keepers(log, disks)),
+        };
+        Self { log, catalog }
+    }
+
+    /// A catalog as it was.
+    #[must_use]
+    pub fn restored(log: LogNumber, catalog: Catalog) -> Self {
+        Self { log, catalog }
+    }
+
+    /// The catalog.
+    #[must_use]
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// What it holds.
+    #[must_use]
+    pub fn state(&self) -> &Snapshot {
+        self.catalog.state()
+    }
+
+    /// Answers one call. Calls take effect in the order of this function's invocations.
+    pub fn call(&mut self, call: &Call) -> CatalogReply {
+        let reply = self.catalog.call(call);
+        if !self.seat() {
+            return reply;
+        }
+        CatalogReply { snapshot: self.catalog.state().clone(), ..reply }
+    }
+
+    /// Gives a log that has had no epoch the disks that its nodes have named, once all have; true if that changes
+    /// something. It is part of the transaction that was just applied, under its revision.
+    fn seat(&mut self) -> bool {
+        let state = self.catalog.state();
+        let unclaimed = self.log != LogNumber::FIRST && state.log.value.epoch == Epoch(0);
+        let set = state.target();
+        if !unclaimed || set == state.log.value.set {
+            return false;
+        }
+        let mut state = state.clone();
+        state.log.value.set = set;
+        state.log.revision = state.revision;
+        let recent: VecDeque<_> = self.catalog.recent().copied().collect();
+        self.catalog = Catalog::restored(state, recent);
+        true
+    }
+}
+
+/// The nodes of a log in the order in which they are to own it: each log has another one first.
+fn keepers(log: LogNumber, disks: &[Member]) -> Vec<NodeId> {
+    let mut nodes: Vec<NodeId> = disks.iter().map(|disk| disk.node).collect();
+    if !nodes.is_empty() {
+        let first = log.index() % nodes.len();
+        nodes.rotate_left(first);
+    }
+    nodes
+}
+
+fn without_disks(keepers: Vec<NodeId>) -> Catalog {
+    let row = LogRow {
+        epoch: Epoch(0),
+        owner: None,
+        phase: Phase::Recovering,
+        set: vec![],
+        start: Lsn(0),
+        cuts: vec![],
+    };
+    let first = Revision(1);
+    let state = Snapshot {
+        revision: first,
+        log: Versioned { revision: first, value: row },
+        nodes: BTreeMap::new(),
+        wish: Versioned { revision: first, value: Wish { keepers, owner: None } },
+    };
+    Catalog::restored(state, VecDeque::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nuthatch_quorum::catalog::{Key, ProposeError, Txn, TxnId, Value};
+    use nuthatch_quorum::types::Incarnation;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    fn disk(node: u8, incarnation: u128) -> Member {
+        Member { node: NodeId(node), incarnation: Incarnation(incarnation) }
+    }
+
+    fn disks() -> Vec<Member> {
+        (1..=3).map(|node| disk(node, node.into())).collect()
+    }
+
+    fn propose(
+        to: &mut LogCatalog,
+        key: Key,
+        revision: Revision,
+        value: Value,
+    ) -> Result<Revision, ProposeError> {
+        let seen = to.state().revision;
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let id = TxnId { proposer: Incarnation(9), number };
+        let txn = Txn { id, key, revision, seen, value };
+        let reply = to.call(&Call::Propose(txn));
+        assert_eq!(&reply.snapshot, to.state(), "an answer has what its transaction made");
+        reply.outcome.expect("of a transaction").1
+    }
+
+    fn name(to: &mut LogCatalog, disk: Member) {
+        let row = NodeRow { incarnation: disk.incarnation, boots: BootCount(1), former: vec![] };
+        let known = to.state().nodes.get(&disk.node).map_or(Revision(0), |row| row.revision);
+        propose(to, Key::Node(disk.node), known, Value::Node(row)).expect("nobody else does");
+    }
+
+    fn claim(to: &mut LogCatalog, read: &Versioned<LogRow>) -> Result<Revision, ProposeError> {
+        let owner = read.value.set.first().copied();
+        let row = LogRow { epoch: read.value.epoch.next(), owner, ..read.value.clone() };
+        propose(to, Key::Log, read.revision, Value::Log(row))
+    }
+
+    #[test]
+    fn the_first_log_has_its_disks_from_the_founding_on() {
+        let mut first = LogCatalog::founded(LogNumber::FIRST, &disks());
+        assert_eq!(first.state().log.value.set, disks());
+        name(&mut first, disk(2, 20));
+        assert_eq!(first.state().log.value.set, disks(), "its set is the cores' matter");
+    }
+
+    #[test]
+    fn another_log_has_a_set_when_all_nodes_have_named_their_disks() {
+        let mut second = LogCatalog::founded(LogNumber(1), &disks());
+        name(&mut second, disk(1, 11));
+        name(&mut second, disk(3, 13));
+        assert_eq!(second.state().log.value.set, []);
+        name(&mut second, disk(2, 12));
+        // Its first node is the second one.
+        assert_eq!(second.state().log.value.set, [disk(2, 12), disk(3, 13), disk(1, 11)]);
+        assert_eq!(second.state().target(), second.state().log.value.set, "nothing else is wished");
+        assert_eq!(second.state().log.revision, second.state().revision);
+        let firsts = (0..7).map(|log| keepers(LogNumber(log), &disks())[0].0);
+        assert_eq!(firsts.collect::<Vec<_>>(), [1, 2, 3, 1, 2, 3, 1]);
+    }
+
+    #[test]
+    fn a_disk_that_is_lost_before_the_first_epoch_is_replaced_in_the_set() {
+        let mut log = LogCatalog::founded(LogNumber(3), &disks());
+        (1..=3).for_each(|node| name(&mut log, disk(node, node.into())));
+        let read = log.state().log.clone();
+        name(&mut log, disk(1, 100));
+        assert_eq!(log.state().log.value.set[0], disk(1, 100));
+        // Whoever claims the epoch with the former set comes too late.
+        assert!(matches!(claim(&mut log, &read), Err(ProposeError::Changed { .. })));
+        let read = log.state().log.clone();
+        claim(&mut log, &read).expect("as it was read");
+        name(&mut log, disk(1, 101));
+        assert_eq!(
+            log.state().log.value.set[0],
+            disk(1, 100),
+            "from now on disks may hold something"
+        );
+    }
+}

@@ -1,0 +1,294 @@
+//! Spreads the logs over the nodes: each log is given back to the node that is to own it, once that is there again and
+//! has everything.
+//!
+//! Log `i` is to be owned by the node in place `i` of all nodes, counted round. Others take it over while that one is
+//! away; whoever owns it gives it back. Each node decides that of its own logs by what it sees itself, so nothing is agreed
+//! upon: a log has one owner. A log that changed its owner lately stays where it is, and a node gives few away at a time, so
+//! that what is unwell moves nothing to and fro. Only when this node has just started, and the logs lie unevenly, is
+//! nothing waited for: nodes start one after the other, and the first ones have taken over what the last one is to own.
+
+use crate::quorum_log::{LogSight, QuorumLog};
+use crate::threads::spawn;
+use nuthatch_catalog_group::LogNumber;
+use nuthatch_quorum::types::{Epoch, NodeId};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Between two looks.
+const POLL: Duration = Duration::from_millis(500);
+
+/// A log that came to its owner less than this ago stays there.
+const REST: Duration = Duration::from_secs(300);
+
+/// Between two logs that a node gives away.
+const MOVE_EVERY: Duration = Duration::from_secs(60);
+
+/// How long a node must have had everything of a log that it is given.
+const WHOLE: Duration = Duration::from_secs(10);
+
+/// A node that runs for less than this has just started.
+const STARTED: Duration = Duration::from_secs(30);
+
+/// The same as [`MOVE_EVERY`] and [`WHOLE`] for a node that has just started, where the logs lie unevenly.
+const WHOLE_AT_START: Duration = Duration::from_secs(1);
+
+/// A node has everything that lacks no more entries than that: under load some are always on their way.
+const LAG_MAX: u64 = 8;
+
+/// Carries out a move of a log to a node.
+pub type OnMove = Box<dyn Fn(&Arc<QuorumLog>, NodeId) + Send + Sync>;
+
+/// The times of balance.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BalanceTimes {
+    /// Between two looks.
+    pub poll: Duration,
+    /// How long a log stays at least.
+    pub rest: Duration,
+    /// Between two moves of a node.
+    pub move_every: Duration,
+    /// How long a node must have had everything.
+    pub whole: Duration,
+    /// For how long a node has just started.
+    pub started: Duration,
+    /// Between two moves, and how long a node must have had everything, at a start.
+    pub whole_at_start: Duration,
+}
+
+impl Default for BalanceTimes {
+    fn default() -> Self {
+        Self {
+            poll: POLL,
+            rest: REST,
+            move_every: MOVE_EVERY,
+            whole: WHOLE,
+            started: STARTED,
+            whole_at_start: WHOLE_AT_START,
+        }
+    }
+}
+
+/// Who carries moves out, once that was said.
+#[derive(Default)]
+pub(crate) struct Moving(OnceLock<OnMove>);
+
+impl Moving {
+    pub(crate) fn set(&self, mover: OnMove) {
+        let _ = self.0.set(mover);
+    }
+
+    fn carry_out(&self, log: &Arc<QuorumLog>, to: NodeId) {
+        match self.0.get() {
+            Some(mover) => mover(log, to),
+            // What did not go is looked at again.
+            None => drop(log.hand_over_to(to)),
+        }
+    }
+}
+
+/// Begins to look after the balance of a node's logs. One log has none.
+pub(crate) fn start(
+    me: NodeId,
+    logs: Vec<Arc<QuorumLog>>,
+    moving: Arc<Moving>,
+    times: BalanceTimes,
+) -> io::Result<()> {
+    if logs.len() == 1 {
+        return Ok(());
+    }
+    spawn("node-balance", move || {
+        let mut balance = Balance::new(me, times, Instant::now());
+        loop {
+            thread::sleep(times.poll);
+            let seen: Vec<Seen> = logs.iter().map(|log| Seen::of(&log.sight())).collect();
+            if let Some((number, to)) = balance.look(&seen, Instant::now()) {
+                let log = &logs[number.index()];
+                let to_name = log.sight().preferred.name;
+                log.report(&format!(
+                    "goes to node {to_name}, which is to own it and has everything"
+                ));
+                moving.carry_out(log, to);
+            }
+        }
+    })
+}
+
+/// What is seen of a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Seen {
+    epoch: Epoch,
+    owner: Option<NodeId>,
+    preferred: NodeId,
+    /// The preferred node is there and has everything, as the owner sees it.
+    ready: bool,
+}
+
+impl Seen {
+    fn of(sight: &LogSight) -> Self {
+        let preferred = sight.preferred.id;
+        Self {
+            epoch: sight.epoch,
+            owner: sight.owner.as_ref().map(|owner| owner.id),
+            preferred,
+            ready: sight.is_ready(preferred, LAG_MAX),
+        }
+    }
+}
+
+/// A log that this node owns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Held {
+    epoch: Epoch,
+    since: Instant,
+    /// Since when the preferred node has had everything.
+    ready_since: Option<Instant>,
+}
+
+/// Decides what a node gives away.
+struct Balance {
+    me: NodeId,
+    times: BalanceTimes,
+    began: Instant,
+    moved: Option<Instant>,
+    held: BTreeMap<LogNumber, Held>,
+}
+
+impl Balance {
+    fn new(me: NodeId, times: BalanceTimes, now: Instant) -> Self {
+        Self { me, times, began: now, moved: None, held: BTreeMap::new() }
+    }
+
+    /// Takes in what is seen of all logs, in their order; gives one that is to go to another node now.
+    fn look(&mut self, seen: &[Seen], now: Instant) -> Option<(LogNumber, NodeId)> {
+        for (log, seen) in (0..).map(LogNumber).zip(seen) {
+            self.note(log, seen, now);
+        }
+        let starts = now.duration_since(self.began) < self.times.started && is_uneven(seen);
+        let (rest, whole, every) = match starts {
+            true => (Duration::ZERO, self.times.whole_at_start, self.times.whole_at_start),
+            false => (self.times.rest, self.times.whole, self.times.move_every),
+        };
+        if self.moved.is_some_and(|moved| now.duration_since(moved) < every) {
+            return None;
+        }
+        let due = |held: &Held| {
+            let ready = held.ready_since.is_some_and(|since| now.duration_since(since) >= whole);
+            ready && now.duration_since(held.since) >= rest
+        };
+        let log = *self.held.iter().find(|(_, held)| due(held))?.0;
+        self.moved = Some(now);
+        Some((log, seen[log.index()].preferred))
+    }
+
+    fn note(&mut self, log: LogNumber, seen: &Seen, now: Instant) {
+        if seen.owner != Some(self.me) {
+            self.held.remove(&log);
+            return;
+        }
+        let new = Held { epoch: seen.epoch, since: now, ready_since: None };
+        let held = self.held.entry(log).or_insert(new);
+        if held.epoch != seen.epoch {
+            *held = new;
+        }
+        let wanted = seen.ready && seen.preferred != self.me;
+        held.ready_since = wanted.then(|| held.ready_since.unwrap_or(now));
+    }
+}
+
+/// True if one node owns two logs more than another one: whichever of these is to own something would do.
+fn is_uneven(seen: &[Seen]) -> bool {
+    let mut owned: BTreeMap<NodeId, usize> = BTreeMap::new();
+    for log in seen {
+        owned.entry(log.preferred).or_default();
+        if let Some(owner) = log.owner {
+            *owned.entry(owner).or_default() += 1;
+        }
+    }
+    let (most, fewest) = (owned.values().max(), owned.values().min());
+    most.zip(fewest).is_some_and(|(most, fewest)| *most >= fewest + 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ME: NodeId = NodeId(1);
+
+    /// Logs with their owners (0: none) and preferred nodes, of which some are ready.
+    fn logs(of: &[(u8, u8, bool)]) -> Vec<Seen> {
+        let seen = |(owner, preferred, ready): &(u8, u8, bool)| Seen {
+            epoch: Epoch(7),
+            owner: (*owner > 0).then_some(NodeId(*owner)),
+            preferred: NodeId(*preferred),
+            ready: *ready,
+        };
+        of.iter().map(seen).collect()
+    }
+
+    /// Looks every half a second from then to then, in seconds; gives the moves and when they were made.
+    fn moves(
+        balance: &mut Balance,
+        began: Instant,
+        (from, to): (u64, u64),
+        seen: &[Seen],
+    ) -> Vec<(u64, u8, u8)> {
+        let at = |half: u64| began + Duration::from_millis(half * 500);
+        let look =
+            |half: u64| balance.look(seen, at(half)).map(|(log, to)| (half / 2, log.0, to.0));
+        (from * 2..to * 2).filter_map(look).collect()
+    }
+
+    #[test]
+    fn a_log_is_given_back_when_it_has_rested_and_its_node_is_whole() {
+        let began = Instant::now();
+        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
+        let waits = logs(&[(1, 1, true), (1, 2, false), (3, 3, true)]);
+        assert_eq!(moves(&mut balance, began, (0, 400), &waits), [], "its node is not ready");
+        let ready = logs(&[(1, 1, true), (1, 2, true), (3, 3, true)]);
+        assert_eq!(moves(&mut balance, began, (400, 440), &ready), [(410, 1, 2)]);
+    }
+
+    #[test]
+    fn a_log_that_came_lately_stays_and_one_goes_at_a_time() {
+        let began = Instant::now();
+        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
+        // All of it is another node's at first.
+        let others = logs(&[(2, 1, false), (2, 2, true), (2, 3, true)]);
+        assert_eq!(moves(&mut balance, began, (0, 100), &others), []);
+        let mine = logs(&[(1, 1, true), (1, 2, true), (1, 3, true)]);
+        assert_eq!(moves(&mut balance, began, (100, 461), &mine), [(400, 1, 2), (460, 1, 2)]);
+        // A new epoch begins it anew.
+        let newer: Vec<Seen> = mine.iter().map(|log| Seen { epoch: Epoch(8), ..*log }).collect();
+        assert_eq!(moves(&mut balance, began, (461, 762), &newer), [(761, 1, 2)]);
+    }
+
+    #[test]
+    fn whoever_was_ready_for_a_moment_only_gets_nothing() {
+        let began = Instant::now();
+        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
+        let mut found = vec![];
+        for half in 100..2000 {
+            let seen = logs(&[(1, 1, true), (1, 2, half % 19 != 0), (3, 3, true)]);
+            found.extend(balance.look(&seen, began + Duration::from_millis(half * 500)));
+        }
+        assert_eq!(found, []);
+    }
+
+    #[test]
+    fn at_a_start_logs_that_lie_unevenly_go_at_once() {
+        let began = Instant::now();
+        let uneven = logs(&[(1, 1, true), (2, 2, false), (1, 3, true)]);
+        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
+        assert_eq!(moves(&mut balance, began, (5, 7), &uneven), [(6, 2, 3)]);
+        // Each has one, though not its own: that can wait.
+        let even = logs(&[(2, 1, false), (3, 2, false), (1, 3, true)]);
+        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
+        assert_eq!(moves(&mut balance, began, (0, 310), &even), [(300, 2, 3)]);
+        // Later nothing is hurried.
+        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
+        assert_eq!(moves(&mut balance, began, (31, 340), &uneven), [(331, 2, 3)]);
+    }
+}

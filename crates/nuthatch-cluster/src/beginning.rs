@@ -1,0 +1,147 @@
+//! How a node finds the cluster that it belongs to, or takes part in founding it, and opens its catalogs.
+
+use crate::any_catalog::AnyCatalog;
+use crate::catalog::{BucketCatalog, CatalogError, Founder, Founding, found};
+use crate::config::ClusterConfig;
+use crate::group::{self, BUILT_IN, Door, GroupCatalog};
+use crate::start_error::StartError;
+use nuthatch_catalog_group::LogNumber;
+use nuthatch_log::Reporter;
+use nuthatch_log::env::{Disk, Entropy as _, SystemEntropy};
+use nuthatch_object::{Bucket, BucketOptions, open_url};
+use nuthatch_quorum::types::{Incarnation, NodeId};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// How long one request to the catalog is repeated.
+const CATALOG_RETRY: Duration = Duration::from_secs(2);
+
+/// Between two looks whether all nodes have named their disks.
+const FOUNDING_POLL: Duration = Duration::from_millis(200);
+
+/// The cluster that a node belongs to, and the way to its catalog.
+pub(crate) struct Began {
+    /// What it was founded with.
+    pub(crate) founding: Founding,
+    /// Which of its nodes this is.
+    pub(crate) me: NodeId,
+    way: Way,
+}
+
+enum Way {
+    Bucket(Arc<Bucket>),
+    Group(Arc<Door>),
+}
+
+impl Began {
+    /// The catalog of a log, whose `disk` remembers how far it was seen.
+    pub(crate) fn catalog(
+        &self,
+        log: LogNumber,
+        disk: &dyn Disk,
+    ) -> Result<AnyCatalog, CatalogError> {
+        Ok(match &self.way {
+            Way::Bucket(bucket) => {
+                let catalog = BucketCatalog::open(Arc::clone(bucket), &self.founding, log, disk)?;
+                AnyCatalog::Bucket(Box::new(catalog))
+            }
+            Way::Group(door) => AnyCatalog::Group(GroupCatalog::open(door, log, disk)?),
+        })
+    }
+
+    /// This node's part of the built-in catalog, if that is the one.
+    pub(crate) fn door(&self) -> Option<Arc<Door>> {
+        match &self.way {
+            Way::Bucket(_) => None,
+            Way::Group(door) => Some(Arc::clone(door)),
+        }
+    }
+}
+
+/// Finds the cluster, or takes part in founding it. `keeper` is this node's disk as a keeper of the first log.
+pub(crate) fn begin(
+    config: &ClusterConfig,
+    listener: &TcpListener,
+    (disk, keeper): (&Arc<dyn Disk>, Incarnation),
+    report: &Reporter,
+) -> Result<Began, StartError> {
+    if config.catalog != BUILT_IN {
+        let bucket = open_catalog(config, report)?;
+        let founding = founded(config, &bucket, keeper, report)?;
+        let me = number(config, &founding)?;
+        return Ok(Began { founding, me, way: Way::Bucket(Arc::new(bucket)) });
+    }
+    let belongs = group::belong(config, listener, (keeper, &**disk), report)?;
+    let founder = |founder: &nuthatch_catalog_group::Founder| Founder {
+        id: founder.id,
+        name: founder.node.name.clone(),
+        incarnation: founder.node.keeper,
+    };
+    let nodes = belongs.0.founders.iter().map(founder).collect();
+    let founding = Founding { cluster: belongs.0.cluster, nodes, logs: belongs.0.logs };
+    let me = number(config, &founding)?;
+    let door = group::start(belongs, (me, &config.others()), disk, report)?;
+    Ok(Began { founding, me, way: Way::Group(door) })
+}
+
+fn open_catalog(config: &ClusterConfig, report: &Reporter) -> Result<Bucket, StartError> {
+    let options = BucketOptions {
+        retry_for: CATALOG_RETRY,
+        report: report.clone(),
+        ..BucketOptions::default()
+    };
+    Ok(open_url(&config.catalog, "cluster", options)?)
+}
+
+fn founded(
+    config: &ClusterConfig,
+    bucket: &Bucket,
+    keeper: Incarnation,
+    report: &Reporter,
+) -> Result<Founding, StartError> {
+    let fresh = (random(), config.founds()?);
+    let mut said = false;
+    loop {
+        match found(bucket, &config.name, keeper, config.size(), fresh) {
+            Ok(Some(founding)) => return Ok(founding),
+            Ok(None) if !said => {
+                said = true;
+                let count = config.size();
+                report.say(&format!(
+                    "the cluster is founded when all of its {count} nodes have started once"
+                ));
+            }
+            Ok(None) => {}
+            Err(error @ CatalogError::Bucket(_)) => report.say(&error.to_string()),
+            Err(error) => return Err(error.into()),
+        }
+        thread::sleep(FOUNDING_POLL);
+    }
+}
+
+/// Which node of the cluster this is.
+fn number(config: &ClusterConfig, founding: &Founding) -> Result<NodeId, CatalogError> {
+    let me = founding.nodes.iter().find(|node| node.name == config.name).map(|node| node.id);
+    me.ok_or_else(|| {
+        let names: Vec<&str> = founding.nodes.iter().map(|node| node.name.as_str()).collect();
+        CatalogError::Stranger { name: config.name.clone(), nodes: names.join(", ") }
+    })
+}
+
+/// Says that a cluster has another number of logs than this node is set up to found one with.
+pub(crate) fn tell_count(config: &ClusterConfig, founding: &Founding, report: &Reporter) {
+    let logs = founding.logs.get();
+    if let Some(wanted) = config.logs.filter(|wanted| *wanted != logs) {
+        report.say(&format!(
+            "the cluster was founded with {logs} quorum logs and keeps them, though this node is set up for {wanted}: \
+             that counts only when a cluster is founded"
+        ));
+    }
+}
+
+pub(crate) fn random() -> u128 {
+    let mut entropy = SystemEntropy::default();
+    u128::from(entropy.next()) << 64 | u128::from(entropy.next())
+}

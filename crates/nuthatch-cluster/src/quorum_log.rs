@@ -1,0 +1,271 @@
+//! One quorum log of a node: what is owned, waited for and handed over by itself.
+
+use crate::clock::now;
+use crate::directory::{QuorumDirectory, apply};
+use crate::host::{Host, Status};
+use crate::replica::Replica;
+use crate::threads::spawn;
+use nuthatch_catalog_group::LogNumber;
+use nuthatch_log::env::Disk;
+use nuthatch_quorum::node::{Event, Sight};
+use nuthatch_quorum::timing::TICK;
+use nuthatch_quorum::types::{Epoch, NodeId, WallTime};
+use parking_lot::Mutex;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a handover is waited for.
+const HANDOVER: Duration = Duration::from_millis(1_500);
+
+/// How long it may take then until other nodes' sockets have what they are told.
+const FLUSH: Duration = Duration::from_millis(200);
+
+/// Hears why a node cannot go on with a log.
+pub type OnLost = Box<dyn Fn(&str) + Send + Sync>;
+
+/// A node of the cluster.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeName {
+    /// Its number.
+    pub id: NodeId,
+    /// Its name.
+    pub name: String,
+}
+
+/// What a node knows of a log at some moment, for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogSight {
+    /// The log.
+    pub number: LogNumber,
+    /// Its newest epoch that this node knows of.
+    pub epoch: Epoch,
+    /// Who owns it, as far as that was heard lately.
+    pub owner: Option<NodeName>,
+    /// Who is to own it when everybody is there.
+    pub preferred: NodeName,
+    /// The keepers of the set, in the order in which they take over.
+    pub keepers: Vec<KeeperSight>,
+}
+
+/// What a node knows of a keeper of a log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeeperSight {
+    /// Its node.
+    pub node: NodeName,
+    /// It has answered a beat within a lease (200 ms), or is this node's.
+    pub connected: bool,
+    /// How many entries it lacks of what the owner has; the owner knows that, and nobody else.
+    pub lag: Option<u64>,
+    /// Nothing is known that speaks against its owning the log: its disk has room, its wall clock does not differ.
+    pub fit: bool,
+}
+
+impl LogSight {
+    /// True if a node's keeper is connected, fit, and lacks no more than so many entries of what the owner has.
+    pub(crate) fn is_ready(&self, node: NodeId, lag_max: u64) -> bool {
+        let mut keepers = self.keepers.iter().filter(|keeper| keeper.node.id == node);
+        keepers.any(|keeper| {
+            keeper.connected && keeper.fit && keeper.lag.is_some_and(|lag| lag <= lag_max)
+        })
+    }
+}
+
+/// A log of a node that runs.
+pub struct QuorumLog {
+    number: LogNumber,
+    host: Arc<Host>,
+    replica: Arc<Mutex<Replica>>,
+    disk: Arc<dyn Disk>,
+    /// The nodes, in the order of their numbers.
+    nodes: Arc<[NodeName]>,
+    /// The epoch that was last waited for, 0 before the first.
+    waited: AtomicU32,
+    /// How long it took to apply the log then, in microseconds.
+    apply_micros: AtomicU64,
+}
+
+impl QuorumLog {
+    pub(crate) fn new(
+        number: LogNumber,
+        host: Arc<Host>,
+        replica: Arc<Mutex<Replica>>,
+        disk: Arc<dyn Disk>,
+        nodes: Arc<[NodeName]>,
+    ) -> Self {
+        let (waited, apply_micros) = (AtomicU32::new(0), AtomicU64::new(0));
+        Self { number, host, replica, disk, nodes, waited, apply_micros }
+    }
+
+    /// Which log of the cluster it is.
+    #[must_use]
+    pub fn number(&self) -> LogNumber {
+        self.number
+    }
+
+    /// Waits until this node owns the log. After a loss that can be waited for again, as often as one likes.
+    ///
+    /// # Errors
+    /// Its disk has failed.
+    pub fn wait_owned(&self) -> io::Result<Epoch> {
+        loop {
+            let owns = |status: &Status| status.owner.is_some() || status.broken;
+            let status = self.host.wait_until(Duration::from_secs(3600), owns);
+            if status.broken {
+                return Err(io::Error::other("the keeper's disk has failed"));
+            }
+            if let Some(epoch) = status.owner {
+                self.waited.store(epoch.0, Ordering::Release);
+                return Ok(epoch);
+            }
+        }
+    }
+
+    /// True if a majority of the nodes agrees with this one's wall clock (2 s).
+    #[must_use]
+    pub fn clock_is_agreed(&self) -> bool {
+        self.host.status().clock_agreed
+    }
+
+    /// Waits until that is so, or for so long.
+    pub fn wait_for_clock(&self, limit: Duration) {
+        self.host.wait_until(limit, |status| status.clock_agreed || status.broken);
+    }
+
+    /// The stamp of the log's last entry here.
+    #[must_use]
+    pub fn last_stamp(&self) -> WallTime {
+        self.host.last_stamp()
+    }
+
+    /// Waits until this node owns the log and has applied all of it; gives the directory to open it in.
+    ///
+    /// # Errors
+    /// The disk's, and the loss of the ownership meanwhile.
+    pub fn wait_until_owner(&self) -> io::Result<QuorumDirectory> {
+        let epoch = self.wait_owned()?;
+        let (commit, began) = (self.host.status().commit, now());
+        apply(&self.host, &mut self.replica.lock(), commit)?;
+        self.apply_micros.store(now().since(began), Ordering::Release);
+        let (host, replica) = (Arc::clone(&self.host), Arc::clone(&self.replica));
+        let label = format!("the quorum log in {}, epoch {}", self.disk.label(), epoch.0);
+        QuorumDirectory::new(host, epoch, replica, Arc::clone(&self.disk), label)
+    }
+
+    /// Calls `lost` once, when this node does not own `epoch` any more, or its disk fails. The node keeps the log for
+    /// whoever owns it then, unless its disk has failed.
+    ///
+    /// # Errors
+    /// The operating system has no thread to give.
+    pub fn watch(&self, epoch: Epoch, lost: OnLost) -> io::Result<()> {
+        let host = Arc::clone(&self.host);
+        spawn("node-watch", move || {
+            let over = |status: &Status| status.broken || status.owner != Some(epoch);
+            let mut status = host.status();
+            while !over(&status) {
+                status = host.wait_until(Duration::from_secs(3600), over);
+            }
+            let epoch = epoch.0;
+            let why = match status.broken {
+                true => "the keeper's disk has failed".to_owned(),
+                false => format!("this node owns the quorum log no more (its epoch was {epoch})"),
+            };
+            lost(&why);
+        })
+    }
+
+    /// Tells another keeper that it is to own the log soon, so that it makes ready: it claims the next epoch while this
+    /// node serves. For a clean stop, before the log is closed.
+    pub fn prepare_handover(&self) {
+        if self.host.status().owner.is_some() {
+            self.host.handle(Event::Prepare);
+        }
+    }
+
+    /// Hands the log over to another keeper that has everything, and waits until that was told or nobody could take
+    /// it. For a clean stop, after the log was closed.
+    pub fn hand_over(&self) {
+        if self.host.status().owner.is_some() {
+            self.leave(|| Event::HandOver);
+            // The process is about to end, and what it has not sent by then nobody hears.
+            self.host.flush(FLUSH);
+        }
+    }
+
+    /// Hands the log over to the keeper of this node, if it has everything, and goes on as a keeper itself. What was
+    /// published and is not acknowledged has an unknown fate: whoever has the log open closes it first. True if this node
+    /// owns the log no more; false if that keeper could not take it within a second and a half.
+    pub fn hand_over_to(&self, node: NodeId) -> bool {
+        self.leave(|| Event::HandOverTo(node))
+    }
+
+    /// Has the cores told to leave the log until they have, or for so long. At some moment there may be nobody who could
+    /// take it.
+    fn leave(&self, event: impl Fn() -> Event) -> bool {
+        let Some(epoch) = self.host.status().owner else { return true };
+        let (began, pause) = (Instant::now(), Duration::from_micros(TICK));
+        let left = |status: &Status| status.owner != Some(epoch);
+        while !left(&self.host.status()) && began.elapsed() < HANDOVER {
+            self.host.handle(event());
+            self.host.wait_until(pause, left);
+        }
+        left(&self.host.status())
+    }
+
+    /// Tells people how long the parts of this node's takeover took, when it takes clients.
+    pub fn tell_takeover(&self) {
+        if let Some(shares) = self.host.take_shares() {
+            self.host.report(&shares.line(self.apply_micros.load(Ordering::Acquire), now()));
+        }
+    }
+
+    /// True if the epoch that was last waited for has ended, or the disk has failed.
+    #[must_use]
+    pub fn has_lost(&self) -> bool {
+        let (status, waited) = (self.host.settled_status(), self.waited.load(Ordering::Acquire));
+        status.broken || status.owner != Some(Epoch(waited))
+    }
+
+    /// True if this node owned an epoch and does not any more, though its disk is well.
+    #[must_use]
+    pub fn was_replaced(&self) -> bool {
+        let waited = self.waited.load(Ordering::Acquire);
+        let status = self.host.settled_status();
+        waited != 0 && !status.broken && status.owner != Some(Epoch(waited))
+    }
+
+    /// The epoch that this node owns now.
+    #[must_use]
+    pub fn owned(&self) -> Option<Epoch> {
+        self.host.status().owner
+    }
+
+    /// What this node knows of the log and its keepers.
+    #[must_use]
+    pub fn sight(&self) -> LogSight {
+        let (epoch, owner, keepers) = self.host.sight();
+        let keeper = |sight: Sight| KeeperSight {
+            node: self.named(sight.member.node),
+            connected: sight.near,
+            lag: sight.lag,
+            fit: sight.fit,
+        };
+        LogSight {
+            number: self.number,
+            epoch,
+            owner: owner.map(|owner| self.named(owner)),
+            preferred: self.nodes[self.number.index() % self.nodes.len()].clone(),
+            keepers: keepers.into_iter().map(keeper).collect(),
+        }
+    }
+
+    fn named(&self, id: NodeId) -> NodeName {
+        let known = self.nodes.iter().find(|node| node.id == id);
+        known.cloned().unwrap_or_else(|| NodeName { id, name: format!("node {}", id.0) })
+    }
+
+    pub(crate) fn report(&self, text: &str) {
+        self.host.report(text);
+    }
+}

@@ -1,0 +1,272 @@
+//! How the parts of one log on a node are put together and begin.
+
+use crate::any_catalog::AnyCatalog;
+use crate::beginning::random;
+use crate::clock::now;
+use crate::files::{self, Files};
+use crate::heal::{self, DOUBTS_MAX};
+use crate::host::{ColdPacket, Helpers, Host, Outbound, PendingSync};
+use crate::keeper_dir::KeeperDir;
+use crate::links::{Links, Local};
+use crate::myself::{Myself, OfLog};
+use crate::port::LogPort;
+use crate::quorum_log::{NodeName, QuorumLog};
+use crate::replica::{FileRange, Replica};
+use crate::small_files;
+use crate::threads::spawn_of;
+use crate::transfer::FileSource;
+use crate::trim_holds::TrimHolds;
+use nuthatch_catalog_group::{LogCount, LogNumber};
+use nuthatch_log::Reporter;
+use nuthatch_log::env::Disk;
+use nuthatch_quorum::catalog::Call;
+use nuthatch_quorum::effect::Effect;
+use nuthatch_quorum::message::Envelope;
+use nuthatch_quorum::node::{Config, Event, Node, Reads};
+use nuthatch_quorum::store::{Image, Record};
+use nuthatch_quorum::timing::TICK;
+use nuthatch_quorum::types::{Incarnation, Lsn, NodeId};
+use parking_lot::Mutex;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+/// Between two parts of a scrub, each of at most 32 entries, in microseconds.
+const SCRUB_EVERY: u64 = 1_000_000;
+
+/// Bytes that a scrub reads in a second.
+const SCRUB_BYTES_PER_S: u64 = 16 << 20;
+
+/// Messages whose payloads wait to be read, each of at most 16 MiB.
+const READS_MAX: usize = 4;
+
+/// The directory of a log's keeper, which was read.
+pub(crate) struct Kept {
+    pub(crate) disk: Arc<dyn Disk>,
+    dir: KeeperDir,
+    image: Image,
+}
+
+/// What the threads of a log wait for.
+struct Asks {
+    catalog: Receiver<Call>,
+    syncs: Receiver<PendingSync>,
+    scrubs: Receiver<(Lsn, Lsn)>,
+    installs: Receiver<Envelope>,
+    reads: Receiver<ColdPacket>,
+    doubts: Receiver<FileRange>,
+}
+
+/// A log that is put together and has not begun.
+pub(crate) struct Starting {
+    pub(crate) log: Arc<QuorumLog>,
+    host: Arc<Host>,
+    files: Arc<Files>,
+    pub(crate) local: Arc<dyn Local>,
+    links: Arc<Links>,
+    catalog: AnyCatalog,
+    asks: Asks,
+}
+
+impl Kept {
+    /// Opens a keeper's directory; one that has no identity gets one, under which the node can be named in the
+    /// catalog before it takes part. What is lost is said.
+    pub(crate) fn open(disk: Arc<dyn Disk>, report: &Reporter) -> io::Result<Self> {
+        let (dir, image) = identified(&disk)?;
+        tell_lost(&image, &disk.label(), report);
+        Ok(Self { disk, dir, image })
+    }
+
+    /// Which disk it is.
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        let Record::Good(identity) = self.image.identity else { unreachable!("it was just given") };
+        identity.incarnation
+    }
+}
+
+impl Starting {
+    /// Puts a log together: from now on its cores take events.
+    pub(crate) fn new(
+        number: LogNumber,
+        kept: Kept,
+        (node, others): (&Arc<Myself>, &[SocketAddr]),
+        nodes: &Arc<[NodeName]>,
+        catalog: AnyCatalog,
+        (report, logs): (Reporter, LogCount),
+    ) -> io::Result<Self> {
+        let links = Links::new(others);
+        let (helpers, asks) = helpers(&links, report, logs);
+        let Kept { disk, dir, image } = kept;
+        let peers = nodes.iter().map(|node| node.id).filter(|id| *id != node.id).collect();
+        let image = named(&*disk, image, node.id)?;
+        let (cores, effects) = Node::boot(setup(node.id, peers), &image, now());
+        let host = Host::new(cores, effects, dir, helpers);
+        let replica = Arc::new(Mutex::new(Replica::open(Arc::clone(&disk))?));
+        let files = Arc::new(Files {
+            host: Arc::clone(&host),
+            replica: Arc::clone(&replica),
+            holds: Arc::new(TrimHolds::default()),
+            marking: Mutex::default(),
+        });
+        let local = OfLog { node: Arc::clone(node), log: number, host: Arc::clone(&host) };
+        let log = QuorumLog::new(number, Arc::clone(&host), replica, disk, Arc::clone(nodes));
+        let (log, local) = (Arc::new(log), Arc::new(local));
+        Ok(Self { log, host, files, local, links, catalog, asks })
+    }
+
+    /// As the node's port reaches it.
+    pub(crate) fn port(&self) -> LogPort {
+        LogPort {
+            host: Arc::clone(&self.host),
+            local: Arc::clone(&self.local),
+            files: Arc::clone(&self.files) as Arc<dyn FileSource>,
+        }
+    }
+
+    /// Begins to connect and to work, in eight threads and one for each connection.
+    pub(crate) fn begin(self) -> io::Result<Arc<QuorumLog>> {
+        let Self { log, host, files, local, links, catalog, asks } = self;
+        let number = log.number();
+        let disk = Arc::clone(files.replica.lock().disk());
+        start_catalog(number, Arc::clone(&host), catalog, asks.catalog, disk)?;
+        let syncing = Arc::clone(&host);
+        let syncs = asks.syncs;
+        spawn_of(number, "sync", move || syncs.iter().for_each(|sync| syncing.make_sync(sync)))?;
+        start_scrubbing(number, Arc::clone(&host), asks.scrubs)?;
+        let (reading, reads) = (Arc::clone(&host), asks.reads);
+        // Payloads that a node needs which is behind.
+        spawn_of(number, "read", move || reads.iter().for_each(|cold| reading.send_read(cold)))?;
+        links.start(&local)?;
+        heal::start_healing(
+            number,
+            Arc::clone(&files),
+            asks.doubts,
+            Arc::clone(&links),
+            Arc::clone(&local),
+        )?;
+        files::start_installing(number, Arc::clone(&files), asks.installs, links, local)?;
+        start_ticking(number, host)?;
+        files::start_applying(number, files)?;
+        Ok(log)
+    }
+}
+
+fn helpers(links: &Arc<Links>, report: Reporter, logs: LogCount) -> (Helpers, Asks) {
+    let (to_catalog, catalog) = channel();
+    let (to_sync, syncs) = channel();
+    let (to_scrub, scrubs) = sync_channel(1);
+    let (to_install, installs) = sync_channel(0);
+    let (to_read, reads) = sync_channel(READS_MAX);
+    let (to_doubt, doubts) = sync_channel(DOUBTS_MAX);
+    let helpers = Helpers {
+        outbound: Arc::clone(links) as Arc<dyn Outbound>,
+        catalog: to_catalog,
+        syncs: to_sync,
+        installs: to_install,
+        scrubs: to_scrub,
+        doubts: to_doubt,
+        reads: to_read,
+        report,
+        logs: logs.get().into(),
+    };
+    (helpers, Asks { catalog, syncs, scrubs, installs, reads, doubts })
+}
+
+fn identified(disk: &Arc<dyn Disk>) -> io::Result<(KeeperDir, Image)> {
+    let (mut dir, image) = KeeperDir::open(Arc::clone(disk))?;
+    let known = matches!(image.identity, Record::Good(_));
+    let promised = image.promises.iter().any(|slot| matches!(slot, Record::Good(_)));
+    if known && promised {
+        return Ok((dir, image));
+    }
+    let (_, effects) = Node::boot(setup(NodeId(1), vec![]), &image, now());
+    for effect in effects {
+        if let Effect::Store(ops) = effect {
+            dir.store(&ops, |_| unreachable!("a directory that begins anew has no entries"))?;
+        }
+    }
+    KeeperDir::open(Arc::clone(disk))
+}
+
+/// What a node is told at its start.
+fn setup(id: NodeId, peers: Vec<NodeId>) -> Config {
+    let fresh = [Incarnation(random()), Incarnation(random())];
+    let former = Incarnation(0);
+    Config { id, peers, fresh, former, reads: Reads::Lease, scrub_every: SCRUB_EVERY }
+}
+
+/// A directory that holds nothing yet becomes that of this node; the founding says only then which one it is.
+fn named(disk: &dyn Disk, mut image: Image, node: NodeId) -> io::Result<Image> {
+    if let Record::Good(identity) = &mut image.identity
+        && image.log.is_empty()
+        && identity.node != node
+    {
+        identity.node = node;
+        small_files::store_identity(disk, *identity)?;
+    }
+    Ok(image)
+}
+
+/// Says that a directory counts for nothing any more.
+fn tell_lost(image: &Image, dir: &str, report: &Reporter) {
+    if image.base == Record::Damaged {
+        report.say(&format!(
+            "in {dir} is not all that trimmed entries have made: it counts for nothing, goes to torn/, and the other \
+             nodes bring the log"
+        ));
+    }
+}
+
+/// Reads entries again, slowly enough not to be felt.
+fn start_scrubbing(
+    number: LogNumber,
+    host: Arc<Host>,
+    parts: Receiver<(Lsn, Lsn)>,
+) -> io::Result<()> {
+    let pause = |bytes: u64| {
+        thread::sleep(Duration::from_micros(1_000_000 * bytes / SCRUB_BYTES_PER_S));
+    };
+    let scrub = move || parts.iter().for_each(|(from, upto)| host.scrub(from, upto, pause));
+    spawn_of(number, "scrub", scrub)
+}
+
+/// Answers the cores' questions to the catalog, one after the other.
+fn start_catalog(
+    number: LogNumber,
+    host: Arc<Host>,
+    mut catalog: AnyCatalog,
+    asked: Receiver<Call>,
+    disk: Arc<dyn Disk>,
+) -> io::Result<()> {
+    spawn_of(number, "catalog", move || {
+        let mut told = String::new();
+        while let Ok(first) = asked.recv() {
+            let waiting: Vec<Call> = std::iter::once(first).chain(asked.try_iter()).collect();
+            // One read answers all that wait; transactions are not left out.
+            let (reads, proposals): (Vec<_>, Vec<_>) =
+                waiting.into_iter().partition(|call| matches!(call, Call::Read));
+            for call in proposals.into_iter().chain(reads.into_iter().take(1)) {
+                match catalog.call(&call, &*disk) {
+                    Ok(reply) => host.handle(Event::Catalog(reply)),
+                    Err(error) if told != error.to_string() => {
+                        told = error.to_string();
+                        host.report(&told);
+                    }
+                    Err(_) => {}
+                }
+            }
+        }
+    })
+}
+
+fn start_ticking(number: LogNumber, host: Arc<Host>) -> io::Result<()> {
+    spawn_of(number, "tick", move || {
+        loop {
+            thread::sleep(Duration::from_micros(TICK));
+            host.tick();
+        }
+    })
+}
