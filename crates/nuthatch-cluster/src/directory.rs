@@ -139,6 +139,13 @@ impl View {
         operation.encode(&mut self.batch);
     }
 
+    /// The request that must be committed before the next batch is published. Those before the first are of other epochs
+    /// that this node owned.
+    fn waits_for(&self) -> Option<u64> {
+        let earlier = self.published.checked_sub(UNDER_WAY_MAX);
+        earlier.filter(|earlier| *earlier >= self.first)
+    }
+
     fn is_empty(&self) -> bool {
         self.batch.0.len() == EMPTY_PAYLOAD
     }
@@ -158,9 +165,7 @@ impl Shared {
         if view.is_empty() {
             return Ok(());
         }
-        // Requests before the first are of other epochs that this node owned.
-        let earlier = view.published.checked_sub(UNDER_WAY_MAX);
-        if let Some(earlier) = earlier.filter(|earlier| *earlier >= view.first) {
+        if let Some(earlier) = view.waits_for() {
             self.host.wait_committed(self.epoch, earlier)?;
         }
         view.serial += 1;
@@ -430,5 +435,26 @@ impl DiskFile for QuorumFile {
     /// Space is not set aside: see [`Disk::medium`].
     fn allocate(&self, _offset: u64, _len: u64) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_waited_for_that_was_published_in_another_epoch() {
+        let batch = begin_payload(types::Epoch(7), 1);
+        let names = BTreeMap::new();
+        let mut view = View { names, next_file: 1, batch, serial: 1, first: 0, published: 0 };
+        assert_eq!(view.waits_for(), None);
+        // The node's requests 97 to 100 were of an epoch that it lost.
+        let waited = (101..=107).map(|request| {
+            view.first = if view.first == 0 { request } else { view.first };
+            view.published = request;
+            view.waits_for()
+        });
+        let waited: Vec<Option<u64>> = waited.collect();
+        assert_eq!(waited, [None, None, None, None, Some(101), Some(102), Some(103)]);
     }
 }

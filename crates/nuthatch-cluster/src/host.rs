@@ -292,15 +292,8 @@ impl Host {
     pub fn wait_committed(&self, epoch: Epoch, request: u64) -> Result<Lsn, NotOwner> {
         let mut status = self.status.lock();
         loop {
-            if status.published != epoch {
-                // This node has owned the log again since: what is acknowledged now tells nothing of this request.
-                return Err(NotOwner { epoch });
-            }
-            if status.acked.0 >= request {
-                return Ok(status.acked.1);
-            }
-            if status.owner != Some(epoch) || status.failed >= request {
-                return Err(NotOwner { epoch });
+            if let Some(fate) = status.fate(epoch, request) {
+                return fate;
             }
             self.answered.wait(&mut status);
         }
