@@ -7,12 +7,12 @@ use nuthatch_cluster::inspect::{further_keepers, inspect};
 use nuthatch_cluster::{Cluster, ClusterConfig, QuorumDirectory, QuorumLog};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Ownership as _, ReadOnlyDisk, RealDisk};
-use nuthatch_quorum::types::NodeId;
+use nuthatch_quorum::types::{Incarnation, NodeId};
 use std::collections::BTreeMap;
 use std::env::{current_exe, var};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
@@ -73,7 +73,7 @@ fn good(directory: &QuorumDirectory) -> std::io::Result<Vec<String>> {
     Ok(kept)
 }
 
-/// Does what the test says: `write LOG NAME`, `list LOG`, `to LOG NODE`.
+/// Does what the test says: `write LOG NAME`, `list LOG`, `to LOG NODE`, `whole LOG`.
 fn obey(line: &str, cluster: &Cluster, slots: &[Slot]) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     let log: usize = words[1].parse().expect("a log");
@@ -92,6 +92,10 @@ fn obey(line: &str, cluster: &Cluster, slots: &[Slot]) -> String {
             format!("ok {}", cluster.logs()[log].hand_over_to(to))
         }
         (_, None) => "error it is not owned here".to_owned(),
+        ("whole", Some(_)) => {
+            let keepers = cluster.logs()[log].sight().keepers;
+            format!("ok {}", keepers.iter().filter(|keeper| keeper.lag == Some(0)).count())
+        }
         _ => panic!("{line}"),
     }
 }
@@ -388,6 +392,39 @@ fn a_killed_nodes_log_goes_on_elsewhere_and_comes_back_by_the_built_in_catalog()
 #[test]
 fn a_killed_nodes_log_goes_on_elsewhere_and_comes_back_by_a_catalog_in_a_directory() {
     killed_and_started("directory", false);
+}
+
+/// Which disk a node's keeper of a further log is; nobody uses the directory.
+fn disk_of(dir: &Path) -> Incarnation {
+    let disk: Arc<dyn Disk> = Arc::new(ReadOnlyDisk::open(dir).expect("a directory"));
+    inspect(disk).expect("reads").identity.expect("one").1
+}
+
+/// The directory of one log is lost, and those of the others are not: that is a new disk of that log, which is brought all
+/// of it, and owns it again.
+#[test]
+fn a_lost_directory_of_one_log_is_a_new_disk_of_that_log_alone() {
+    let mut nodes = Nodes::new("lost-directory", true);
+    nodes.start_all("");
+    nodes.wait_balanced(3);
+    let written = names("written", 20);
+    for log in 0..3 {
+        written.iter().for_each(|name| nodes.write(log, name));
+    }
+    nodes.kill(1);
+    let dirs = ["logs/1", "logs/2"].map(|dir| nodes.node_dir(1).join(dir));
+    let before = dirs.each_ref().map(|dir| disk_of(dir));
+    std::fs::remove_dir_all(&dirs[0]).expect("removed");
+    nodes.start(1, "");
+    nodes.wait_balanced(3);
+    let deadline = Instant::now() + LIMIT;
+    while nodes.tell_owner(1, "whole 1") != "3" {
+        assert!(Instant::now() < deadline, "the new disk has everything");
+    }
+    nodes.assert_has(1, &written);
+    nodes.kill_all();
+    let after = dirs.each_ref().map(|dir| disk_of(dir));
+    assert!(after[0] != before[0] && after[1] == before[1], "{before:?} {after:?}");
 }
 
 /// A cluster that was founded with one log keeps one, whatever its nodes are set up for now.
