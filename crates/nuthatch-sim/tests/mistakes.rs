@@ -168,13 +168,7 @@ fn m25_a_catalog_that_went_back_is_refused() {
 /// Rot, writes that went astray and errors of reads while processes run; disks of other nodes.
 #[test]
 fn damage_while_a_keeper_runs_is_found_and_healed() {
-    let rules = [
-        Rule::Scrubs,
-        Rule::TellsDamage,
-        Rule::HealsOwn,
-        Rule::ForeignDiskRefused,
-        Rule::StrayShowsLoss,
-    ];
+    let rules = [Rule::Scrubs, Rule::TellsDamage, Rule::HealsOwn, Rule::ForeignDiskRefused];
     check("disks", &rules);
 }
 
