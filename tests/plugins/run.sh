@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What people already run on NATS, unchanged and pinned, against our server: FastStream and taskiq (Python), Watermill's own test
-# suites (Go), NestJS and Moleculer (Node). Needs python3 with venv, go, node with npm, and unshare: one suite knows only
-# port 4222, so it gets a network of its own. Not here: kine, and the exporter, surveyor and nats-top of NATS.
+# suites and kine with its own (Go), NestJS and Moleculer (Node). Needs python3 with venv, go, node with npm, and unshare: one
+# suite knows only port 4222, so it gets a network of its own. Not here, since the Go module proxy does not give them: NATS's Prometheus
+# exporter, surveyor and nats-top.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/../.." && pwd)
@@ -43,6 +44,22 @@ for suite in nats jetstream; do
     (cd "$here/watermill" && GOFLAGS=-mod=readonly persistently go test -c -o "$work/watermill-$suite" \
         "github.com/ThreeDotsLabs/watermill-nats/v2/pkg/$suite")
 done
+# kine's tests ask nats-server's packages for a server in their process: in a copy, they ask package process for one of ours.
+(
+    cd "$here/kine"
+    export GOFLAGS=-mod=readonly CGO_ENABLED=0
+    persistently go build -o "$work/kine" github.com/k3s-io/kine
+    go vet ./...
+    go test -c -o "$work/kine-etcd" .
+    source=$(go list -m -f '{{.Dir}}' github.com/k3s-io/kine)
+    rm -rf "$work/kine-source"
+    cp -r "$source" "$work/kine-source"
+    chmod -R u+w "$work/kine-source"
+    cp -r process "$work/kine-source/pkg/process"
+    cd "$work/kine-source"
+    sed -i -E 's#"github.com/nats-io/nats-server/v2/(server|test)"#\1 "github.com/k3s-io/kine/pkg/process"#' pkg/drivers/nats/*_test.go
+    persistently go test -c -o "$work/kine-own" ./pkg/drivers/nats
+)
 
 "$server" serve -js -a 127.0.0.1 -p -1 -sd "$data/store" --console off >"$data/server.log" 2>&1 &
 pid=$!
@@ -67,6 +84,10 @@ step "plugins: taskiq"
 quietly "$work/python/bin/python" "$here/python/taskiq_app.py" "$url"
 step "plugins: NestJS and Moleculer"
 (cd "$work/node" && quietly node nest.cjs "$url" && quietly node moleculer.cjs "$url")
+step "plugins: kine"
+export NUTHATCH_BINARY=$server KINE_BINARY=$work/kine
+quietly "$work/kine-own"
+quietly "$work/kine-etcd"
 step "plugins: Watermill"
 export WATERMILL_TEST_NATS_URL=$url
 quietly "$work/watermill-nats" -test.short
