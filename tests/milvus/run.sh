@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Milvus's log on Nuthatch: Milvus's own conformance test of its write-ahead log, as it is, against a broker in its process, a server
-# and a log in a bucket; then crashes, fencing, truncation; and its older message stream. The modules are pinned in
-# integrations/milvus/go.sum. Needs cargo, gcc, pkg-config and go.
+# and a log in a bucket; then crashes, fencing, truncation; its older message stream; and the fence of a channel over takeovers in a
+# cluster. The modules are pinned in integrations/milvus/go.sum. Needs cargo, gcc, pkg-config and go.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/../.." && pwd)
@@ -30,9 +30,11 @@ unformatted=$(gofmt -l .)
 persistently go_fetch ./...
 go vet -tags test ./...
 mkdir -p "$work/tests"
-go test -tags test -c -o "$work/tests/" ./walimpls ./mqwrapper
+go test -tags test -c -o "$work/tests/" ./walimpls ./mqwrapper ./takeover
 
 step "milvus: conformance, crashes, fencing, truncation"
 cd walimpls && "$work/tests/walimpls.test" -test.v -test.timeout 20m "$@" 2>&1 | grep -E '^ *(---|===|ok|FAIL|PASS|panic|.*_test\.go)' ; [ "${PIPESTATUS[0]}" -eq 0 ]
 step "milvus: the older message stream"
 cd ../mqwrapper && "$work/tests/mqwrapper.test" -test.timeout 10m
+step "milvus: takeovers in a cluster"
+"$work/tests/takeover.test" -test.v -test.timeout 20m
