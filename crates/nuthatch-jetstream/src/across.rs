@@ -40,7 +40,8 @@ const NODE_USAGE: &str = "NODE.USAGE";
 pub(super) enum Place {
     /// Here.
     Here,
-    /// Here, once the streams of all nodes are known: the one that it names may be among them.
+    /// Here, once the streams of all nodes are known. That is waited for before anything is locked: a log that this node
+    /// is about to serve needs the right to change the accounts of its streams.
     HereOnceWhole,
     /// At the node of this name.
     At(String, Scope),
@@ -52,8 +53,10 @@ pub(super) enum Place {
 enum Subject<'a> {
     /// One stream that exists.
     Stream(&'a str),
-    /// Which streams there are to be, and who decides about that.
+    /// Which streams there are to be.
     Streams,
+    /// Who decides about that.
+    Leader,
     /// All of the account.
     Account,
 }
@@ -65,8 +68,8 @@ fn subject_of<'a>(call: &Call<'a>) -> Subject<'a> {
         | Call::StreamRestore(_)
         | Call::StreamImport(_)
         | Call::StreamImportMessages(_)
-        | Call::StreamImportRead(_)
-        | Call::MetaStepDown => Subject::Streams,
+        | Call::StreamImportRead(_) => Subject::Streams,
+        Call::MetaStepDown => Subject::Leader,
         Call::AccountInfo
         | Call::StreamNames
         | Call::StreamList
@@ -146,7 +149,8 @@ impl JetStream {
             // It has gone from here since.
             (Scope::Node, Subject::Stream(name)) if !is_own(name) => Place::Nowhere,
             (Scope::Node, _) => Place::Here,
-            (Scope::Cluster, Subject::Streams) => of_leader(Place::Here),
+            (Scope::Cluster, Subject::Streams) => of_leader(Place::HereOnceWhole),
+            (Scope::Cluster, Subject::Leader) => of_leader(Place::Here),
             (Scope::Cluster, Subject::Account) => match served.leader() {
                 Leader::Nobody => Place::Nowhere,
                 Leader::Here | Leader::At(_) => Place::Here,
@@ -179,16 +183,24 @@ impl JetStream {
         let Some(served) = self.core.served(account) else { return Ok(()) };
         let mut changes = served.changes();
         let late = Instant::now() + WHOLE_WITHIN;
-        while let Some(lacking) = self.lacking(&served) {
+        while let Err(error) = self.check_whole(account) {
             let changed = timeout_at(late, changes.changed()).await;
             if !matches!(changed, Ok(Ok(()))) {
-                let text = format!(
-                    "not all streams of the cluster are known ({lacking}): try again later"
-                );
-                return Err(described(JsError::CLUSTER_NOT_AVAIL, text));
+                return Err(error);
             }
         }
         Ok(())
+    }
+
+    /// Whether the leader knows the streams of all nodes.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(super) fn check_whole(&self, account: AccountId) -> Result<(), JsError> {
+        let served = self.core.served(account);
+        let Some(lacking) = served.and_then(|served| self.lacking(&served)) else { return Ok(()) };
+        let text = format!("not all streams of the cluster are known ({lacking}): try again later");
+        Err(described(JsError::CLUSTER_NOT_AVAIL, text))
     }
 
     /// Whose streams are not known; `None`: all are.

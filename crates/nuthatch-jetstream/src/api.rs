@@ -192,7 +192,7 @@ impl JetStream {
             return self.purge_everywhere(name, scope).await;
         }
         if matches!(api_call, Call::MetaStepDown) {
-            return self.meta_step_down().await;
+            return self.meta_step_down(body).await;
         }
         if !self.serves(account) {
             return Err(JsError::NOT_ENABLED_FOR_ACCOUNT);
@@ -210,9 +210,9 @@ impl JetStream {
             }
             Call::StreamImportRead(name) => self.import_read(account, name, body).await,
             Call::StreamFence(name) => self.stream_fence(account, name, body).await,
-            Call::StreamStepDown(name) => self.stream_step_down(account, name).await,
+            Call::StreamStepDown(name) => self.stream_step_down(account, name, body).await,
             Call::ConsumerStepDown(stream, name) => {
-                self.consumer_step_down(account, stream, name).await
+                self.consumer_step_down(account, (stream, name), body).await
             }
             Call::StreamPurge(name) => self.stream_purge(account, name, body).await,
             Call::StreamSnapshot(name) => self.stream_snapshot(from, name, body, then).await,

@@ -26,13 +26,14 @@ fn teller(server: &Arc<Server>) -> Box<dyn Fn(StepEvent) + Send + Sync> {
 
 /// The clock of the logs of a node that owns a quorum log: it goes by the machine's while a majority of the nodes
 /// agrees with that.
-pub(super) fn of_owner(server: &Arc<Server>) -> Arc<ServerClock> {
+pub(super) fn of_owner(server: &Arc<Server>, number: u8) -> Arc<ServerClock> {
     let clock = server.logs.owners_clock(teller(server));
     let cluster = server.cluster.get().expect("it runs before its log is opened");
+    let log = &cluster.logs()[usize::from(number)];
     let last =
-        Timestamp(i64::try_from(cluster.last_stamp().0.saturating_mul(1000)).unwrap_or(i64::MAX));
-    cluster.wait_for_clock(AGREEMENT_WAIT);
-    let judging = Arc::clone(cluster);
+        Timestamp(i64::try_from(log.last_stamp().0.saturating_mul(1000)).unwrap_or(i64::MAX));
+    log.wait_for_clock(AGREEMENT_WAIT);
+    let judging = Arc::clone(log);
     clock.judged_by(Box::new(move || judging.clock_is_agreed()), last);
     clock
 }

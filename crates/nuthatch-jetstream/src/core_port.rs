@@ -202,10 +202,10 @@ pub trait CorePort: Send + Sync + 'static {
         None
     }
 
-    /// Has a quorum log handed over that this node owns. What is returned hears whether that was done; it ends without a
+    /// Has a quorum log handed over that this node owns, to the node of this name if one is given. What is returned hears whether that was done; it ends without a
     /// value if the node does not own it. `None`: too many ask for it.
-    fn step_down(&self, log: &str) -> Option<oneshot::Receiver<bool>> {
-        let _ = log;
+    fn step_down(&self, log: &str, to: Option<String>) -> Option<oneshot::Receiver<bool>> {
+        let _ = (log, to);
         None
     }
 

@@ -6,7 +6,7 @@ use crate::clock;
 use crate::engine::{engine, reporter, sync_of};
 use crate::known_logs::KnownLogs;
 use crate::registry::DEFAULT_LOG;
-use crate::replicas::quorum_log_name;
+use crate::replicas::{quorum_log_name, quorum_log_number};
 use crate::startup_hints;
 use nuthatch_log::env::{RealDisk, SystemEntropy};
 use nuthatch_log::{Chain, Disk, Log, LogCore, LogOptions, OpenError, OwnableDisk, RecoveryReport};
@@ -166,7 +166,9 @@ impl DurableLog {
         lost: OnLost,
     ) -> Result<(Opened, Option<Arc<TieredDisk>>), String> {
         let cluster = server.cluster.get().expect("it runs before its log is opened");
-        let disk = Arc::new(cluster.wait_until_owner().map_err(|error| error.to_string())?);
+        let number = quorum_log_number(&self.name).expect("it is named as one");
+        let log = &cluster.logs()[usize::from(number)];
+        let disk = Arc::new(log.wait_until_owner().map_err(|error| error.to_string())?);
         let (epoch, label) = (disk.epoch(), disk.label());
         let report = reporter(server);
         let log_options = LogOptions { block_bytes: 64, report, ..LogOptions::default() };
@@ -183,9 +185,9 @@ impl DurableLog {
         server.logs.add(LogLocation::quorum(&self.name, label, tier.as_ref()));
         let log_options = LogOptions { reserve_bytes: Some(0), ..self.compressed(log_options) };
         let engine = engine(server, self.slot, false, options);
-        let opened = open_on(disk, log_options, engine, clock::of_owner(server));
+        let opened = open_on(disk, log_options, engine, clock::of_owner(server, number));
         let opened = opened.map_err(|error| error.to_string())?;
-        cluster.watch(epoch, lost).map_err(|error| error.to_string())?;
+        log.watch(epoch, lost).map_err(|error| error.to_string())?;
         self.take_tier(tier.clone())?;
         Ok((opened, tier))
     }

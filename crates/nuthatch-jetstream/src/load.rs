@@ -2,7 +2,7 @@
 //! leave it with a log that is detached.
 
 use crate::logs_port::call;
-use crate::pending_changes::Changing;
+use crate::pending_changes::{Changing, ELSEWHERE};
 use crate::registry::Entry;
 use crate::service::JetStream;
 use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome};
@@ -107,8 +107,9 @@ impl JetStream {
                 search.search(theirs, &mut steps, |_, ()| true) != SearchOutcome::Nothing
             })
         };
-        if self.pending_changes.engine_of(account, name).is_some()
-            || entry.config.subjects.iter().any(overlaps)
+        // A stream that another node was to make is what was made there, if its log comes here.
+        let claimed = self.pending_changes.engine_of(account, name);
+        if claimed.is_some_and(|log| log != ELSEWHERE) || entry.config.subjects.iter().any(overlaps)
         {
             return Err(format!(
                 "stream {name:?} has a name or subjects that a change under way is about to take: \

@@ -16,6 +16,9 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::oneshot;
 
+/// Stands for a log of another node where a change says which log it waits for.
+pub(super) const ELSEWHERE: LogId = LogId(0);
+
 /// What a change of a stream with this configuration claims.
 pub(super) fn claim(engine: LogId, config: impl Into<Arc<StreamConfig>>) -> Claim {
     Claim::new(engine.0, config)

@@ -2,7 +2,7 @@
 //! nodes that are checked here first.
 
 use crate::outcome::described;
-use crate::pending_changes::{Changing, claim};
+use crate::pending_changes::{Changing, ELSEWHERE, claim};
 use crate::registry::{DEFAULT_LOG, MEMORY_LOG};
 use crate::replicas::is_quorum_log;
 use crate::service::{Answer, JetStream};
@@ -17,9 +17,6 @@ use tokio::time::{Instant, timeout_at};
 
 /// How long it is waited for whether a node has made a stream whose connection ended meanwhile.
 const FOUND_OUT_WITHIN: Duration = Duration::from_secs(10);
-
-/// Stands for a log of another node where a change says which log it waits for.
-const ELSEWHERE: LogId = LogId(0);
 
 /// The log that a new stream lives in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +39,15 @@ struct Candidate {
     log: String,
     /// Streams of the account that it has.
     streams: usize,
+}
+
+impl Candidate {
+    fn key(&self) -> (&str, &str) {
+        match &self.home {
+            Home::Here(_) => (&self.log, ""),
+            Home::At { node, .. } => (&self.log, node),
+        }
+    }
 }
 
 impl JetStream {
@@ -71,8 +77,10 @@ impl JetStream {
             return Err(self.no_such_log(tag.unwrap_or(DEFAULT_LOG)));
         };
         candidates.retain(|one| one.streams == fewest);
+        // Every node that decides goes through them in the same order.
+        candidates.sort_by(|one, other| one.key().cmp(&other.key()));
         let turn = self.next_home.fetch_add(1, Ordering::Relaxed) % candidates.len();
-        let chosen = candidates.swap_remove(turn);
+        let chosen = candidates.remove(turn);
         self.check_replicas(config, &chosen.log)?;
         Ok(chosen.home)
     }
@@ -139,7 +147,7 @@ impl JetStream {
     ) -> Answer {
         let is_own = || self.registry.read().get(account, name).is_some();
         if let Some(served) = self.core.served(account).filter(|_| !is_own()) {
-            self.until_whole(account).await?;
+            self.check_whole(account)?;
             if let Some((node, _)) = served.find(name) {
                 return self.update_elsewhere(account, (node, name), body).await;
             }

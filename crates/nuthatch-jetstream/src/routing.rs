@@ -96,17 +96,19 @@ impl CorePort for CoreRouting {
     }
 
     fn leads_in(&self) -> Option<u64> {
-        Some(u64::from(self.server.upgrade()?.cluster.get()?.owned()?.0))
+        let server = self.server.upgrade()?;
+        let first = server.cluster.get()?.logs().first()?;
+        Some(u64::from(first.owned()?.0))
     }
 
-    fn step_down(&self, log: &str) -> Option<oneshot::Receiver<bool>> {
-        self.server.upgrade()?.nodes.step_down(quorum_log_number(log)?)
+    fn step_down(&self, log: &str, to: Option<String>) -> Option<oneshot::Receiver<bool>> {
+        self.server.upgrade()?.nodes.step_down(quorum_log_number(log)?, to)
     }
 
     fn quorum_logs(&self) -> Vec<String> {
-        let server = self.server.upgrade();
-        let is_node = server.is_some_and(|server| server.cluster.get().is_some());
-        is_node.then(|| quorum_log_name(0)).into_iter().collect()
+        let Some(server) = self.server.upgrade() else { return Vec::new() };
+        let logs = server.cluster.get().map_or(&[][..], |cluster| cluster.logs());
+        logs.iter().map(|log| quorum_log_name(log.number().0)).collect()
     }
 
     fn say(&self, text: &str) {

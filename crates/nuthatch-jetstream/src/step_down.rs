@@ -5,52 +5,88 @@ use crate::envelope::{self, ResponseType, Success};
 use crate::outcome::described;
 use crate::registry::DEFAULT_LOG;
 use crate::replicas::is_quorum_log;
+use crate::request::parse_optional;
 use crate::service::{Answer, JetStream};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::{AccountId, Op};
+use serde::Deserialize;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct StepDownRequest {
+    placement: Preference,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Preference {
+    /// Name of the node that is to lead.
+    preferred: String,
+}
 
 impl JetStream {
-    pub(super) async fn stream_step_down(&self, account: AccountId, name: &str) -> Answer {
+    pub(super) async fn stream_step_down(
+        &self,
+        account: AccountId,
+        name: &str,
+        body: &[u8],
+    ) -> Answer {
+        let to = self.preferred(body)?;
         let entry = self.entry(account, name)?;
-        self.hand_over(&self.log_name(entry.engine)).await?;
+        self.hand_over(&self.log_name(entry.engine), to).await?;
         Ok(envelope::ok(ResponseType("stream_leader_stepdown"), &Success::YES))
     }
 
     pub(super) async fn consumer_step_down(
         &self,
         account: AccountId,
-        stream: &str,
-        name: &str,
+        (stream, name): (&str, &str),
+        body: &[u8],
     ) -> Answer {
+        let to = self.preferred(body)?;
         let entry = self.entry(account, stream)?;
         let op = Op::ConsumerInfo { id: entry.id, name: name.to_owned() };
         self.run(entry.engine, op).await?;
-        self.hand_over(&self.log_name(entry.engine)).await?;
+        self.hand_over(&self.log_name(entry.engine), to).await?;
         Ok(envelope::ok(ResponseType("consumer_leader_stepdown"), &Success::YES))
     }
 
     /// The leader is the owner of the first quorum log.
-    pub(super) async fn meta_step_down(&self) -> Answer {
-        self.hand_over(DEFAULT_LOG).await?;
+    pub(super) async fn meta_step_down(&self, body: &[u8]) -> Answer {
+        let to = self.preferred(body)?;
+        self.hand_over(DEFAULT_LOG, to).await?;
         Ok(envelope::ok(ResponseType("meta_leader_stepdown"), &Success::YES))
     }
 
-    async fn hand_over(&self, log: &str) -> Result<(), JsError> {
-        if self.core.cluster().is_none() {
-            return Err(JsError::CLUSTER_REQUIRED);
+    /// The node that a request prefers; `None`: any.
+    fn preferred(&self, body: &[u8]) -> Result<Option<String>, JsError> {
+        let Some(cluster) = self.core.cluster() else { return Err(JsError::CLUSTER_REQUIRED) };
+        let request: StepDownRequest = parse_optional(body, self.settings.strict)?;
+        let preferred = request.placement.preferred;
+        if preferred.is_empty() {
+            return Ok(None);
         }
+        if !cluster.others.iter().any(|node| node.name == preferred) {
+            let why =
+                format!("no suitable peers for placement: there is no other node {preferred:?}");
+            return Err(JsError::CLUSTER_NO_PEERS.with_err(why));
+        }
+        Ok(Some(preferred))
+    }
+
+    async fn hand_over(&self, log: &str, to: Option<String>) -> Result<(), JsError> {
         if !is_quorum_log(log) {
             let why = format!("no suitable peers for placement: log '{log}' is on one node");
             return Err(JsError::CLUSTER_NO_PEERS.with_err(why));
         }
-        let handed = self.core.step_down(log);
+        let handed = self.core.step_down(log, to);
         let failed = |why: &str| Err(described(JsError::CLUSTER_NOT_AVAIL, why.to_owned()));
         let Some(handed) = handed else {
             return failed("too many ask for this log to be handed over: try again later");
         };
         match handed.await {
             Ok(true) => Ok(()),
-            Ok(false) => failed("no other node has all of the log: it stays here"),
+            Ok(false) => failed("no node that is wanted has all of the log: it stays here"),
             Err(_) => failed("the log is another node's already"),
         }
     }

@@ -212,7 +212,7 @@ impl JetStream {
             self.check_overlap(account, config, false).await?;
             return self.log_named(log).map(Home::Here).ok_or_else(|| self.no_such_log(log));
         }
-        self.until_whole(account).await?;
+        self.check_whole(account)?;
         let served = self.core.served(account);
         if let Some((node, stream)) = served.and_then(|served| served.find(&config.name)) {
             // It is there: the node compares the two.
@@ -254,7 +254,7 @@ impl JetStream {
         account: AccountId,
         config: &StreamConfig,
     ) -> Result<(), JsError> {
-        self.until_whole(account).await?;
+        self.check_whole(account)?;
         let served = self.core.served(account);
         if served.as_ref().is_some_and(|served| served.find(&config.name).is_some()) {
             return Err(JsError::STREAM_NAME_EXIST);

@@ -36,6 +36,8 @@ pub struct Nodes {
 
 /// A quorum log is to be handed over to another node.
 pub struct StepDown {
+    /// The node that is to have it; `None`: any that has everything.
+    pub to: Option<String>,
     /// Hears whether that was done.
     pub done: oneshot::Sender<bool>,
 }
@@ -104,10 +106,10 @@ impl Nodes {
     /// Has a quorum log handed over that this node owns. What is returned hears whether that was done; it ends without a
     /// value if the node does not own it. `None`: there is no such log, or it is being handed over.
     #[must_use]
-    pub fn step_down(&self, log: u8) -> Option<oneshot::Receiver<bool>> {
+    pub fn step_down(&self, log: u8, to: Option<String>) -> Option<oneshot::Receiver<bool>> {
         let (done, hears) = oneshot::channel();
         let step_downs = self.step_downs.lock();
-        step_downs.get(&log)?.try_send(StepDown { done }).ok()?;
+        step_downs.get(&log)?.try_send(StepDown { to, done }).ok()?;
         Some(hears)
     }
 

@@ -350,6 +350,8 @@ pub struct ClusterSettings {
     pub routes: Vec<std::net::SocketAddr>,
     /// `-catalog`: its address, or `built-in`.
     pub catalog: String,
+    /// Quorum logs for each node, of a cluster that is founded.
+    pub logs_per_node: u8,
     /// File with the secret that all nodes share; `None`: loopback only, or as follows.
     pub key: Option<PathBuf>,
     /// Without a key other addresses than loopback are warned of, and not refused: nats-server takes them.

@@ -238,11 +238,8 @@ fn serve(options: Options, program: &str, services: Services, reload: reload::So
                 eprintln!("{program}: {error}");
             }
             // What fails for another reason would fail again.
-            let anew = match error {
-                RunError::Replaced(_) => server.cluster.get().is_some(),
-                RunError::JetStream(_) | RunError::Cluster(_) => cluster::has_lost(&server),
-                _ => false,
-            };
+            let is_node = server.cluster.get().is_some();
+            let anew = is_node && matches!(error, RunError::Replaced(_));
             match error {
                 _ if anew => {
                     server.log.info(format_args!("Starting again as a keeper of the quorum log"));

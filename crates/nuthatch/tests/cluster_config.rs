@@ -96,6 +96,26 @@ fn make(client: &mut Client, config: &Value) {
     }
 }
 
+fn leader(client: &mut Client, partition: u32) -> Option<String> {
+    let subject = format!("$JS.API.STREAM.INFO.events-{partition}");
+    let info = client.request(&subject, b"", b"", ANSWER).ok()?;
+    let info: Value = serde_json::from_slice(&info.payload).ok()?;
+    info["cluster"]["leader"].as_str().map(str::to_owned)
+}
+
+/// Waits until the streams are led by all nodes: each node owns a log then, and each log has streams.
+fn wait_spread(client: &mut Client) {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let leaders: Vec<_> = (0..PARTITIONS).map(|number| leader(client, number)).collect();
+        if leaders.iter().flatten().collect::<BTreeSet<_>>().len() == NODES {
+            return;
+        }
+        assert!(Instant::now() < deadline, "they are not spread: {leaders:?}");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
 /// The partition that nats-server documents: FNV-1a of the token, modulo their number.
 fn partition(token: &str) -> u32 {
     let hash = token
@@ -151,11 +171,7 @@ fn refused(client: &mut Client, config: &Value, why: &str) {
 
 /// The owner is stopped until another node has followed, and goes on as a keeper in the same process.
 fn an_owner_that_was_replaced_comes_back(nodes: &[Node]) {
-    let leader = |client: &mut Client| {
-        let info = client.request("$JS.API.STREAM.INFO.events-0", b"", b"", ANSWER).ok()?;
-        let info: Value = serde_json::from_slice(&info.payload).ok()?;
-        info["cluster"]["leader"].as_str().map(str::to_owned)
-    };
+    let leader = |client: &mut Client| leader(client, 0);
     let deadline = Instant::now() + TIMEOUT;
     let former = leader(&mut connect(&nodes[0])).expect("a leader");
     let stopped = nodes.iter().find(|node| node.name == former).expect("one of them");
@@ -183,6 +199,7 @@ fn the_files_of_a_nats_cluster_make_one() {
     let nodes = started(&dir);
     let mut first = connect(&nodes[0]);
     (0..PARTITIONS).for_each(|number| make(&mut first, &stream(number)));
+    wait_spread(&mut first);
     publish(&nodes);
     let mut expected = [0_u64; PARTITIONS as usize];
     (0..MESSAGES).for_each(|number| expected[partition(&number.to_string()) as usize] += 1);

@@ -221,6 +221,26 @@ fn publish_until_stored(client: &mut Client, subject: &str, number: usize) {
     }
 }
 
+/// Has a stream led by this node, if it is not.
+fn prefer(client: &mut Client, stream: &str, node: &str) {
+    let (call, preferred) =
+        (format!("STREAM.LEADER.STEPDOWN.{stream}"), json!({"preferred": node}));
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        match leader_of(client, stream) {
+            Some(leader) if leader == node => return,
+            Some(_) => {
+                let body = json!({"placement": preferred}).to_string();
+                // Another node may have it meanwhile.
+                let _ = client.request(&format!("$JS.API.{call}"), b"", body.as_bytes(), ANSWER);
+            }
+            None => {}
+        }
+        assert!(Instant::now() < deadline, "{stream} does not come to {node}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// A log goes from node to node, and back to one that had it before, while everything else of those nodes goes on.
 #[test]
 fn a_log_leaves_a_running_server_and_comes_back() {
@@ -258,6 +278,11 @@ fn a_log_leaves_a_running_server_and_comes_back() {
     }
     let distinct: BTreeSet<&String> = leaders.iter().collect();
     assert!(leaders.len() > distinct.len(), "one had it twice: {leaders:?}");
+    for node in &nodes.nodes {
+        prefer(&mut clients[0], "R", &node.name);
+    }
+    let nobody = json!({"placement": {"preferred": "n9"}});
+    assert_eq!(refused(&mut clients[0], "STREAM.LEADER.STEPDOWN.R", &nobody), 10005);
     for client in &mut clients {
         client.round_trip(TIMEOUT).expect("its node has not begun anew");
         until(client, "STREAM.INFO.R", &Value::Null, |info| info["state"]["messages"] == 2 * NODES);
@@ -359,4 +384,56 @@ fn copies_read_streams_of_other_nodes() {
     let body = json!({"name": "O", "subjects": ["o.>"], "storage": "memory", "allow_direct": true,
         "republish": {"src": "o.>", "dest": "again.>"}, "sources": [{"name": "M"}]});
     assert_eq!(refused(&mut clients[0], "STREAM.UPDATE.O", &body), 10052);
+}
+
+/// Waits until these streams are led by so many nodes; returns who leads each.
+fn until_led(client: &mut Client, streams: &[String], by: usize, not: Option<&str>) -> Vec<String> {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let leaders: Vec<_> = streams.iter().map(|name| leader_of(client, name)).collect();
+        let all: Vec<String> = leaders.iter().flatten().cloned().collect();
+        let distinct: BTreeSet<&String> = all.iter().collect();
+        let is_gone = not.is_none_or(|gone| !all.iter().any(|leader| leader == gone));
+        if all.len() == streams.len() && distinct.len() == by && is_gone {
+            return all;
+        }
+        assert!(Instant::now() < deadline, "{leaders:?}, by {by}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Streams that are on all nodes are spread over their logs, each of which is at another node; those of a node that ends
+/// come to the others.
+#[test]
+fn streams_on_all_nodes_are_led_by_all_nodes() {
+    let mut nodes = started("cluster-spread");
+    let names: Vec<String> = (0..5).map(|number| format!("R{number}")).collect();
+    let mut clients: Vec<Client> = (0..NODES).map(|at| nodes.client(at)).collect();
+    for (at, name) in names.iter().enumerate() {
+        let config = json!({"name": name, "subjects": [format!("r.{at}")], "num_replicas": 3});
+        let made = |answer: &Value| answer.get("error").is_none();
+        until(&mut clients[at % NODES], &format!("STREAM.CREATE.{name}"), &config, made);
+    }
+    let leaders = until_led(&mut clients[0], &names, NODES, None);
+    for (at, _) in names.iter().enumerate() {
+        for (number, client) in clients.iter_mut().enumerate() {
+            publish_until_stored(client, &format!("r.{at}"), number);
+        }
+    }
+    let list = api_ok(&mut clients[1], "STREAM.LIST", &Value::Null);
+    assert_eq!(list["streams"].as_array().map(Vec::len), Some(names.len()), "{list}");
+    let gone = nodes.nodes.iter().position(|node| node.name == leaders[0]).expect("a node");
+    nodes.nodes[gone].kill();
+    let mut client = nodes.client((gone + 1) % NODES);
+    until_led(&mut client, &names, NODES - 1, Some(&leaders[0]));
+    for (at, name) in names.iter().enumerate() {
+        publish_until_stored(&mut client, &format!("r.{at}"), NODES);
+        assert_eq!(read_all(&mut client, name, 1).len(), NODES + 1, "{name}");
+    }
+    let config = json!({"name": "LATE", "subjects": ["late"], "num_replicas": 3});
+    until(&mut client, "STREAM.CREATE.LATE", &config, |answer| answer.get("error").is_none());
+    nodes.nodes[gone].start();
+    let mut back = nodes.client(gone);
+    until(&mut back, "STREAM.NAMES", &Value::Null, |names| names["total"] == 6);
+    assert_eq!(read_all(&mut back, "R0", 1).len(), NODES + 1);
 }

@@ -104,7 +104,9 @@ fn an_owner_that_is_told_to_end_hands_the_log_over() {
 fn an_empty_disk_gets_the_files_of_what_is_trimmed() {
     let mut nodes = Nodes::with_stream("quorum-trim");
     let (mut client, _) = nodes.owner();
-    create_stream(&mut client, "LARGE", &json!({"subjects": ["large.>"]}));
+    // In the log of which the journals are looked at.
+    let home = json!({"tags": ["log:default"]});
+    create_stream(&mut client, "LARGE", &json!({"subjects": ["large.>"], "placement": home}));
     // With its header below the largest payload.
     let body = vec![7; (1 << 20) - 1024];
     let large = 480;

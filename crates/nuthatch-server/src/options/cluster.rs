@@ -14,6 +14,9 @@ use super::{ClusterSettings, Invocation};
 /// The catalog that needs nothing else.
 const DEFAULT_CATALOG: &str = "built-in";
 
+/// Quorum logs for each node at most, where there are three nodes.
+const LOGS_PER_NODE_MAX: i64 = 5;
+
 /// Keys of `cluster` that ask for no connections.
 const HARMLESS_KEYS: &[&str] =
     &["name", "no_advertise", "connect_retries", "pool_size", "compression", "ping_interval"];
@@ -28,6 +31,7 @@ pub(super) struct ClusterDraft {
     port: Option<Port>,
     routes: Option<Vec<SocketAddr>>,
     catalog: Option<String>,
+    logs_per_node: Option<u8>,
     /// `-node_name`.
     node: Option<String>,
     cluster: Option<String>,
@@ -73,6 +77,10 @@ impl ClusterDraft {
     pub(super) fn quorum(&mut self, r: &mut ConfigReader, map: &Map) {
         r.walk(&QUORUM, map, |r, key, entry| match key {
             "catalog" => self.catalog = r.word(key, &entry.value).map(str::to_owned),
+            "logs_per_node" => {
+                let count = r.int(key, &entry.value, 1, LOGS_PER_NODE_MAX);
+                self.logs_per_node = count.and_then(|count| u8::try_from(count).ok());
+            }
             _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
         });
     }
@@ -104,6 +112,7 @@ impl ClusterDraft {
         self.port.is_some()
             || self.routes.is_some()
             || self.catalog.is_some()
+            || self.logs_per_node.is_some()
             || self.node.is_some()
             || self.key.is_some()
     }
@@ -122,7 +131,7 @@ impl ClusterDraft {
         if !self.is_node() {
             return Ok(None);
         }
-        let Self { host, port, routes, catalog, node, cluster, key } = self;
+        let Self { host, port, routes, catalog, logs_per_node, node, cluster, key } = self;
         let node = node.or_else(|| server_name.map(str::to_owned));
         let (Some(name), Some(Port::Fixed(port)), Some(routes)) = (node, port, routes) else {
             return Err(Conflict::IncompleteCluster.into());
@@ -131,7 +140,17 @@ impl ClusterDraft {
         let listen = node_address("cluster_listen", &bracketed(&host, port))?;
         let catalog = catalog.unwrap_or_else(|| DEFAULT_CATALOG.to_owned());
         let may_be_open = invocation == Invocation::NatsServer && key.is_none();
-        Ok(Some(ClusterSettings { name, cluster, listen, routes, catalog, key, may_be_open }))
+        let logs_per_node = logs_per_node.unwrap_or(1);
+        Ok(Some(ClusterSettings {
+            name,
+            cluster,
+            listen,
+            routes,
+            catalog,
+            logs_per_node,
+            key,
+            may_be_open,
+        }))
     }
 }
 

@@ -500,11 +500,18 @@ pub(super) static CLUSTER: Block = Block {
 /// Keys of `quorum` of `jetstream`.
 pub(super) static QUORUM: Block = Block {
     place: "in 'quorum' of 'jetstream'",
-    keys: &[yes(
-        &["catalog"],
-        "`built-in`",
-        "where the cluster's catalog is: `built-in`, `\"file:///shared/dir\"`, `\"s3://bucket/prefix\"`; as `-catalog`",
-    )],
+    keys: &[
+        yes(
+            &["catalog"],
+            "`built-in`",
+            "where the cluster's catalog is: `built-in`, `\"file:///shared/dir\"`, `\"s3://bucket/prefix\"`; as `-catalog`",
+        ),
+        yes(
+            &["logs_per_node"],
+            "1",
+            "quorum logs for each node, 15 in all at most; a cluster keeps what it was founded with",
+        ),
+    ],
 };
 
 /// Keys of `websocket`.

@@ -43,8 +43,11 @@ pub(super) fn config(server: &Server) -> Result<Option<ClusterConfig>, RunError>
         dir: ours.join(KEEPER_DIR),
         key,
         may_be_open: settings.may_be_open,
-        logs: Some(1),
+        logs: None,
     };
+    let per_node = settings.logs_per_node;
+    let count = usize::from(per_node).saturating_mul(config.size());
+    let config = ClusterConfig { logs: Some(u8::try_from(count).unwrap_or(u8::MAX)), ..config };
     config.check().map_err(|error| RunError::Cluster(error.to_string()))?;
     nuthatch_log::env::create_dirs(&ours)
         .and_then(|()| close_directory(&ours))
@@ -109,9 +112,10 @@ async fn be_node(
     tasks.spawn(node_service::serve(server.clone(), cluster.clone(), name));
     let quorum = quorum.unwrap_or_else(|| Arc::new(NothingToServe));
     let mut kept = JoinSet::new();
-    for log in quorum_logs::of(&cluster) {
-        kept.spawn(quorum_logs::keep(server.clone(), log, quorum.clone()));
+    for log in cluster.logs() {
+        kept.spawn(quorum_logs::keep(server.clone(), log.clone(), quorum.clone()));
     }
+    quorum_logs::take_moves(server, &cluster);
     let ended = kept.join_next().await.expect("a cluster has a log");
     Err(ended.unwrap_or_else(|panic| RunError::Cluster(panic.to_string())))
 }
@@ -154,22 +158,22 @@ fn start(server: &Arc<Server>, config: &ClusterConfig) -> Result<Arc<Cluster>, S
     Ok(Arc::clone(server.cluster.get_or_init(|| cluster)))
 }
 
-/// True if this is a node that owned the log and does not any more, or whose disk has failed.
-pub(super) fn has_lost(server: &Server) -> bool {
-    server.cluster.get().is_some_and(|cluster| cluster.has_lost())
-}
-
-/// True if another node may own the log that this one owned.
+/// True if another node may own a log that this one owned.
 pub(super) fn is_elsewhere(server: &Server) -> bool {
-    server.cluster.get().is_some_and(|cluster| cluster.was_replaced())
+    let logs = server.cluster.get().map_or(&[][..], |cluster| cluster.logs());
+    logs.iter().any(|log| log.was_replaced())
 }
 
-/// After a clean stop the log goes to another node.
+/// After a clean stop the logs go to other nodes.
 pub(super) async fn hand_over(server: &Arc<Server>) {
-    if let Some(cluster) = server.cluster.get().cloned() {
-        // It cannot panic, and a stop goes on whatever comes of it.
-        let _ = tokio::task::spawn_blocking(move || cluster.hand_over()).await;
+    let Some(cluster) = server.cluster.get() else { return };
+    let mut tasks = JoinSet::new();
+    for log in cluster.logs() {
+        let log = log.clone();
+        tasks.spawn_blocking(move || log.hand_over());
     }
+    // None can panic, and a stop goes on whatever comes of it.
+    while tasks.join_next().await.is_some() {}
 }
 
 /// Replaces this process by a new one with the same arguments: a node whose ownership has ended goes on

@@ -5,25 +5,13 @@ use super::cluster::blocking;
 use super::{QuorumLogs, RunError};
 use crate::nodes::StepDown;
 use crate::server::Server;
-use nuthatch_cluster::Cluster;
+use nuthatch_cluster::{Cluster, LogNumber, NodeName, QuorumLog};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::mpsc;
 
 /// Step-downs of one log that wait at a time.
 const STEP_DOWNS_MAX: usize = 16;
-
-/// A quorum log of the cluster, which has one.
-pub(super) type QuorumLog = Cluster;
-
-/// The quorum logs of a cluster.
-pub(super) fn of(cluster: &Arc<Cluster>) -> Vec<Arc<QuorumLog>> {
-    vec![cluster.clone()]
-}
-
-fn number_of(_log: &QuorumLog) -> u8 {
-    0
-}
 
 /// One log at this node.
 struct Kept {
@@ -45,7 +33,7 @@ pub(super) async fn keep(
     log: Arc<QuorumLog>,
     quorum: Arc<dyn QuorumLogs>,
 ) -> RunError {
-    let number = number_of(&log);
+    let number = log.number().0;
     let kept = Kept { server, log, number, quorum };
     let (step_down, mut step_downs) = mpsc::channel(STEP_DOWNS_MAX);
     kept.server.nodes.take_step_downs(number, step_down);
@@ -54,6 +42,24 @@ pub(super) async fn keep(
             return error;
         }
     }
+}
+
+/// The node of this name, of those that keep a log.
+fn node_of(log: &QuorumLog, name: &str) -> Option<NodeName> {
+    let keepers = log.sight().keepers.into_iter();
+    keepers.map(|keeper| keeper.node).find(|node| node.name == name)
+}
+
+/// Has the logs that balance gives to other nodes closed before they go.
+pub(super) fn take_moves(server: &Arc<Server>, cluster: &Cluster) {
+    let server = Arc::downgrade(server);
+    cluster.take_moves(Box::new(move |log, to| {
+        let Some(server) = server.upgrade() else { return };
+        let keepers = log.sight().keepers.into_iter();
+        let to = keepers.map(|keeper| keeper.node).find(|node| node.id == to);
+        // Where it is being handed over already balance looks again.
+        drop(server.nodes.step_down(log.number().0, to.map(|node| node.name)));
+    }));
 }
 
 impl Kept {
@@ -81,10 +87,12 @@ impl Kept {
                 self.say(format_args!("was lost while it was opened: {why}"));
                 return Ok(());
             }
+            // Its disk has failed.
+            Err(why) if self.log.has_lost() => return self.lost(&why).await,
             Err(why) => return Err(RunError::JetStream(why)),
         }
         self.log.tell_takeover();
-        self.server.log.info(format_args!("JetStream of the cluster is served here"));
+        self.say(format_args!("is served here"));
         let ended = tokio::select! {
             // Without a JetStream nothing watches, and nothing is lost.
             Some(why) = lost.recv() => Ended::Lost(why),
@@ -103,25 +111,37 @@ impl Kept {
     /// Waits until this node owns the log. Who asks for a step-down meanwhile hears that there is nothing to hand over.
     async fn wait_owned(&self, step_downs: &mut mpsc::Receiver<StepDown>) -> Result<(), RunError> {
         let log = self.log.clone();
-        let owned = blocking(move || log.wait_owned().map_err(|error| error.to_string()));
+        let owned = blocking(move || Ok(log.wait_owned()));
         let mut owned = std::pin::pin!(owned);
-        let epoch = loop {
+        let owned = loop {
             tokio::select! {
-                owned = &mut owned => break owned?.0,
+                owned = &mut owned => break owned?,
                 Some(step_down) = step_downs.recv() => drop(step_down),
             }
         };
+        let epoch = match owned {
+            Ok(epoch) => epoch.0,
+            Err(why) => return self.failed(&why.to_string()).await,
+        };
         let options = self.server.options();
         let name = &options.cluster.as_ref().expect("it is a node").name;
-        self.server.log.info(format_args!("Node {name} owns the quorum log (epoch {epoch})"));
+        match self.log.number() {
+            LogNumber::FIRST => {
+                self.server
+                    .log
+                    .info(format_args!("Node {name} owns the quorum log (epoch {epoch})"));
+            }
+            number => {
+                let log = &self.server.log;
+                log.info(format_args!("Node {name} owns quorum log {number} (epoch {epoch})"));
+            }
+        }
         Ok(())
     }
 
     async fn lost(&self, why: &str) -> Result<(), RunError> {
         if !self.log.was_replaced() {
-            // The disk has failed: what it owned and kept is read anew by a new process.
-            self.server.fatal.raise(why);
-            return std::future::pending().await;
+            return self.failed(why).await;
         }
         // What another node owns by now cannot be closed cleanly, and need not be.
         let _ = self.quorum.leave(self.number).await;
@@ -129,17 +149,28 @@ impl Kept {
         Ok(())
     }
 
+    /// The disk has failed: what this node owned and kept is read anew by a new process.
+    async fn failed(&self, why: &str) -> Result<(), RunError> {
+        self.server.fatal.raise(why);
+        std::future::pending().await
+    }
+
     async fn step_down(&self, step_down: StepDown) -> Result<(), RunError> {
         if let Err(why) = self.quorum.leave(self.number).await {
             self.say(format_args!("was not closed cleanly before it is handed over: {why}"));
         }
         let log = self.log.clone();
-        blocking(move || {
-            log.hand_over();
-            Ok(())
+        let to = step_down.to.as_deref().and_then(|name| node_of(&log, name));
+        let is_done = blocking(move || {
+            Ok(match to {
+                Some(node) => log.hand_over_to(node.id),
+                None => {
+                    log.hand_over();
+                    log.owned().is_none()
+                }
+            })
         })
         .await?;
-        let is_done = self.log.owned().is_none();
         self.say(match is_done {
             true => format_args!("was handed over"),
             false => format_args!("was not handed over: no other node has all of it"),

@@ -296,14 +296,15 @@ impl Nodes {
         }
     }
 
-    /// Waits until owners have said of `count` disks of a node that they keep the log.
+    /// Waits until owners have said of `count` disks of a node that they keep their log; each node has one for each log,
+    /// of which there are as many as nodes.
     pub fn wait_disks(&self, at: usize, count: usize) {
         let (node, deadline) = (format!(" {} (disk ", at + 1), Instant::now() + TIMEOUT);
         loop {
             let said: String = self.nodes.iter().map(Node::text).collect();
             let disks: HashSet<&str> =
                 said.split(&node).skip(1).filter_map(|rest| rest.get(..32)).collect();
-            if disks.len() >= count {
+            if disks.len() >= count * NODES {
                 return;
             }
             assert!(Instant::now() < deadline, "the disk does not count:\n{said}");

@@ -46,7 +46,7 @@ fn jetstream_depends_on_the_name_of_the_program() {
 
 #[test]
 fn a_node_of_a_cluster_as_nats_server_is_told_of_it() {
-    let file = "server_name: n1\njetstream { store_dir: './n1', quorum { catalog: 'file:///c' } }\n\
+    let file = "server_name: n1\njetstream { store_dir: './n1', quorum { catalog: 'file:///c', logs_per_node: 2 } }\n\
                 cluster: { name: c1, port: 6222, routes: [\n\
                 'nats-route://0.0.0.0:6222', 'nats://localhost:6223', '10.0.0.3:6224',\n] }";
     let o = options(file, "");
@@ -58,6 +58,7 @@ fn a_node_of_a_cluster_as_nats_server_is_told_of_it() {
             .map(|route| route.parse().unwrap())
             .to_vec(),
         catalog: "file:///c".into(),
+        logs_per_node: 2,
         key: None,
         may_be_open: true,
     };
@@ -72,6 +73,7 @@ fn a_node_of_a_cluster_as_nats_server_is_told_of_it() {
         listen: "127.0.0.1:1".parse().unwrap(),
         routes: vec!["127.0.0.1:2".parse().unwrap()],
         catalog: "built-in".into(),
+        logs_per_node: 2,
         key: Some("k".into()),
         may_be_open: false,
     };
