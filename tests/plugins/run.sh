@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What people already run on NATS, unchanged and pinned, against our server: FastStream and taskiq (Python), Watermill's own test
-# suites and kine with its own (Go), NestJS and Moleculer (Node). Needs python3 with venv, go, node with npm, and unshare: one
-# suite knows only port 4222, so it gets a network of its own. Not here, since the Go module proxy does not give them: NATS's Prometheus
+# suites and kine with its own (Go), NestJS and Moleculer (Node); and a small run of the benchmark of ingest and search, whose index
+# is a library of others. Needs python3 with venv, go, node with npm, cargo for the C library, and unshare: one suite knows only
+# port 4222, so it gets a network of its own. Not here, since the Go module proxy does not give them: NATS's Prometheus
 # exporter, surveyor and nats-top.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -12,7 +13,7 @@ repo=$(cd "$here/../.." && pwd)
 . "$repo/tests/binary.sh"
 # shellcheck source=../steps.sh
 . "$repo/tests/steps.sh"
-for tool in python3 go node npm unshare; do
+for tool in python3 go node npm cargo unshare; do
     command -v "$tool" >/dev/null || { echo "plugins/run.sh: $tool is needed and not there" >&2; exit 2; }
 done
 server=$(nuthatch_binary "$repo")
@@ -60,6 +61,7 @@ done
     sed -i -E 's#"github.com/nats-io/nats-server/v2/(server|test)"#\1 "github.com/k3s-io/kine/pkg/process"#' pkg/drivers/nats/*_test.go
     persistently go test -c -o "$work/kine-own" ./pkg/drivers/nats
 )
+"$repo/packaging/c-library.sh" "$work/prefix"
 
 "$server" serve -js -a 127.0.0.1 -p -1 -sd "$data/store" --console off >"$data/server.log" 2>&1 &
 pid=$!
@@ -75,7 +77,7 @@ url=nats://127.0.0.1:$port
 quietly() {
     local log=$data/plugin.log
     timeout 300 "$@" >"$log" 2>&1 || { tail -50 "$log" >&2; echo "plugins/run.sh: failed: $*" >&2; exit 1; }
-    grep -E '^(faststream|taskiq|nestjs|moleculer):|^(PASS|ok)' "$log"
+    grep -E '^(faststream|taskiq|nestjs|moleculer|nuthatch.*):|^(PASS|ok)' "$log"
 }
 
 step "plugins: FastStream"
@@ -88,6 +90,10 @@ step "plugins: kine"
 export NUTHATCH_BINARY=$server KINE_BINARY=$work/kine
 quietly "$work/kine-own"
 quietly "$work/kine-etcd"
+step "plugins: ingest and search"
+quietly "$work/python/bin/python" "$repo/bench/ingest_search.py" --engines nuthatch-embedded,nuthatch --rows 2700 --alone-s 1 \
+    --limit-s 120 --nuthatch "$server" --library "$work/prefix/lib/libnuthatch.so.1" --dir "$data" --svg "$data/picture.svg"
+grep -q '</svg>' "$data/picture.svg"
 step "plugins: Watermill"
 export WATERMILL_TEST_NATS_URL=$url
 quietly "$work/watermill-nats" -test.short

@@ -8,8 +8,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -25,7 +25,7 @@ import (
 // Version of the module in go.mod.
 const version = "RocksMQ (milvus/pkg v2.6.7-0.20251201120310)"
 
-// The one group that all receivers share.
+// The one group that all receivers share. A process that finds a topic in its store has a new one.
 const group = "bench"
 
 func main() {
@@ -43,6 +43,7 @@ type system struct {
 type topic struct {
 	rocks server.RocksMQ
 	name  string
+	group string
 	// A token is in it when messages may have come.
 	grown chan struct{}
 }
@@ -67,10 +68,16 @@ func (s *system) Prepare(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.made++
-	t := &topic{rocks: s.rocks, name: fmt.Sprintf("%s-%d", name, s.made), grown: make(chan struct{}, 1)}
-	if err := s.rocks.CreateTopic(t.name); err != nil {
+	topic := fmt.Sprintf("%s-%d", name, s.made)
+	if err := s.rocks.CreateTopic(topic); err != nil {
 		return err
 	}
+	return s.attach(name, topic, group)
+}
+
+// attach a group, which begins at the first message, to a topic of the store. s.mu is held.
+func (s *system) attach(name, stored, group string) error {
+	t := &topic{rocks: s.rocks, name: stored, group: group, grown: make(chan struct{}, 1)}
 	if err := s.rocks.CreateConsumerGroup(t.name, group); err != nil {
 		return err
 	}
@@ -82,14 +89,16 @@ func (s *system) Prepare(name string) error {
 	return nil
 }
 
+// find a topic that was prepared; else the one that a process before this one prepared first under the name.
 func (s *system) find(name string) (*topic, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.topics[name]
-	if t == nil {
-		return nil, errors.New("no such topic: " + name)
+	if s.topics[name] == nil {
+		if err := s.attach(name, name+"-1", fmt.Sprint(group, os.Getpid())); err != nil {
+			return nil, fmt.Errorf("no such topic: %s: %w", name, err)
+		}
 	}
-	return t, nil
+	return s.topics[name], nil
 }
 
 func (s *system) Sender(name string, _ uint32) (harness.Sender, error) {
@@ -118,13 +127,13 @@ func (t *topic) Receive(max int, wait time.Duration) ([][]byte, error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
-		found, err := t.rocks.Consume(t.name, group, max)
+		found, err := t.rocks.Consume(t.name, t.group, max)
 		if err != nil {
 			return nil, err
 		}
 		if len(found) == max {
 			// There may be more, for another receiver.
-			t.rocks.Notify(t.name, group)
+			t.rocks.Notify(t.name, t.group)
 		}
 		if len(found) > 0 {
 			return bodies(found), nil

@@ -182,7 +182,12 @@ func (s *system) Prepare(name string) error {
 	if err := s.client.CreateLog(ctx, log); err != nil {
 		return err
 	}
-	handle, err := s.client.OpenLog(ctx, log)
+	return s.attach(name, log)
+}
+
+// attach a log of the store. s.mu is held.
+func (s *system) attach(name, log string) error {
+	handle, err := s.client.OpenLog(context.Background(), log)
 	if err != nil {
 		return err
 	}
@@ -190,12 +195,14 @@ func (s *system) Prepare(name string) error {
 	return nil
 }
 
+// topic that was prepared; else the one that a process before this one prepared first under the name. s.mu is held.
 func (s *system) topic(name string) (*topic, error) {
-	t := s.topics[name]
-	if t == nil {
-		return nil, fmt.Errorf("no topic %q", name)
+	if s.topics[name] == nil {
+		if err := s.attach(name, name+"-1"); err != nil {
+			return nil, fmt.Errorf("no topic %q: %w", name, err)
+		}
 	}
-	return t, nil
+	return s.topics[name], nil
 }
 
 func (s *system) Sender(name string, _ uint32) (harness.Sender, error) {
