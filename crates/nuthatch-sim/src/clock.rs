@@ -27,8 +27,8 @@ impl Clock {
     /// What it shows, in microseconds.
     #[must_use]
     pub fn at(&self, now: u64) -> u64 {
-        let drifted = i128::from(now) * i128::from(1_000_000 + self.drift) / 1_000_000;
-        self.offset + u64::try_from(drifted).expect("time does not run backwards")
+        let rate = u64::try_from(1_000_000 + self.drift).expect("time does not run backwards");
+        self.offset + now.checked_mul(rate).expect("less than months") / 1_000_000
     }
 
     /// Lets it be ahead by `micros` more.

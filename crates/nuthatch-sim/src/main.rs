@@ -1,11 +1,12 @@
 //! `sim`: runs schedules of a world: the quorum log's cores, whole single nodes, or the control plane's cores.
 
+use nuthatch_quorum::types::mix;
 use nuthatch_sim::{control, group, node, quorum};
 use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: sim [--world W] [--theme M] --seed N            prints the trace of one schedule
-       sim [--world W] [--theme M] --from A --count N  runs schedules, prints those that fail and how many an hour of one CPU runs
+       sim [--world W] [--theme M] --from A --count N  runs schedules, prints those that fail, a hash of all traces and how many an hour of one CPU runs
        with --first it ends at the first that fails
 worlds are quorum (the quorum log's cores, if none is named), node (whole single nodes), control (the
 control plane's cores) and group (the built-in catalog's members); themes of the quorum log are the faults of one
@@ -29,6 +30,7 @@ enum World {
 /// What one schedule has shown: what it did, and what was broken.
 struct Shown {
     did: String,
+    hash: u64,
     steps: u64,
     broken: Option<String>,
 }
@@ -103,26 +105,22 @@ impl World {
             World::Quorum(options) => {
                 let (summary, result) = quorum::run(seed, options);
                 totals.add_quorum(&summary);
-                let broken = result.err().map(|violation| violation.to_string());
-                Shown { did: format!("{summary:?}"), steps: summary.steps, broken }
+                shown(format!("{summary:?}"), summary.hash, summary.steps, result)
             }
             World::Node(options) => {
                 let (summary, result) = node::run(seed, options);
                 totals.node.add(&summary);
-                let broken = result.err().map(|violation| violation.to_string());
-                Shown { did: format!("{summary:?}"), steps: summary.steps, broken }
+                shown(format!("{summary:?}"), summary.hash, summary.steps, result)
             }
             World::Group(options) => {
                 let (summary, result) = group::run(seed, options);
                 totals.group.add(&summary);
-                let broken = result.err().map(|violation| violation.to_string());
-                Shown { did: format!("{summary:?}"), steps: summary.steps, broken }
+                shown(format!("{summary:?}"), summary.hash, summary.steps, result)
             }
             World::Control(options) => {
                 let (summary, result) = control::run(seed, options);
                 totals.control.add(&summary);
-                let broken = result.err().map(|violation| violation.to_string());
-                Shown { did: format!("{summary:?}"), steps: summary.steps, broken }
+                shown(format!("{summary:?}"), summary.hash, summary.steps, result)
             }
         }
     }
@@ -166,13 +164,17 @@ impl Totals {
     }
 }
 
+fn shown<V: ToString>(did: String, hash: u64, steps: u64, result: Result<(), V>) -> Shown {
+    Shown { did, hash, steps, broken: result.err().map(|violation| violation.to_string()) }
+}
+
 /// A panic is something broken, too.
 fn run_loudly(world: &World, seed: u64, totals: &mut Totals) -> Shown {
     let run = std::panic::AssertUnwindSafe(|| world.run(seed, totals));
     std::panic::catch_unwind(run).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map_or("a panic", String::as_str);
         let first = text.lines().next().unwrap_or_default();
-        Shown { did: String::new(), steps: 0, broken: Some(format!("panicked: {first}")) }
+        Shown { did: String::new(), hash: 0, steps: 0, broken: Some(format!("panicked: {first}")) }
     })
 }
 
@@ -192,10 +194,11 @@ fn one(seed: u64, mut world: World) -> ExitCode {
 fn many(from: u64, count: u64, first: bool, world: &World) -> ExitCode {
     let began = cpu_seconds();
     let mut totals = Totals::default();
-    let (mut failed, mut steps) = (0, 0);
+    let (mut failed, mut steps, mut traces) = (0, 0, 0);
     for seed in from..from.saturating_add(count) {
         let shown = run_loudly(world, seed, &mut totals);
         steps += shown.steps;
+        traces = mix(traces, shown.hash);
         if let Some(violation) = shown.broken {
             failed += 1;
             println!("{seed} {violation}");
@@ -206,7 +209,7 @@ fn many(from: u64, count: u64, first: bool, world: &World) -> ExitCode {
     }
     let seconds = (cpu_seconds() - began).max(0.01);
     println!(
-        "{count} schedules, {steps} steps, {}, {failed} failed\n\
+        "{count} schedules, {steps} steps, {}, {failed} failed; all traces together {traces:016x}\n\
          {seconds:.1} s of CPU: {:.0} schedules and {:.1} million steps an hour of one CPU",
         world.report(&totals),
         count as f64 / seconds * 3600.0,

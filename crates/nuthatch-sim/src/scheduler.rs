@@ -2,7 +2,7 @@
 
 use crate::rng::Rng;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
 
@@ -34,6 +34,29 @@ impl Hasher for Mixer {
         let mixed = (self.0.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = mixed ^ (mixed >> 29);
     }
+
+    // What `write` makes of their bytes, without going through them.
+
+    fn write_u8(&mut self, word: u8) {
+        self.write_u64(word.into());
+    }
+
+    fn write_u16(&mut self, word: u16) {
+        self.write_u64(word.into());
+    }
+
+    fn write_u32(&mut self, word: u32) {
+        self.write_u64(word.into());
+    }
+
+    fn write_u128(&mut self, words: u128) {
+        self.write_u64(words as u64);
+        self.write_u64((words >> 64) as u64);
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
 }
 
 impl Trace {
@@ -57,9 +80,12 @@ impl Trace {
 #[derive(Debug)]
 pub struct Scheduler<E> {
     now: u64,
-    order: BinaryHeap<Reverse<(u64, u64)>>,
-    // Boxed: happenings are hundreds of bytes, which the tree would move with every insertion.
-    happenings: BTreeMap<u64, Box<E>>,
+    /// When, in which order at that moment, and the place of the happening.
+    order: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    /// Apart from their order: happenings are hundreds of bytes, which the heap would move again and again.
+    happenings: Vec<Option<E>>,
+    /// Places that are free.
+    free: Vec<usize>,
     numbered: u64,
     steps: u64,
     /// The source of all chance.
@@ -75,7 +101,8 @@ impl<E> Scheduler<E> {
         Self {
             now: 0,
             order: BinaryHeap::new(),
-            happenings: BTreeMap::new(),
+            happenings: vec![],
+            free: vec![],
             numbered: 0,
             steps: 0,
             rng: Rng::new(seed),
@@ -99,8 +126,12 @@ impl<E> Scheduler<E> {
     /// order of these calls.
     pub fn after(&mut self, delay: u64, happening: E) {
         self.numbered += 1;
-        self.order.push(Reverse((self.now + delay, self.numbered)));
-        self.happenings.insert(self.numbered, Box::new(happening));
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.happenings.push(None);
+            self.happenings.len() - 1
+        });
+        self.happenings[place] = Some(happening);
+        self.order.push(Reverse((self.now + delay, self.numbered, place)));
     }
 
     /// Lets time pass in which nothing happens: what was due meanwhile is due at once afterwards, in its
@@ -112,12 +143,13 @@ impl<E> Scheduler<E> {
     /// The next happening that is due at `until` or before. Time goes on to it, or else to `until`.
     pub fn next_until(&mut self, until: u64) -> Option<E> {
         match self.order.peek() {
-            Some(Reverse((at, number))) if *at <= until => {
-                let (at, number) = (*at, *number);
+            Some(Reverse((at, _, place))) if *at <= until => {
+                let (at, place) = (*at, *place);
                 self.order.pop();
+                self.free.push(place);
                 self.now = self.now.max(at);
                 self.steps += 1;
-                Some(*self.happenings.remove(&number).expect("queued with its place"))
+                Some(self.happenings[place].take().expect("queued with its place"))
             }
             _ => {
                 self.now = until.max(self.now);

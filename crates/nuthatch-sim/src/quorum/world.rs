@@ -104,8 +104,9 @@ enum Happening {
     Tick { at: usize, life: u64 },
     Deliver { at: usize, envelope: Envelope },
     SyncEnds { at: usize, life: u64, id: SyncId, sync: Sync },
-    CallArrives { at: usize, life: u64, call: Call },
-    CallAnswered { at: usize, life: u64, reply: CatalogReply },
+    // Boxed: they are few, and longer than all others.
+    CallArrives { at: usize, life: u64, call: Box<Call> },
+    CallAnswered { at: usize, life: u64, reply: Box<CatalogReply> },
     Boot { at: usize },
     Wake { at: usize, life: u64 },
     LinkUp { from: usize, to: usize },
@@ -319,7 +320,7 @@ impl World {
             }
             Happening::CallAnswered { at, life, reply } => {
                 if life == self.hosts[at].life {
-                    self.event(at, Event::Catalog(reply))
+                    self.event(at, Event::Catalog(*reply))
                 } else {
                     Ok(())
                 }
@@ -416,6 +417,7 @@ impl World {
                 }
                 Effect::Catalog(call) => {
                     if let Some(delay) = self.catalog_delay() {
+                        let call = Box::new(call);
                         self.schedule.after(delay, Happening::CallArrives { at, life, call });
                     }
                 }
@@ -460,8 +462,13 @@ impl World {
         let beats = matches!(envelope.message, Message::Beat { .. } | Message::BeatAnswer(_));
         self.sent_to[usize::from(envelope.to.0)] += u64::from(!beats);
         let to = usize::from(envelope.to.0);
-        for delay in self.net.send(at, to, &mut self.schedule.rng) {
+        let mut arrivals = self.net.send(at, to, &mut self.schedule.rng);
+        let last = arrivals.pop();
+        for delay in arrivals {
             let envelope = envelope.clone();
+            self.schedule.after(delay, Happening::Deliver { at: to, envelope });
+        }
+        if let Some(delay) = last {
             self.schedule.after(delay, Happening::Deliver { at: to, envelope });
         }
         Ok(())

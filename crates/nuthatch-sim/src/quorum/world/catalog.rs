@@ -36,7 +36,8 @@ impl World {
             return;
         }
         if let Some(delay) = self.catalog_delay() {
-            self.schedule.after(delay, Happening::CallAnswered { at, life, reply });
+            self.schedule
+                .after(delay, Happening::CallAnswered { at, life, reply: Box::new(reply) });
         }
     }
 
