@@ -213,6 +213,8 @@ struct NodeTable {
     subjects: SubjectTree<u64>,
     is_complete: bool,
     is_full: bool,
+    /// It has been told of all streams here, and hears of changes.
+    is_told: bool,
 }
 
 impl NodeTable {
@@ -225,6 +227,7 @@ impl NodeTable {
             subjects: SubjectTree::default(),
             is_complete: false,
             is_full: false,
+            is_told: false,
         }
     }
 
@@ -290,7 +293,9 @@ impl Inner {
         let Ok(told) = serde_json::from_slice::<Told>(body) else { return false };
         let Some(table) = self.nodes.get_mut(node) else { return false };
         if told.is_first {
+            let is_told = table.is_told;
             *table = NodeTable::new(table.outlet.clone(), &table.token);
+            table.is_told = is_told;
         }
         table.state = told.state;
         told.gone.iter().for_each(|name| table.forget(name));
@@ -324,13 +329,12 @@ impl Inner {
 }
 
 impl Served {
-    /// A link with a node has joined, which takes what has this token: it is told of everything.
+    /// A link with a node has joined, which takes what has this token: it is told of everything with the next
+    /// [`Served::tell`]. What was told last is not enough: nobody was told while there were no nodes.
     pub(crate) fn met(&self, node: &str, outlet: &Arc<Outlet>, token: &str) {
         let mut inner = self.inner.lock();
         inner.questions.retain(|_, (asked, _)| asked != node);
-        let table = NodeTable::new(outlet.clone(), token);
-        table.tell(&inner.own.state, &inner.own.streams, Vec::new(), true);
-        inner.nodes.insert(node.to_owned(), table);
+        inner.nodes.insert(node.to_owned(), NodeTable::new(outlet.clone(), token));
         drop(inner);
         self.changed();
     }
@@ -366,13 +370,18 @@ impl Served {
     pub(crate) fn tell(&self, own: Own) {
         let mut inner = self.inner.lock();
         let before = std::mem::replace(&mut inner.own, own);
-        let Inner { own, nodes, .. } = &*inner;
+        let Inner { own, nodes, .. } = &mut *inner;
         let (come, gone) = differences(&before.streams, &own.streams);
-        if come.is_empty() && gone.is_empty() && before.state == own.state {
-            return;
+        let is_new = !come.is_empty() || !gone.is_empty() || before.state != own.state;
+        for table in nodes.values_mut() {
+            if !std::mem::replace(&mut table.is_told, true) {
+                table.tell(&own.state, &own.streams, Vec::new(), true);
+            } else if is_new {
+                table.tell(&own.state, &come, gone.clone(), false);
+            }
         }
-        for table in nodes.values() {
-            table.tell(&own.state, &come, gone.clone(), false);
+        if !is_new {
+            return;
         }
         drop(inner);
         self.changed();

@@ -97,3 +97,17 @@ fn only_what_differs_is_told() {
     let (come, gone) = differences(&[own("A", "a")], &[]);
     assert_eq!((come.len(), gone), (0, vec!["A".to_owned()]));
 }
+
+#[test]
+fn a_node_is_told_of_all_streams_when_they_are_known() {
+    let (served, link) = (Served::default(), Outlet::nowhere());
+    let is_told = || served.inner.lock().nodes["n2"].is_told;
+    served.met("n2", &link, "token");
+    assert!(!is_told(), "what nobody was told of before is to be gathered first");
+    served.tell(Own::default());
+    assert!(is_told());
+    served.receive("n2", b"T", &told(true, true, &[], &[]));
+    assert!(is_told(), "its own telling anew changes nothing");
+    served.met("n2", &link, "token");
+    assert!(!is_told(), "another link begins anew");
+}
