@@ -29,6 +29,47 @@ export async function api(method, path, body) {
   throw new ApiError(response.status, found.error ?? `status ${response.status}`);
 }
 
+const ANEW_MS = 5000;
+const BUSY_MS = 500;
+
+/**
+ * Shows what a path answers, at once and whenever that changes, until the function that it returns is called. `path`
+ * is asked anew for each connection: it knows how far the page is. Nothing is asked while the page is hidden, and
+ * nothing shown while it is `busy`: that waits.
+ */
+export function follow(path, show, failed, busy = () => false) {
+  let source = null;
+  let timer;
+  let over = false;
+  const waiting = [];
+  const deliver = () => {
+    if (over || !waiting.length) return;
+    if (busy()) { setTimeout(deliver, BUSY_MS); return; }
+    for (const found of waiting.splice(0)) show(found);
+  };
+  const hear = (found) => { waiting.push(found); deliver(); };
+  const close = () => { source?.close(); source = null; clearTimeout(timer); };
+  const open = () => {
+    if (over || source || document.hidden) return;
+    source = new EventSource(`/api/follow/${path()}`);
+    source.onmessage = (event) => hear(JSON.parse(event.data));
+    source.onerror = async () => {
+      // Otherwise the browser connects again by itself.
+      if (source?.readyState !== EventSource.CLOSED) return;
+      close();
+      try {
+        // Too many are followed, or there is something wrong, which this says.
+        hear(await api("GET", path()));
+        timer = setTimeout(open, ANEW_MS);
+      } catch (error) { if (!over) { over = true; failed(error); } }
+    };
+  };
+  const turn = () => { if (document.hidden) close(); else open(); };
+  document.addEventListener("visibilitychange", turn);
+  open();
+  return () => { over = true; close(); document.removeEventListener("visibilitychange", turn); };
+}
+
 export const part = encodeURIComponent;
 export const params = (values) => {
   const set = Object.entries(values).filter(([, v]) => v !== undefined && v !== null && v !== "");

@@ -1,6 +1,6 @@
 // Connections of clients: who they are, what they do, what they listen on.
 
-import { adjust, api, go, link, params, part, session } from "./api.js";
+import { adjust, api, follow, go, link, params, part, session } from "./api.js";
 import { ago, ask, badge, bytes, clear, command, count, failure, field, h, note, pager, table } from "./dom.js";
 import { search } from "./streams.js";
 
@@ -51,17 +51,13 @@ async function list(content, query) {
   const tab = (text, value) => h("button.tab", { type: "button", "aria-pressed": String((query.closed ?? "") === value), onclick: () => adjust({ closed: value, sort: "", offset: "" }) }, text);
   content.append(h("div.title", h("h1", "Connections", h("small.beside", before.sees_server ? " of the whole server" : ` of ${session.account}`)), h("div.tools", h("div.tabs", tab("Open", ""), tab("Closed", "1")), search(query, "Search connections"))), listens, box);
   if (closed) return undefined;
-  const timer = setInterval(async () => {
-    if (document.hidden || document.querySelector("dialog") || box.contains(document.activeElement)) return;
-    try {
-      const found = await api("GET", path);
-      const now = performance.now();
-      rates(found.rows, before.rows, (now - at) / 1000);
-      [before, at] = [found, now];
-      fill(found);
-    } catch (error) { clear(box, failure(error)); }
-  }, EVERY_MS);
-  return () => clearInterval(timer);
+  return follow(() => path, (found) => {
+    const now = performance.now();
+    if (now - at < EVERY_MS) return;
+    rates(found.rows, before.rows, (now - at) / 1000);
+    [before, at] = [found, now];
+    fill(found);
+  }, (error) => clear(box, failure(error)), () => document.querySelector("dialog") || box.contains(document.activeElement));
 }
 
 async function one(content, cid) {

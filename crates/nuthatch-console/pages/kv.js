@@ -1,6 +1,6 @@
 // Key-value buckets, keys, and one key with its history.
 
-import { adjust, api, go, link, params, part, session } from "./api.js";
+import { adjust, api, follow, go, link, params, part, session } from "./api.js";
 import { ago, ask, badge, bytes, clear, command, count, encode, field, h, kindOf, note, pager, payload, save, table, time } from "./dom.js";
 import { body } from "./messages.js";
 import { newBucket } from "./buckets.js";
@@ -8,7 +8,6 @@ import { search } from "./streams.js";
 import { changes } from "./changes.js";
 
 const LIMIT = 50;
-const LIVE_MS = 1500;
 const again = () => window.dispatchEvent(new Event("console-refresh"));
 
 async function buckets(content, query) {
@@ -54,26 +53,19 @@ function preview(row) {
   return seen.kind === "empty" ? h("span.dim", "empty") : h("span.preview", (seen.raw ?? seen.text).replace(/\s+/g, " ").slice(0, 120));
 }
 
-/** Shows a page again and again while its box is ticked; nothing that somebody works on is taken away. */
-function watched(content, query, show) {
+/** Shows a page again when it has changed, while its box is ticked; nothing that somebody works on is taken away. */
+function watched(content, query, path, show) {
   const live = h("input", { type: "checkbox", name: "live", checked: query.live === "1", onchange: () => adjust({ live: live.checked ? "1" : "" }) });
   const box = h("label.check", live, "Live");
   if (query.live !== "1") return { box, stop: undefined };
-  let busy = false;
-  const timer = setInterval(async () => {
-    const inUse = content.querySelector("details[open] .tab:focus, input:focus:not([type=checkbox])");
-    if (busy || document.hidden || document.querySelector("dialog") || inUse) return;
-    busy = true;
-    try { await show(); } catch (error) { clearInterval(timer); note(error.message, "bad"); }
-    busy = false;
-  }, LIVE_MS);
-  return { box, stop: () => clearInterval(timer) };
+  const inUse = () => document.querySelector("dialog") || content.querySelector("details[open] .tab:focus, input:focus:not([type=checkbox])");
+  return { box, stop: follow(() => path, show, (error) => note(error.message, "bad"), inUse) };
 }
 
 async function keys(content, bucket, query) {
   const { live: _live, ...asked } = query;
-  const load = () => api("GET", `kv/${part(bucket)}/keys${params({ ...asked, limit: LIMIT })}`);
-  const found = await load();
+  const path = `kv/${part(bucket)}/keys${params({ ...asked, limit: LIMIT })}`;
+  const found = await api("GET", path);
   const columns = [
     { name: "Key", key: "name", cell: (r) => h("a.name", { href: link(["kv", bucket, r.key]) }, r.key) },
     { name: "Value", wide: true, cell: preview },
@@ -83,7 +75,7 @@ async function keys(content, bucket, query) {
   ];
   const all = (page) => table(columns, page.rows, { sort: "name", order: query.order ?? "asc", label: "Keys", onsort: (_s, order) => adjust({ order, offset: "" }), empty: query.search ? "No key has such a name." : "The bucket is empty." });
   const rows = h("div", all(found));
-  const live = watched(content, query, async () => clear(rows, all(await load())));
+  const live = watched(content, query, path, (page) => clear(rows, all(page)));
   content.append(crumbs(),
     h("div.title", h("h1", h("span.name", bucket)), h("div.tools", live.box, search(query, "Search keys"), !session.read_only && h("button.primary", { type: "button", onclick: async () => { const key = await put(bucket); if (key) go(["kv", bucket, key]); } }, "New key…"))),
     found.more_than_looked_at ? h("p.hint", "There are more keys than are looked through.") : "",
@@ -102,8 +94,8 @@ async function showAll(event, bucket, key, r) {
 }
 
 async function one(content, bucket, key, query) {
-  const load = () => api("GET", `kv/${part(bucket)}/entry?key=${part(key)}`);
-  const found = await load();
+  const path = `kv/${part(bucket)}/entry?key=${part(key)}`;
+  const found = await api("GET", path);
   let [newest] = found.history;
   const asText = (r) => { try { return new TextDecoder("utf-8", { fatal: true }).decode(payload(r.data)); } catch { return null; } };
   const change = async () => { if (await put(bucket, { key, text: asText(newest) ?? "", revision: newest.seq })) again(); };
@@ -125,8 +117,7 @@ async function one(content, bucket, key, query) {
     h("summary", h("span.seq", count(r.seq)), h("span.subject", at === 0 ? "newest" : "", " ", operation(r.operation)), h("span.when", time(r.time)), h("span.size", bytes(r.size)), h("span.preview", r.operation === "PUT" ? preview(r) : "")),
     h("div.message-body", body(r, r.truncated && at > 0 && h("button.tab", { type: "button", onclick: (e) => showAll(e, bucket, key, r) }, "Show all")), at > 0 && r.operation === "PUT" && !session.read_only && asText(r) !== null && !r.truncated && h("div.tools", h("button", { type: "button", onclick: () => revert(r) }, "Make it the newest…")), difference(r, history[at + 1]))));
   const list = h("div.messages", revisions(found.history));
-  const live = watched(content, query, async () => {
-    const { history } = await load();
+  const live = watched(content, query, path, ({ history }) => {
     if (history[0].seq === newest.seq) return;
     [newest] = history;
     const open = new Set([...list.querySelectorAll("details[open]")].map((d) => d.dataset.seq));

@@ -1,10 +1,9 @@
 // Messages of a stream: read by sequence or time, in both directions, without a consumer.
 
-import { api, go, link, params, part, session } from "./api.js";
+import { api, follow, go, link, params, part, session } from "./api.js";
 import { ask, badge, bytes, clear, command, count, failure, field, h, hex, kindOf, note, payload, save, time } from "./dom.js";
 
 const LIMIT = 25;
-const LIVE_MS = 1500;
 
 /** What a message holds, in full or as far as it was sent, with ways to read it. */
 export function body(message, whole) {
@@ -171,21 +170,12 @@ export async function messages(content, [stream], query) {
     found.is_whole ? "" : h("p.hint", "Not everything was looked at: a page reads up to 5,000 messages or 16 MiB. The buttons look on from there."));
   if (!(isNewest && query.live === "1")) return undefined;
   let last = found.last;
-  let busy = false;
-  const timer = setInterval(async () => {
-    if (busy || document.hidden || document.querySelector("dialog")) return;
-    busy = true;
-    try {
-      const page = await api("GET", `streams/${part(stream)}/messages${params({ ...only, dir: "forward", seq: last + 1, limit: LIMIT })}`);
-      const fresh = page.messages.filter((m) => m.seq > last);
-      if (fresh.length) { box.querySelector(".empty")?.remove(); box.prepend(...fresh.reverse().map((m) => item(stream, m, false, again))); }
-      last = Math.max(last, page.after - 1);
-      while (box.children.length > LIMIT * 8) box.lastChild.remove();
-    } catch (error) {
-      clearInterval(timer);
-      box.prepend(failure(error));
-    }
-    busy = false;
-  }, LIVE_MS);
-  return () => clearInterval(timer);
+  const add = (page) => {
+    const fresh = page.messages.filter((m) => m.seq > last);
+    if (fresh.length) { box.querySelector(".empty")?.remove(); box.prepend(...fresh.reverse().map((m) => item(stream, m, false, again))); }
+    last = Math.max(last, page.after - 1);
+    while (box.children.length > LIMIT * 8) box.lastChild.remove();
+  };
+  return follow(() => `streams/${part(stream)}/messages${params({ ...only, dir: "forward", seq: last + 1, limit: LIMIT })}`,
+    add, (error) => box.prepend(failure(error)), () => document.querySelector("dialog"));
 }

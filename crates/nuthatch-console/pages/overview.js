@@ -1,6 +1,6 @@
 // Overview: is all well, what is going on, how much is used.
 
-import { api, session } from "./api.js";
+import { api, follow, session } from "./api.js";
 import { chart } from "./charts.js";
 import { badge, bytes, clear, count, failure, h, span } from "./dom.js";
 
@@ -83,17 +83,12 @@ export async function overview(content) {
   let asked = at;
   let history = hour(kept);
   clear(content, page(before, null, 0, history));
-  const timer = setInterval(async () => {
-    if (document.hidden) return;
-    try {
-      const found = await api("GET", "overview");
-      const now = performance.now();
-      if (now - asked > HISTORY_MS) { asked = now; history = hour(await ask()); }
-      clear(content, page(found, before, (now - at) / 1000, history));
-      [before, at] = [found, now];
-    } catch (error) {
-      if (content.isConnected) clear(content, h("h1", "Overview"), failure(error));
-    }
-  }, EVERY_MS);
-  return () => clearInterval(timer);
+  return follow(() => "overview", async (found) => {
+    const now = performance.now();
+    if (now - at < EVERY_MS) return;
+    if (now - asked > HISTORY_MS) { asked = now; history = hour(await ask()); }
+    if (!content.isConnected) return;
+    clear(content, page(found, before, (now - at) / 1000, history));
+    [before, at] = [found, now];
+  }, (error) => { if (content.isConnected) clear(content, h("h1", "Overview"), failure(error)); });
 }

@@ -1,18 +1,12 @@
 // The server: logs below the streams, leaf nodes, configuration; and what happens, as it happens.
 
-import { api, session } from "./api.js";
+import { api, follow, session } from "./api.js";
 import { ago, badge, bytes, clear, count, failure, h, span, table, time } from "./dom.js";
 
-const EVERY_MS = 3000;
-
-/** Shows a page, and again every few seconds, until it is left. */
+/** Shows a page, and again when it has changed, until it is left. */
 async function live(content, path, show) {
   clear(content, show(await api("GET", path)));
-  const timer = setInterval(async () => {
-    if (document.hidden || content.contains(document.activeElement)) return;
-    try { clear(content, show(await api("GET", path))); } catch (error) { clear(content, failure(error)); }
-  }, EVERY_MS);
-  return () => clearInterval(timer);
+  return follow(() => path, (found) => clear(content, show(found)), (error) => clear(content, failure(error)), () => content.contains(document.activeElement));
 }
 
 const us = (n) => (n === undefined || n === null ? "–" : n < 1000 ? `${count(n)} µs` : `${count(Math.round(n / 1000))} ms`);
@@ -124,9 +118,5 @@ export async function events(content) {
   content.append(h("div.title", h("h1", "Events"), h("div.tools", badge("live"))),
     h("p.lead", `What has happened to streams and consumers of ${session.account}.`), rows,
     h("p.dim", `The newest ${count(first.kept_max)} are kept in memory, since the server's start ${span(first.uptime_ms)} ago. `, h("code", "nuthatch events")));
-  const timer = setInterval(async () => {
-    if (document.hidden) return;
-    try { add(await api("GET", `events?after=${newest}`)); } catch (error) { clearInterval(timer); content.prepend(failure(error)); }
-  }, 1500);
-  return () => clearInterval(timer);
+  return follow(() => `events?after=${newest}`, add, (error) => content.prepend(failure(error)));
 }

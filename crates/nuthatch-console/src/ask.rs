@@ -17,7 +17,7 @@ use crate::failure::Failure;
 const DEFAULT_ROWS: usize = 50;
 
 /// A request of the API.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Ask {
     /// The parts of its path below `/api/`.
     pub path: Vec<String>,
@@ -30,7 +30,7 @@ pub struct Ask {
 
 /// What the bodies of the API hold, configurations of streams aside. Anything else in them is passed
 /// over and takes no memory.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Body {
     pub user: Option<String>,
@@ -97,6 +97,12 @@ impl Ask {
     pub fn query(&self, name: &str) -> Option<&str> {
         let found = self.query.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| &**value).filter(|value| !value.is_empty())
+    }
+
+    /// Sets a parameter of the query.
+    pub fn set(&mut self, name: &str, value: String) {
+        self.query.retain(|(known, _)| known != name);
+        self.query.push((name.to_owned(), value));
     }
 
     /// A number of the query.

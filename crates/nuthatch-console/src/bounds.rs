@@ -114,3 +114,15 @@ pub const USERS_MAX: usize = 1_000;
 pub const HISTORY_MAX: usize = 64;
 /// Headers of a message that is published.
 pub const HEADERS_MAX: usize = 64;
+/// Streams of events at a time.
+pub const FOLLOWS_MAX: usize = 64;
+/// Streams of events of one session at a time.
+pub const SESSION_FOLLOWS_MAX: usize = 8;
+/// Time for which one goes on; browsers open another one. Less than a connection is served.
+pub const FOLLOW_TIME_MAX: Duration = Duration::from_secs(10 * 60);
+/// Time between two looks at what is followed.
+pub const FOLLOW_STEP: Duration = Duration::from_secs(1);
+/// The same for messages of a stream.
+pub const FOLLOW_TAIL_STEP: Duration = Duration::from_millis(500);
+/// A stream of events that has said nothing for so long says that it is there.
+pub const FOLLOW_QUIET_MAX: Duration = Duration::from_secs(15);

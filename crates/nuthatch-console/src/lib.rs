@@ -12,6 +12,7 @@ mod assets;
 mod bounds;
 mod broker;
 mod failure;
+mod follow;
 mod guard;
 mod host;
 mod places;

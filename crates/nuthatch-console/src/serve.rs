@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Either, Limited};
 use hyper::body::Incoming;
 use hyper::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue, REFERRER_POLICY,
@@ -19,16 +19,17 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::ask::{self, Ask};
 use crate::bounds::{
-    BODY_TIME_MAX, BUFFER_BYTES, CONNECTION_TIME_MAX, CONNECTIONS_MAX, HEAD_TIME_MAX,
+    BODY_TIME_MAX, BUFFER_BYTES, CONNECTION_TIME_MAX, CONNECTIONS_MAX, FOLLOWS_MAX, HEAD_TIME_MAX,
     LINE_BYTES_MAX, LOGIN_BODY_TIME_MAX, LOGINS_MAX, REQUESTS_MAX, SMALL_BODY_BYTES_MAX,
     TURN_TIME_MAX, USER_BYTES_MAX,
 };
 use crate::broker::{Broker, Who};
 use crate::failure::Failure;
+use crate::follow::{self, EVENT_STREAM, Events, Follow, Followed, Sent};
 use crate::guard::Guard;
 use crate::host::Host;
 use crate::places::{Place, Places};
@@ -87,6 +88,7 @@ pub fn start(settings: Settings, host: Arc<dyn Host>) -> Result<SocketAddr, Star
         read_only: settings.read_only,
         requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
         logins: Arc::new(Semaphore::new(LOGINS_MAX)),
+        follows: Arc::new(Semaphore::new(FOLLOWS_MAX)),
     });
     tokio::spawn(accept(console, listener));
     Ok(address)
@@ -110,6 +112,7 @@ struct Console {
     read_only: bool,
     requests: Arc<Semaphore>,
     logins: Arc<Semaphore>,
+    follows: Arc<Semaphore>,
 }
 
 async fn accept(console: Arc<Console>, listener: TcpListener) {
@@ -137,7 +140,7 @@ async fn serve(console: Arc<Console>, stream: TcpStream, remote: SocketAddr, pla
         let (console, place) = (console.clone(), place.clone());
         async move {
             let _answering = place.answer();
-            Ok::<_, Infallible>(console.answer(request, remote).await)
+            Ok::<_, Infallible>(console.answer(request, remote, &place).await)
         }
     });
     // An error here means that the peer went away or did not speak HTTP.
@@ -200,7 +203,8 @@ impl Console {
         self: &Arc<Self>,
         request: Request<Incoming>,
         remote: SocketAddr,
-    ) -> Response<Full<Bytes>> {
+        place: &Arc<Place>,
+    ) -> Response<Sent> {
         let checked = self.check_open().and_then(|()| self.guard.check_host(request.headers()));
         if let Err(failure) = checked {
             return respond(failure.status(), JSON, failure.body().to_string());
@@ -213,6 +217,12 @@ impl Console {
                 None => respond(StatusCode::NOT_FOUND, "text/plain", "not found\n"),
             };
         };
+        if let Some(followed) = below.strip_prefix("follow/").filter(|_| is_get(&request)) {
+            return match self.follow(followed, &request, remote, place) {
+                Ok(events) => respond_with(StatusCode::OK, EVENT_STREAM, Either::Right(events)),
+                Err(failure) => respond(failure.status(), JSON, failure.body().to_string()),
+            };
+        }
         let answer = self.call(below, request, remote).await.unwrap_or_else(|failure| Answer {
             status: failure.status(),
             body: failure.body().to_string(),
@@ -263,12 +273,44 @@ impl Console {
         if changes {
             ask.raw = Some(read(headers, body, ask.body_bytes_max(), BODY_TIME_MAX).await?);
         }
-        let asked = self.clone().ask_broker(session, head.method, ask, remote, places);
+        let text = |told: Value| told.to_string();
+        let asked = self.clone().ask_broker(session, head.method, ask, remote, (places, text));
         let done = finish(asked).await;
         if let Err(Failure::NotLoggedIn(_)) = done {
             self.sessions.close(headers);
         }
         done.map(Answer::from)
+    }
+
+    /// Begins to send what a path answers, whenever that has changed.
+    fn follow(
+        self: &Arc<Self>,
+        path: &str,
+        request: &Request<Incoming>,
+        remote: SocketAddr,
+        place: &Arc<Place>,
+    ) -> Result<Events, Failure> {
+        let headers = request.headers();
+        self.guard.check_origin(headers)?;
+        let session = self.sessions.find(headers)?;
+        let places = [take(&session.follows)?, take(&self.follows)?];
+        let mut ask = Ask::new(path, request.uri().query().unwrap_or_default())?;
+        check_role(&session, "GET", &ask)?;
+        let what = Followed::of(&ask)?;
+        let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
+        follow::resume(what, &mut ask, last);
+        let (sender, events) = follow::events();
+        let follower = Follower { console: self.clone(), headers: headers.clone(), remote, sender };
+        let answering = place.answer();
+        tokio::spawn(async move {
+            let _held = (places, answering);
+            let gone = follower.sender.clone();
+            tokio::select! {
+                () = gone.closed() => {}
+                () = follower.run(what, ask) => {}
+            }
+        });
+        Ok(events)
     }
 
     /// What the page asks first.
@@ -334,14 +376,15 @@ impl Console {
         Ok(Answer { cookie: Some(cookie), ..body.into() })
     }
 
-    async fn ask_broker(
+    /// Asks the broker as the user, and makes of what it tells what the caller needs, on a thread that may block.
+    async fn ask_broker<T: Send + 'static>(
         self: Arc<Self>,
         session: Arc<Session>,
         method: Method,
         mut ask: Ask,
         remote: SocketAddr,
-        _places: [OwnedSemaphorePermit; 2],
-    ) -> Result<String, Failure> {
+        (_places, shape): ([OwnedSemaphorePermit; 2], impl FnOnce(Value) -> T + Send + 'static),
+    ) -> Result<T, Failure> {
         let turn = tokio::time::timeout(TURN_TIME_MAX, session.broker.clone().lock_owned());
         let mut broker = turn.await.map_err(|_| Failure::Busy)?;
         let (console, account) = (self.clone(), session.account.clone());
@@ -359,7 +402,7 @@ impl Console {
                 account: &account,
                 change: None,
             };
-            let done = call.run(method.as_str()).map(|told| told.to_string());
+            let done = call.run(method.as_str()).map(shape);
             (call.change, done)
         });
         let (change, done) = asked.await.map_err(|_| Failure::Unavailable(PANICKED.to_owned()))?;
@@ -375,6 +418,61 @@ impl Console {
         }
         done
     }
+}
+
+/// Who sends a stream of events.
+struct Follower {
+    console: Arc<Console>,
+    /// Those of the request: whose session it is is looked at again each time.
+    headers: HeaderMap,
+    remote: SocketAddr,
+    sender: mpsc::Sender<Bytes>,
+}
+
+impl Follower {
+    /// Looks again and again, until the browser has gone, its session has ended, or the broker refuses. What is
+    /// wrong then the browser hears when it asks once more.
+    async fn run(self, what: Followed, mut ask: Ask) {
+        let mut follow = Follow::new(what);
+        let mut sent = self.sender.send(Follow::begin()).await;
+        while sent.is_ok() && !follow.is_over() {
+            // Before the look, so that nothing between the two is missed.
+            let news = self.console.watch.news();
+            match self.look(&ask).await {
+                Ok(answer) => {
+                    if let Some(bytes) = follow.heard(&mut ask, &answer) {
+                        sent = self.sender.send(bytes).await;
+                    }
+                }
+                // Others are asked for now; the next look is soon.
+                Err(Failure::Busy) => {}
+                Err(_) => return,
+            }
+            if what == Followed::Events {
+                let _ = tokio::time::timeout(what.step(), news).await;
+            } else {
+                tokio::time::sleep(what.step()).await;
+            }
+        }
+    }
+
+    async fn look(&self, ask: &Ask) -> Result<Value, Failure> {
+        self.console.check_open()?;
+        let session = self.console.sessions.find(&self.headers)?;
+        let places = [take(&session.places)?, take(&self.console.requests)?];
+        let console = self.console.clone();
+        let asked =
+            console.ask_broker(session, Method::GET, ask.clone(), self.remote, (places, same));
+        finish(asked).await
+    }
+}
+
+const fn same(told: Value) -> Value {
+    told
+}
+
+fn is_get(request: &Request<Incoming>) -> bool {
+    request.method() == Method::GET
 }
 
 /// A place among those that are served at a time.
@@ -434,12 +532,12 @@ async fn read(
     Ok(whole.map_err(|_| Failure::TooLarge(bytes_max))?.to_bytes())
 }
 
-fn respond(
-    status: StatusCode,
-    kind: &'static str,
-    text: impl Into<Bytes>,
-) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(text.into()));
+fn respond(status: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Response<Sent> {
+    respond_with(status, kind, follow::whole(text))
+}
+
+fn respond_with(status: StatusCode, kind: &'static str, body: Sent) -> Response<Sent> {
+    let mut response = Response::new(body);
     *response.status_mut() = status;
     let fixed = [
         (CONTENT_TYPE, kind),

@@ -13,7 +13,8 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use tokio::sync::Semaphore;
 
 use crate::bounds::{
-    SESSION_AGE_MAX, SESSION_IDLE_MAX, SESSION_REQUESTS_MAX, SESSIONS_MAX, USER_SESSIONS_MAX,
+    SESSION_AGE_MAX, SESSION_FOLLOWS_MAX, SESSION_IDLE_MAX, SESSION_REQUESTS_MAX, SESSIONS_MAX,
+    USER_SESSIONS_MAX,
 };
 use crate::broker::Broker;
 use crate::failure::Failure;
@@ -37,6 +38,8 @@ pub struct Session {
     pub role: Role,
     /// Places for his requests.
     pub places: Arc<Semaphore>,
+    /// Places for his streams of events.
+    pub follows: Arc<Semaphore>,
 }
 
 struct Entry {
@@ -71,7 +74,9 @@ impl Sessions {
         let (id, token) = (secret()?, secret()?);
         let broker = Arc::new(tokio::sync::Mutex::new(broker));
         let places = Arc::new(Semaphore::new(SESSION_REQUESTS_MAX));
-        let session = Arc::new(Session { broker, user, account, token, role, places });
+        let follows = Arc::new(Semaphore::new(SESSION_FOLLOWS_MAX));
+        let session = Session { broker, user, account, token, role, places, follows };
+        let session = Arc::new(session);
         let cookie = format!("{}={id}; Path=/; HttpOnly; SameSite=Strict", self.cookie);
         let now = Instant::now();
         let mut entries = self.entries.lock();

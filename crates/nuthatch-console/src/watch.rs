@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, mpsc};
 
 use crate::bounds::{ADVISORIES_WAITING_MAX, HISTORY_STEP};
 use crate::host::{Advisory, Host};
@@ -21,12 +22,18 @@ use history::History;
 pub struct Watch {
     history: Mutex<History>,
     heard: Mutex<Heard>,
+    /// Wakes whoever follows events.
+    news: Notify,
 }
 
 impl Watch {
     /// Begins to keep what happens in a process, within the runtime of the caller.
     pub fn start(host: &Arc<dyn Host>) -> Arc<Self> {
-        let watch = Arc::new(Self { history: Mutex::default(), heard: Mutex::default() });
+        let watch = Arc::new(Self {
+            history: Mutex::default(),
+            heard: Mutex::default(),
+            news: Notify::new(),
+        });
         let (sender, receiver) = mpsc::channel(ADVISORIES_WAITING_MAX);
         host.listen(sender);
         tokio::spawn(watch.clone().hear(receiver));
@@ -37,6 +44,7 @@ impl Watch {
     async fn hear(self: Arc<Self>, mut advisories: mpsc::Receiver<Advisory>) {
         while let Some(advisory) = advisories.recv().await {
             self.heard.lock().add(advisory);
+            self.news.notify_waiters();
         }
     }
 
@@ -63,6 +71,11 @@ impl Watch {
     /// What will go wrong if things go on as they do, as sentences.
     pub fn forecasts(&self) -> Vec<String> {
         self.history.lock().forecasts()
+    }
+
+    /// Ready when an advisory has come since the call.
+    pub fn news(&self) -> Notified<'_> {
+        self.news.notified()
     }
 
     /// What advisories have told of an account.

@@ -2,6 +2,7 @@
 //! part.
 
 mod attacks;
+mod followed;
 mod played;
 mod watched;
 
