@@ -2,8 +2,8 @@
 //! An argument selects loops by a part of their name.
 
 use nuthatch_log::{
-    IndexedMessage, Log, LogAccess, LogCore, LogOptions, Lsn, Machine, Read, RecordKind, RecordRef,
-    Seq, SnapshotError, StreamId, Timestamp, Urgency,
+    Cipher, IndexedMessage, Key, Keys, Log, LogAccess, LogCore, LogOptions, Lsn, Machine, Read,
+    RecordKind, RecordRef, Seq, SnapshotError, StreamId, Timestamp, Urgency,
 };
 use std::hint::black_box;
 use std::sync::Arc;
@@ -155,10 +155,11 @@ fn reads(name: &str, streams: u64) {
 }
 
 /// All threads, files, a sync per frame: what comes out in the end.
-fn on_files(name: &str, body: usize, per_event: u64, total: u64, window: u64) {
+fn on_files(name: &str, body: usize, per_event: u64, total: u64, keys: &Keys) {
     let dir = std::env::temp_dir().join(format!("nuthatch-bench-{}", std::process::id()));
-    let (blunt, committed) = machine(body);
-    let (core, _) = Log::open_local(LogOptions::local(&dir), blunt).expect("opens");
+    let (blunt, _) = machine(body);
+    let options = LogOptions { keys: keys.clone(), ..LogOptions::local(&dir) };
+    let (core, _) = Log::open_local(options.clone(), blunt).expect("opens");
     let handle = core.spawn("bench").expect("spawns");
     let weight = per_event as usize * (body + 48);
     let cpu = cpu_seconds();
@@ -166,9 +167,6 @@ fn on_files(name: &str, body: usize, per_event: u64, total: u64, window: u64) {
     for _ in 0..total / per_event {
         while handle.send(Event::Publish { count: per_event, streams: 1 }, weight).is_err() {
             std::thread::sleep(Duration::from_micros(200));
-        }
-        while window == 1 && handle.stats().records < committed.load(Ordering::Acquire) {
-            std::thread::yield_now();
         }
     }
     while handle.stats().records < total {
@@ -186,8 +184,7 @@ fn on_files(name: &str, body: usize, per_event: u64, total: u64, window: u64) {
     );
     handle.close().expect("closes");
     let start = Instant::now();
-    let (core, recovered) =
-        Log::open_local(LogOptions::local(&dir), machine(body).0).expect("opens");
+    let (core, recovered) = Log::open_local(options, machine(body).0).expect("opens");
     println!("    reopened in {:?} ({} indexed)", start.elapsed(), recovered.indexed);
     drop(core);
     let _ = std::fs::remove_dir_all(&dir);
@@ -213,8 +210,16 @@ fn main() {
     run("memory/append-64KiB", &|n| in_memory(n, 65_536, 1, 1, 20_000));
     run("memory/read-tail-1-stream", &|n| reads(n, 1));
     run("memory/read-tail-1000-streams", &|n| reads(n, 1000));
-    run("files/append-128B-500-per-event", &|n| on_files(n, 128, 500, 4_000_000, 0));
-    run("files/append-128B-one-per-event", &|n| on_files(n, 128, 1, 100_000, 0));
-    run("files/append-64KiB", &|n| on_files(n, 65_536, 4, 16_000, 0));
-    run("files/append-1MiB", &|n| on_files(n, 1 << 20, 1, 1_000, 0));
+    let key = |cipher| Keys { current: Key::of_text(b"a key of this"), cipher, ..Keys::default() };
+    let (chacha, aes) = (key(Cipher::ChaCha20Poly1305), key(Cipher::Aes256Gcm));
+    for (with, keys) in [("", &Keys::default()), ("-chacha", &chacha), ("-aes", &aes)] {
+        let run = |name: &str, body, per_event, total| {
+            run(&format!("{name}{with}"), &|n| on_files(n, body, per_event, total, keys));
+        };
+        run("files/append-128B-500-per-event", 128, 500, 4_000_000);
+        run("files/append-1KiB-500-per-event", 1024, 500, 1_000_000);
+        run("files/append-128B-one-per-event", 128, 1, 100_000);
+        run("files/append-64KiB", 65_536, 4, 16_000);
+        run("files/append-1MiB", 1 << 20, 1, 1_000);
+    }
 }

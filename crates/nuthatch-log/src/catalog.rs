@@ -6,6 +6,7 @@
 use crate::bytes::{ByteReader, u32_at};
 use crate::env::{Disk, replace_file};
 use crate::frame::crc;
+use crate::keys::KeyId;
 use crate::later::Later;
 use crate::types::{Epoch, Lsn, SegmentId};
 use std::io;
@@ -97,6 +98,8 @@ pub struct Catalog {
     pub next_segment: SegmentId,
     /// True if the last writer closed the log: no segment is open and nothing may be torn.
     pub clean: bool,
+    /// Key for new frames, when the last owner opened the log.
+    pub key_id: KeyId,
     /// The chain in the order of positions.
     pub segments: Vec<SegmentEntry>,
 }
@@ -130,8 +133,8 @@ impl Catalog {
     /// An empty log.
     #[must_use]
     pub const fn new(log_id: u64) -> Self {
-        let (epoch, next_segment) = (Epoch(0), SegmentId(1));
-        Self { log_id, epoch, next_segment, clean: true, segments: Vec::new() }
+        let (epoch, next_segment, key_id) = (Epoch(0), SegmentId(1), KeyId::NONE);
+        Self { log_id, epoch, next_segment, clean: true, key_id, segments: Vec::new() }
     }
 
     /// Takes an identity for a new segment.
@@ -164,6 +167,7 @@ impl Catalog {
         out.extend_from_slice(&self.next_segment.0.to_le_bytes());
         out.extend_from_slice(&u32::from(self.clean).to_le_bytes());
         out.extend_from_slice(&(self.segments.len() as u32).to_le_bytes());
+        out.extend_from_slice(&self.key_id.0.to_le_bytes());
         out.resize(HEADER_BYTES, 0);
         for entry in &self.segments {
             put_entry(&mut out, entry);
@@ -205,12 +209,13 @@ impl Catalog {
         let next_segment = SegmentId(reader.u32()?);
         let clean = reader.u32()? != 0;
         let count = reader.u32()? as usize;
+        let key_id = KeyId(reader.u32()?);
         let entries = bytes.get(HEADER_BYTES..)?;
         if count.checked_mul(ENTRY_BYTES)? != entries.len() {
             return None;
         }
         let segments = entries.chunks(ENTRY_BYTES).map(read_entry).collect::<Option<_>>()?;
-        Some(Self { log_id, epoch, next_segment, clean, segments })
+        Some(Self { log_id, epoch, next_segment, clean, key_id, segments })
     }
 
     /// Reads the catalog of a disk; `None` if there is none.
@@ -246,9 +251,6 @@ const MAX_CATALOG_BYTES: usize = 64 * 1024 * 1024;
 /// The field of a catalog with a fitting checksum that only a later version writes. In both known
 /// versions all of this is zero, or one of few values.
 fn later(bytes: &[u8]) -> Option<Later> {
-    if u32_at(bytes, 40) != 0 {
-        return Some(Later::Key(u32_at(bytes, 40)));
-    }
     if bytes[44..48] != [0; 4] {
         return Some(Later::Header);
     }
@@ -305,6 +307,7 @@ mod tests {
 
     fn sample() -> Catalog {
         let mut catalog = Catalog::new(77);
+        catalog.key_id = KeyId(0x1a2b_3c4d);
         let id = catalog.new_segment_id();
         catalog.segments.push(SegmentEntry {
             id,
@@ -332,6 +335,7 @@ mod tests {
     fn the_first_version_is_read() {
         let mut catalog = sample();
         catalog.segments[0].allocated = 0;
+        catalog.key_id = KeyId::NONE;
         let mut bytes = catalog.encode();
         bytes[8] = 1;
         resum(&mut bytes);
@@ -347,8 +351,7 @@ mod tests {
     /// Whatever is zero today may mean something to a later version.
     #[test]
     fn what_a_later_version_says_is_refused() {
-        let later =
-            [(8, 3), (40, 1), (44, 1), (48 + 44, 9), (48 + 45, 2), (48 + 46, 1), (48 + 56, 1)];
+        let later = [(8, 3), (44, 1), (48 + 44, 9), (48 + 45, 2), (48 + 46, 1), (48 + 56, 1)];
         for (at, byte) in later {
             let mut bytes = sample().encode();
             bytes[at] = byte;

@@ -5,14 +5,18 @@ use crate::bytes::{u32_at, u64_at};
 use crate::catalog::{Catalog, SegmentState};
 use crate::env::{Disk, read_exact_at, replace_file};
 use crate::frame::crc;
+use crate::keys::{KeyId, Keyring, SealFault};
 use crate::later::{Later, Unusable};
 use crate::types::{Epoch, Lsn};
 use std::io;
 
 const MAGIC: [u8; 8] = *b"NUTHCKPT";
 
-/// Version of the checkpoint format that this code writes, and the only one it reads.
+/// Version of the checkpoint format.
 pub const CHECKPOINT_VERSION: u32 = 1;
+
+/// Version of a checkpoint whose snapshot is sealed.
+pub const SEALED_VERSION: u32 = 2;
 
 /// Bytes in front of the snapshot.
 pub const HEADER_BYTES: usize = 48;
@@ -43,14 +47,40 @@ pub fn begin() -> Vec<u8> {
     vec![0; HEADER_BYTES]
 }
 
-/// Completes the header of `bytes` (begun by [`begin`]), writes the file, removes old ones.
+/// Completes the header of `bytes` (begun by [`begin`]), seals the snapshot, writes the file, removes old
+/// ones.
 ///
 /// # Errors
 /// The disk's; `FileTooLarge`, before anything is written, if no start would read it.
-pub fn write(disk: &dyn Disk, covers: Covers, mut bytes: Vec<u8>) -> io::Result<()> {
-    check_len(bytes.len() as u64)?;
+pub fn write(disk: &dyn Disk, covers: Covers, bytes: Vec<u8>, keys: &Keyring) -> io::Result<()> {
+    replace(disk, covers, bytes, keys)?;
+    let names = names(disk)?;
+    for old in names.iter().rev().skip(KEPT) {
+        disk.remove(old)?;
+    }
+    Ok(())
+}
+
+/// As [`write`], beside what is there.
+///
+/// # Errors
+/// As [`write`].
+pub fn replace(
+    disk: &dyn Disk,
+    covers: Covers,
+    mut bytes: Vec<u8>,
+    keys: &Keyring,
+) -> io::Result<()> {
+    let key_id = keys.current();
+    check_len((bytes.len() + Keyring::overhead(key_id)) as u64)?;
+    let version = if key_id.is_some() { SEALED_VERSION } else { CHECKPOINT_VERSION };
+    if key_id.is_some() {
+        keys.seal_vec(key_id, &seal_context(covers), &mut bytes, HEADER_BYTES);
+    }
     bytes[0..8].copy_from_slice(&MAGIC);
-    bytes[8..12].copy_from_slice(&CHECKPOINT_VERSION.to_le_bytes());
+    bytes[8..12].copy_from_slice(&version.to_le_bytes());
+    bytes[12..16].fill(0);
+    bytes[36..40].copy_from_slice(&key_id.0.to_le_bytes());
     bytes[16..24].copy_from_slice(&covers.log_id.to_le_bytes());
     bytes[24..32].copy_from_slice(&covers.lsn.0.to_le_bytes());
     bytes[32..36].copy_from_slice(&covers.epoch.0.to_le_bytes());
@@ -58,12 +88,15 @@ pub fn write(disk: &dyn Disk, covers: Covers, mut bytes: Vec<u8>) -> io::Result<
     bytes[40..48].copy_from_slice(&len.to_le_bytes());
     let sum = crc(&bytes);
     bytes[12..16].copy_from_slice(&sum.to_le_bytes());
-    replace_file(disk, &format!("{PREFIX}{:020}", covers.lsn.0), &bytes)?;
-    let names = names(disk)?;
-    for old in names.iter().rev().skip(KEPT) {
-        disk.remove(old)?;
-    }
-    Ok(())
+    replace_file(disk, &format!("{PREFIX}{:020}", covers.lsn.0), &bytes)
+}
+
+/// What the seal binds besides the snapshot.
+fn seal_context(covers: Covers) -> [u8; 13] {
+    let mut context = [b'C'; 13];
+    context[1..9].copy_from_slice(&covers.lsn.0.to_le_bytes());
+    context[9..13].copy_from_slice(&covers.epoch.0.to_le_bytes());
+    context
 }
 
 fn check_len(len: u64) -> io::Result<()> {
@@ -98,11 +131,29 @@ pub enum CheckpointFault {
     Unusable(Unusable),
 }
 
-/// Reads a checkpoint file: what it covers and its bytes, the snapshot behind the header.
+/// A checkpoint that was read.
+pub struct Checkpoint {
+    /// What it covers.
+    pub covers: Covers,
+    /// Key under which it is sealed.
+    pub key_id: KeyId,
+    /// Its bytes, decrypted: the snapshot behind the header.
+    pub bytes: Vec<u8>,
+}
+
+impl Checkpoint {
+    /// Its snapshot.
+    #[must_use]
+    pub fn snapshot(&self) -> &[u8] {
+        &self.bytes[HEADER_BYTES..]
+    }
+}
+
+/// Reads a checkpoint file.
 ///
 /// # Errors
 /// [`CheckpointFault`].
-pub fn read(disk: &dyn Disk, name: &str) -> Result<(Covers, Vec<u8>), CheckpointFault> {
+pub fn read(disk: &dyn Disk, name: &str, keys: &Keyring) -> Result<Checkpoint, CheckpointFault> {
     let damaged = |what| Err(CheckpointFault::Unusable(Unusable::Damaged(what)));
     let whole = || -> io::Result<Option<Vec<u8>>> {
         let file = disk.open(name)?;
@@ -123,11 +174,11 @@ pub fn read(disk: &dyn Disk, name: &str) -> Result<(Covers, Vec<u8>), Checkpoint
     if sum != crc(&bytes) || u64_at(&bytes, 40) != (bytes.len() - HEADER_BYTES) as u64 {
         return damaged("its checksum does not fit");
     }
-    if u32_at(&bytes, 8) != CHECKPOINT_VERSION {
-        let later = Later::Version(u32_at(&bytes, 8));
-        return Err(CheckpointFault::Unusable(Unusable::Later(later)));
+    let (version, key_id) = (u32_at(&bytes, 8), KeyId(u32_at(&bytes, 36)));
+    if !matches!(version, CHECKPOINT_VERSION | SEALED_VERSION) {
+        return Err(CheckpointFault::Unusable(Unusable::Later(Later::Version(version))));
     }
-    if bytes[36..40] != [0; 4] {
+    if key_id.is_some() != (version == SEALED_VERSION) {
         return Err(CheckpointFault::Unusable(Unusable::Later(Later::Header)));
     }
     let covers = Covers {
@@ -135,7 +186,26 @@ pub fn read(disk: &dyn Disk, name: &str) -> Result<(Covers, Vec<u8>), Checkpoint
         lsn: Lsn(u64_at(&bytes, 24)),
         epoch: Epoch(u32_at(&bytes, 32)),
     };
-    Ok((covers, bytes))
+    if key_id.is_some() {
+        unseal(&mut bytes, covers, key_id, keys).map_err(CheckpointFault::Unusable)?;
+    }
+    Ok(Checkpoint { covers, key_id, bytes })
+}
+
+fn unseal(
+    bytes: &mut Vec<u8>,
+    covers: Covers,
+    key_id: KeyId,
+    keys: &Keyring,
+) -> Result<(), Unusable> {
+    let sealed = &mut bytes[HEADER_BYTES..];
+    let len = keys.open(key_id, &seal_context(covers), sealed).map_err(|fault| match fault {
+        SealFault::NoKey(id) => Unusable::Later(Later::Key(id)),
+        SealFault::Unknown => Unusable::Later(Later::Frame),
+        SealFault::Broken => Unusable::Damaged("it is not what was sealed under its key"),
+    })?;
+    bytes.truncate(HEADER_BYTES + len);
+    Ok(())
 }
 
 /// True if the log still holds the very frame that a checkpoint ends with.

@@ -21,10 +21,12 @@ pub use pace::Pace;
 pub use rewrite::{Packing, RewriteJob, Rewritten, Shape, forget_removed};
 
 use crate::frame::pack::Packer;
-use crate::frame::{FRAME_HEADER_BYTES, FrameHeader};
+use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, sealed};
+use crate::keys::Keyring;
 use crate::segment::footer::RowCursor;
 use crate::segment::{Footer, FooterBuilder, FrameScanner, Scanned, Segment, SegmentId};
 use crate::types::{Lsn, Seq, StreamId};
+use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
@@ -174,13 +176,24 @@ fn sampled_percent(survey: &Survey, pace: &mut Pace) -> Result<u64, CompactionFa
     let (mut raw, mut packed) = (0, 0);
     for (number, frame) in places.iter().step_by(places.len().div_ceil(SAMPLES).max(1)) {
         let input = &survey.inputs[*number];
-        let bytes = input.segment.file.read_shared(u64::from(*frame), SAMPLE_BYTES)?;
+        let bytes = sample_at(&input.segment, *frame)?;
         let records = records_in(&bytes, &input.segment);
         raw += records.len() as u64;
         packed += packer.packed_len(&records)? as u64;
         pace.step(bytes.len() as u64);
     }
     Ok((packed * 100).checked_div(raw).unwrap_or(100))
+}
+
+/// The bytes of a sample: of an encrypted frame all, or nothing could be made of it.
+fn sample_at(segment: &Segment, frame: u32) -> io::Result<Bytes> {
+    let bytes = segment.file.read_shared(u64::from(frame), SAMPLE_BYTES)?;
+    match FrameHeader::decode(&bytes, segment.header.salt) {
+        Ok(header) if header.key_id.is_some() && header.len as usize > bytes.len() => {
+            segment.file.read_shared(u64::from(frame), header.len as usize)
+        }
+        _ => Ok(bytes),
+    }
 }
 
 /// The records of frames of which the first begins with these bytes, and the last may be cut short.
@@ -190,7 +203,12 @@ fn records_in(bytes: &[u8], segment: &Segment) -> Vec<u8> {
         bytes.get(at..).map(|rest| FrameHeader::decode(rest, segment.header.salt))
     {
         let end = (at + header.len as usize).min(bytes.len());
-        records.extend_from_slice(bytes.get(at + FRAME_HEADER_BYTES..end).unwrap_or_default());
+        if header.key_id.is_some() {
+            let opened = sealed::records_of(&segment.keys, &header, &bytes[at..end]);
+            records.extend_from_slice(&opened.unwrap_or_default());
+        } else {
+            records.extend_from_slice(bytes.get(at + FRAME_HEADER_BYTES..end).unwrap_or_default());
+        }
         at += header.padded_len(segment.header.block_bytes as usize);
     }
     records
@@ -203,7 +221,7 @@ fn footer_of(input: &CompactionInput, pace: &mut Pace) -> Result<Footer, Compact
     let len = usize::try_from(after).unwrap_or(0);
     let bytes = file.read_shared(input.data_end, len)?.to_vec();
     pace.step(len as u64);
-    if let Ok(footer) = Footer::parse(bytes, input.segment.id()) {
+    if let Ok(footer) = Footer::parse(bytes, input.segment.id(), &input.segment.keys) {
         return Ok(footer);
     }
     let header = &input.segment.header;
@@ -213,7 +231,8 @@ fn footer_of(input: &CompactionInput, pace: &mut Pace) -> Result<Footer, Compact
     for_each_frame(input, all, pace, &mut |body, lsn, offset| {
         builder.add_frame(body, lsn, offset).map_err(|_| damaged(u64::from(offset)))
     })?;
-    Footer::parse(builder.encode().0, input.segment.id()).map_err(|_| damaged(input.data_end))
+    let built = Footer::parse(builder.encode().0, header.id, &Keyring::default());
+    built.map_err(|_| damaged(input.data_end))
 }
 
 /// Called for each frame with its records, its position and its offset.

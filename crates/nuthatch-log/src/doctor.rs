@@ -23,7 +23,7 @@ pub use examine::{Diagnosis, DoctorError, DoctorOptions, diagnose};
 pub use finding::{Finding, Kind, Severity};
 pub use inspect::{
     CheckpointInspection, FrameView, InspectError, Inspection, Seen, SegmentInspection,
-    walk_segment,
+    walk_segment, walk_segment_with,
 };
 pub use inventory::{Lost, Uncertain};
 
@@ -99,7 +99,8 @@ pub(crate) fn fuzz_salvage(
     header: crate::segment::SegmentHeader,
     end: Option<crate::Lsn>,
 ) -> usize {
-    let known = salvage::Expected { limit: image.len() as u64, end, likely: true };
+    let keys = crate::keys::Keyring::default();
+    let known = salvage::Expected { limit: image.len() as u64, end, likely: true, keys: &keys };
     let found = salvage::salvage(image, header, known);
     let is_frame = |piece: &&salvage::Piece| matches!(piece, salvage::Piece::Frame { .. });
     found.pieces.iter().filter(is_frame).count()

@@ -6,6 +6,7 @@
 pub mod builder;
 pub mod codec;
 pub mod pack;
+pub mod sealed;
 pub mod sum;
 
 pub use crate::bytes::crc;
@@ -13,6 +14,7 @@ pub use builder::{FrameBuilder, FrameMeta, MessageRun, SealedFrame};
 pub use codec::{RecordIter, encode_record};
 
 use crate::bytes::{u32_at, u64_at};
+use crate::keys::{KeyId, SEAL_BYTES};
 use crate::rules::{CHECK_BODY, CHECK_HEADER, CHECK_SALT};
 use crate::types::{Epoch, Lsn};
 
@@ -24,6 +26,9 @@ pub const MAX_RECORD_BYTES: usize = 64 * 1024 * 1024 + 128 * 1024;
 
 /// The largest frame: its header and one largest record, rounded up to whole blocks.
 pub const MAX_FRAME_BYTES: usize = (FRAME_HEADER_BYTES + MAX_RECORD_BYTES).next_multiple_of(4096);
+
+// The largest record's frame can be sealed.
+const _: () = assert!(FRAME_HEADER_BYTES + MAX_RECORD_BYTES + SEAL_BYTES <= MAX_FRAME_BYTES);
 
 /// The most records that one frame counts.
 pub const MAX_FRAME_RECORDS: usize = u16::MAX as usize;
@@ -64,8 +69,8 @@ pub struct FrameHeader {
     pub epoch: Epoch,
     /// `header_crc` of the frame before in this segment; of the segment's header for the first.
     pub prev_crc: u32,
-    /// Key that encrypts the records; 0 is none, the only one there is so far.
-    pub key_id: u32,
+    /// Key under which the records are sealed: see [`sealed`].
+    pub key_id: KeyId,
 }
 
 /// Why bytes are not a frame.
@@ -81,8 +86,12 @@ pub enum FrameFault {
     Short,
     /// It does not follow the frame before it.
     Chain,
-    /// A flag, a key or a record kind of a later version.
+    /// A flag, a cipher or a record kind of a later version.
     Unknown,
+    /// The checksum fits, and the records are sealed under a key that is not configured.
+    Key(KeyId),
+    /// The checksum fits, and the records are not what was sealed under their key.
+    Seal,
 }
 
 fn header_crc_of(bytes: &[u8; FRAME_HEADER_BYTES]) -> u32 {
@@ -104,7 +113,7 @@ impl FrameHeader {
         out[28..36].copy_from_slice(&self.durable_lsn.0.to_le_bytes());
         out[36..40].copy_from_slice(&self.epoch.0.to_le_bytes());
         out[40..44].copy_from_slice(&self.prev_crc.to_le_bytes());
-        out[44..48].copy_from_slice(&self.key_id.to_le_bytes());
+        out[44..48].copy_from_slice(&self.key_id.0.to_le_bytes());
         let header_crc = header_crc_of(out);
         out[4..8].copy_from_slice(&header_crc.to_le_bytes());
         header_crc
@@ -130,7 +139,7 @@ impl FrameHeader {
         if !(FRAME_HEADER_BYTES..=MAX_FRAME_BYTES).contains(&len) {
             return Err(FrameFault::Header);
         }
-        if header.flags & !flags::KNOWN != 0 || header.key_id != 0 {
+        if header.flags & !flags::KNOWN != 0 {
             return Err(FrameFault::Unknown);
         }
         Ok(header)
@@ -148,7 +157,7 @@ impl FrameHeader {
             durable_lsn: Lsn(u64_at(raw, 28)),
             epoch: Epoch(u32_at(raw, 36)),
             prev_crc: u32_at(raw, 40),
-            key_id: u32_at(raw, 44),
+            key_id: KeyId(u32_at(raw, 44)),
         }
     }
 
@@ -186,6 +195,7 @@ mod tests {
             durable_lsn: Lsn(5),
             epoch: Epoch(3),
             prev_crc: 8,
+            key_id: KeyId(0x1a2b_3c4d),
             ..FrameHeader::default()
         }
     }

@@ -6,6 +6,7 @@ use crate::catalog::Catalog;
 use crate::doctor::fuzz_salvage;
 use crate::env::{Disk, MemDisk};
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, RecordIter, crc};
+use crate::keys::{KeyId, Keyring};
 use crate::segment::footer::FOOTER_MAGIC;
 use crate::segment::{
     Footer, FooterBuilder, FrameScanner, SEGMENT_HEADER_BYTES, Scanned, Segment, SegmentHeader,
@@ -51,13 +52,13 @@ pub fn checkpoint(data: &[u8]) {
         let disk = MemDisk::default();
         let file = disk.create("checkpoint-1").and_then(|file| file.write_at(bytes, 0));
         assert!(file.is_ok());
-        let _ = crate::checkpoint::read(&disk, "checkpoint-1");
+        let _ = crate::checkpoint::read(&disk, "checkpoint-1", &Keyring::default());
     }
 }
 
 /// A footer, and everything that is read from it later.
 pub fn footer(data: &[u8]) {
-    let _ = Footer::parse(data.to_vec(), SegmentId(1));
+    let _ = Footer::parse(data.to_vec(), SegmentId(1), &Keyring::default());
     let mut bytes = data.to_vec();
     if bytes.len() < 64 {
         return;
@@ -71,7 +72,7 @@ pub fn footer(data: &[u8]) {
     bytes.extend_from_slice(&(total as u32).to_le_bytes());
     bytes.extend_from_slice(&sum.to_le_bytes());
     bytes.extend_from_slice(&FOOTER_MAGIC);
-    let Ok(footer) = Footer::parse(bytes, SegmentId(1)) else { return };
+    let Ok(footer) = Footer::parse(bytes, SegmentId(1), &Keyring::default()) else { return };
     let _ = footer.end();
     for stream in footer.streams() {
         footer.places(stream, SegmentId(1)).for_each(drop);
@@ -90,7 +91,10 @@ pub fn frame(data: &[u8]) {
     let mut footer = FooterBuilder::new(SegmentId(1), Lsn(1));
     if footer.add_frame(data, Lsn(1), 64).is_ok() {
         let (bytes, _) = footer.encode();
-        assert!(Footer::parse(bytes, SegmentId(1)).is_ok(), "a footer that was made is valid");
+        assert!(
+            Footer::parse(bytes, SegmentId(1), &Keyring::default()).is_ok(),
+            "a footer that was made is valid"
+        );
     }
 }
 
@@ -106,6 +110,7 @@ pub fn segment(data: &[u8]) {
         block_bytes: BLOCK_BYTES,
         compacted: data.first().is_some_and(|byte| byte & 1 == 1),
         packed: data.first().is_some_and(|byte| byte & 5 == 5),
+        key_id: KeyId::NONE,
     };
     let mut bytes = header.encode().to_vec();
     debug_assert_eq!(bytes.len(), SEGMENT_HEADER_BYTES);
@@ -115,7 +120,7 @@ pub fn segment(data: &[u8]) {
     let disk = MemDisk::default();
     let Ok(file) = disk.create("s") else { return };
     assert!(file.write_at(&bytes, 0).is_ok());
-    let segment = Arc::new(Segment { header, file });
+    let segment = Arc::new(Segment { header, file, keys: Keyring::default() });
     let limit = bytes.len() as u64;
     let _ = crate::segment::scan::look_beyond(&segment, segment.first_offset(), limit);
     let mut scan = FrameScanner::new(segment, limit);
@@ -149,7 +154,7 @@ fn seal_frames(bytes: &mut [u8], segment: &SegmentHeader) {
             durable_lsn: Lsn(crate::bytes::u64_at(head, 28) & 0xFF),
             epoch: segment.epoch,
             prev_crc: prev,
-            key_id: 0,
+            key_id: KeyId::NONE,
         };
         if !stays && let Some(out) = bytes[at..].first_chunk_mut() {
             prev = header.encode(out);

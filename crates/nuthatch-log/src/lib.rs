@@ -18,6 +18,7 @@ mod frame;
 pub mod fuzzing;
 mod identity;
 mod index;
+pub mod keys;
 mod later;
 pub mod machine;
 mod options;
@@ -37,6 +38,7 @@ pub use catalog::CatalogError;
 pub use doctor::{InspectError, Inspection, SegmentInspection};
 pub use env::{Clock, Disk, Entropy, OwnableDisk};
 pub use frame::{FrameFault, MAX_FRAME_BYTES, MAX_RECORD_BYTES};
+pub use keys::{Cipher, Key, KeyId, Keyring, Keys};
 pub use later::Later;
 pub use machine::{
     AppendError, Appended, IndexedMessage, LogAccess, Machine, Read, SnapshotError, Space,

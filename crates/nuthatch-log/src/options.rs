@@ -1,5 +1,6 @@
 //! Options of a log, with the bounds of everything in it that can grow.
 
+use crate::keys::Keys;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -128,6 +129,8 @@ pub struct LogOptions {
     pub max_record_bytes: usize,
     /// States larger than this are written in parts of this size. Default 256 KiB.
     pub state_part_bytes: usize,
+    /// Keys of encryption at rest. Default: none. A log in memory has no files and uses none.
+    pub keys: Keys,
     /// Receives messages about the log.
     pub report: Reporter,
 }
@@ -161,6 +164,7 @@ impl Default for LogOptions {
             compact_bytes_per_s: 128 << 20,
             max_record_bytes: crate::frame::MAX_RECORD_BYTES,
             state_part_bytes: crate::state_part::STATE_PART_BYTES,
+            keys: Keys::default(),
             report: Reporter::default(),
         }
     }

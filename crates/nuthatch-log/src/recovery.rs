@@ -14,6 +14,7 @@ use crate::env::{Clock, Disk, Entropy, OwnableDisk, SystemClock, SystemEntropy, 
 use crate::frame::FrameFault;
 use crate::identity::{IDENTITY_FILE, Identity, IdentityFault};
 use crate::index::{Index, IndexPosition};
+use crate::keys::{KeyId, Keyring};
 use crate::later::{Later, Unusable};
 use crate::machine::Machine;
 use crate::options::LogOptions;
@@ -91,6 +92,10 @@ impl std::fmt::Display for DamageKind {
             Self::Frame(FrameFault::Short) => "the file ends inside a frame",
             Self::Frame(FrameFault::Chain) => "a frame that does not follow the one before",
             Self::Frame(FrameFault::Unknown) => "a frame of a later version",
+            Self::Frame(FrameFault::Key(_)) => "a frame under another key than its segment",
+            Self::Frame(FrameFault::Seal) => {
+                "a frame's records, although its checksum fits: they are not what was encrypted"
+            }
             Self::Record => "records that make no sense",
             Self::Short => "the file ends before its frames do",
             Self::MissingFrames => "frames are missing",
@@ -160,12 +165,26 @@ pub enum OpenError {
         kind: DamageKind,
     },
     /// Written by a later version.
-    #[error("{file} is {what}; start the version that wrote it")]
+    #[error("{file} is {what}; {}", .what.remedy())]
     Unknown {
         /// Name of the file.
         file: String,
         /// The part of a later version.
         what: Later,
+    },
+    /// Encrypted under a key that is not configured.
+    #[error(
+        "frames of segment {segment} are encrypted with key {key_id}; the configured keys are: {configured}. \
+         Give the key that was used as jetstream.key, or as jetstream.prev_key beside a new one, until \
+         nothing is encrypted with it any more (nuthatch log inspect shows what is)"
+    )]
+    Key {
+        /// Name of the segment's file.
+        segment: String,
+        /// Name of the key.
+        key_id: KeyId,
+        /// Names of the keys that there are.
+        configured: String,
     },
     /// A checkpoint covers positions that the log does not have any more.
     #[error(
@@ -202,9 +221,11 @@ impl OpenError {
             | Self::Stale { .. }
             | Self::Ahead { .. }
             | Self::Identity { .. } => true,
-            Self::Locked { .. } | Self::Option { .. } | Self::Io { .. } | Self::Unknown { .. } => {
-                false
-            }
+            Self::Locked { .. }
+            | Self::Option { .. }
+            | Self::Io { .. }
+            | Self::Unknown { .. }
+            | Self::Key { .. } => false,
         }
     }
 
@@ -280,6 +301,7 @@ impl Log {
 pub(crate) struct Recovery<M> {
     pub(crate) options: LogOptions,
     pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) keys: Keyring,
     pub(crate) machine: M,
     /// The chain as it will be.
     pub(crate) catalog: Catalog,
@@ -308,13 +330,19 @@ impl<M: Machine> Recovery<M> {
         let disk: Arc<dyn Disk> = disk;
         let catalog = load_catalog(&*disk, &mut *entropy)?;
         let identity = load_identity(&*disk, catalog.log_id)?;
+        let keys = if disk.medium().in_memory {
+            Keyring::default()
+        } else {
+            Keyring::new(&options.keys, &mut *entropy)
+        };
         let report = RecoveryReport { clean: catalog.clean, ..RecoveryReport::default() };
         let mut recovery = Self {
             options,
             disk,
             machine,
             stored: catalog.clone(),
-            catalog,
+            catalog: Catalog { key_id: keys.current(), ..catalog },
+            keys,
             todo: Vec::new(),
             links: Vec::new(),
             footer_bytes: 0,
@@ -354,7 +382,7 @@ impl<M: Machine> Recovery<M> {
             checkpoint: self.report.checkpoint.unwrap_or_default(),
             replayed: self.report.records,
         };
-        let store = Arc::new(Store::new(self.disk, stats, self.catalog, epoch));
+        let store = Arc::new(Store::new(self.disk, stats, self.catalog, epoch, self.keys));
         let shape = SegmentShape {
             block_bytes: self.options.block_bytes,
             full_bytes: self.options.segment_bytes,

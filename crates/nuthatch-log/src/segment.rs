@@ -11,6 +11,7 @@ pub use writer::{SegmentWriter, Written};
 
 use crate::env::DiskFile;
 use crate::frame::{FrameHeader, crc, flags, pack};
+use crate::keys::{KeyId, Keyring};
 use crate::later::Later;
 pub use crate::types::SegmentId;
 use crate::types::{Epoch, Lsn};
@@ -25,6 +26,9 @@ pub const SEGMENT_VERSION: u32 = 1;
 /// Version of segments whose frames may be packed, so that a program that cannot unpack them refuses
 /// the segment when it opens the log, and not a message of it when somebody waits for that.
 pub const PACKED_VERSION: u32 = 2;
+
+/// Version of segments whose frames are sealed under one key, and may be packed.
+pub const SEALED_VERSION: u32 = 3;
 
 /// Bytes of the segment header; the first frame starts at the next block boundary.
 pub const SEGMENT_HEADER_BYTES: usize = 64;
@@ -49,8 +53,10 @@ pub struct SegmentHeader {
     pub block_bytes: u32,
     /// Written by compaction.
     pub compacted: bool,
-    /// Frames may be compressed: a segment of [`PACKED_VERSION`].
+    /// Frames may be compressed: a segment of [`PACKED_VERSION`] or later.
     pub packed: bool,
+    /// Key under which all of its frames and its footer are sealed.
+    pub key_id: KeyId,
 }
 
 /// Why a segment's first block is not usable.
@@ -68,8 +74,7 @@ impl SegmentHeader {
     pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
         let mut out = [0; SEGMENT_HEADER_BYTES];
         out[0..8].copy_from_slice(&SEGMENT_MAGIC);
-        let version = if self.packed { PACKED_VERSION } else { SEGMENT_VERSION };
-        out[8..12].copy_from_slice(&version.to_le_bytes());
+        out[8..12].copy_from_slice(&self.version().to_le_bytes());
         out[16..24].copy_from_slice(&self.log_id.to_le_bytes());
         out[24..28].copy_from_slice(&self.id.0.to_le_bytes());
         out[28..32].copy_from_slice(&self.epoch.0.to_le_bytes());
@@ -77,9 +82,20 @@ impl SegmentHeader {
         out[40..44].copy_from_slice(&self.salt.to_le_bytes());
         out[44..48].copy_from_slice(&self.block_bytes.to_le_bytes());
         out[48..52].copy_from_slice(&u32::from(self.compacted).to_le_bytes());
+        out[52..56].copy_from_slice(&self.key_id.0.to_le_bytes());
         let sum = crc(&out);
         out[12..16].copy_from_slice(&sum.to_le_bytes());
         out
+    }
+
+    const fn version(&self) -> u32 {
+        if self.key_id.is_some() {
+            SEALED_VERSION
+        } else if self.packed {
+            PACKED_VERSION
+        } else {
+            SEGMENT_VERSION
+        }
     }
 
     /// The checksum in the header, to which the first frame is chained.
@@ -101,10 +117,12 @@ impl SegmentHeader {
         if raw[0..8] != SEGMENT_MAGIC || crc(&unsummed) != u32_at(12) {
             return Err(HeaderFault::Damaged);
         }
-        if !matches!(u32_at(8), SEGMENT_VERSION | PACKED_VERSION) {
-            return Err(HeaderFault::Later(Later::Version(u32_at(8))));
+        let (version, key_id) = (u32_at(8), KeyId(u32_at(52)));
+        if !(SEGMENT_VERSION..=SEALED_VERSION).contains(&version) {
+            return Err(HeaderFault::Later(Later::Version(version)));
         }
-        if u32_at(48) > 1 || raw[52..].iter().any(|byte| *byte != 0) {
+        let other_key = key_id.is_some() != (version == SEALED_VERSION);
+        if u32_at(48) > 1 || other_key || raw[56..].iter().any(|byte| *byte != 0) {
             return Err(HeaderFault::Later(Later::Header));
         }
         Ok(Self {
@@ -115,7 +133,8 @@ impl SegmentHeader {
             salt: u32_at(40),
             block_bytes: u32_at(44),
             compacted: u32_at(48) != 0,
-            packed: u32_at(8) == PACKED_VERSION,
+            packed: version >= PACKED_VERSION,
+            key_id,
         })
     }
 
@@ -124,8 +143,15 @@ impl SegmentHeader {
     pub fn owns(&self, frame: &FrameHeader) -> bool {
         let compacted = frame.flags & flags::COMPACTED != 0;
         frame.epoch == self.epoch
+            && frame.key_id == self.key_id
             && compacted == self.compacted
             && (self.packed || !pack::is_packed(frame))
+    }
+
+    /// Where the first frame starts.
+    #[must_use]
+    pub fn first_offset(&self) -> u64 {
+        (SEGMENT_HEADER_BYTES as u64).next_multiple_of(u64::from(self.block_bytes))
     }
 
     /// Name of the segment's file.
@@ -141,13 +167,15 @@ pub struct Segment {
     pub header: SegmentHeader,
     /// The open file.
     pub file: Arc<dyn DiskFile>,
+    /// Keys to read it with.
+    pub keys: Keyring,
 }
 
 impl Segment {
     /// Where the first frame starts.
     #[must_use]
     pub fn first_offset(&self) -> u64 {
-        (SEGMENT_HEADER_BYTES as u64).next_multiple_of(u64::from(self.header.block_bytes))
+        self.header.first_offset()
     }
 
     /// Identity within the log.
@@ -172,10 +200,14 @@ mod tests {
             block_bytes: 4096,
             compacted: true,
             packed: false,
+            key_id: KeyId::NONE,
         };
         let packed = SegmentHeader { packed: true, ..header };
         assert_eq!(SegmentHeader::decode(&packed.encode()), Ok(packed));
         assert_ne!(packed.checksum(), header.checksum(), "the first frame tells them apart");
+        let sealed = SegmentHeader { packed: true, key_id: KeyId(7), ..header };
+        assert_eq!(SegmentHeader::decode(&sealed.encode()), Ok(sealed));
+        assert_eq!(sealed.encode()[8], 3, "a program that knows no keys refuses it");
         let bytes = header.encode();
         assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
         for bit in 0..bytes.len() * 8 {

@@ -3,6 +3,7 @@
 
 use crate::catalog::Catalog;
 use crate::env::{Disk, DiskFile};
+use crate::keys::Keyring;
 use crate::stats::LogStats;
 use crate::types::{Epoch, SegmentId};
 use parking_lot::Mutex;
@@ -41,6 +42,8 @@ pub struct Store {
     pub stats: Arc<LogStats>,
     /// Epoch of this owner.
     pub epoch: Epoch,
+    /// Keys of what is written and read.
+    pub keys: Keyring,
     catalog: Mutex<Catalog>,
     spare: Mutex<Option<Spare>>,
     reserve: Mutex<Reserve>,
@@ -89,11 +92,18 @@ pub struct Spare {
 impl Store {
     /// Shared state over a catalog that was read or made.
     #[must_use]
-    pub fn new(disk: Arc<dyn Disk>, stats: Arc<LogStats>, catalog: Catalog, epoch: Epoch) -> Self {
+    pub fn new(
+        disk: Arc<dyn Disk>,
+        stats: Arc<LogStats>,
+        catalog: Catalog,
+        epoch: Epoch,
+        keys: Keyring,
+    ) -> Self {
         Self {
             disk,
             stats,
             epoch,
+            keys,
             catalog: Mutex::new(catalog),
             spare: Mutex::new(None),
             reserve: Mutex::default(),

@@ -124,10 +124,16 @@ fn a_frame_or_a_segment_of_a_later_version_is_refused() {
     for clean in [true, false] {
         let whole = furnished(clean);
         for segment in segments(&whole) {
-            // A flag of a frame, its key, the version of the segment, its flags, what is zero today.
-            for (at, byte, in_frame) in
-                [(16, 8, true), (44, 1, true), (8, 9, false), (48, 2, false), (52, 1, false)]
-            {
+            // A flag of a frame, the version of the segment (one that has a key, without it), its flags,
+            // a key in one that has none, what is zero today.
+            for (at, byte, in_frame) in [
+                (16, 8, true),
+                (8, 9, false),
+                (8, 3, false),
+                (48, 2, false),
+                (52, 1, false),
+                (56, 1, false),
+            ] {
                 let disk = whole.crash(1);
                 without_checkpoints(&disk);
                 let mut bytes = read(&disk, &segment);
@@ -153,7 +159,7 @@ fn a_footer_of_a_later_version_is_refused() {
         let disk = whole.crash(1);
         let mut bytes = read(&disk, &segment);
         let at = footer_at(&bytes);
-        put_u32(&mut bytes, at + 8, 2);
+        put_u32(&mut bytes, at + 8, 3);
         resum_footer(&mut bytes, at);
         write(&disk, &segment, &bytes);
         refused(&disk, &segment);
@@ -167,7 +173,7 @@ fn a_checkpoint_of_a_later_version_is_refused() {
         for name in checkpoints(&whole) {
             let disk = whole.crash(1);
             let mut bytes = read(&disk, &name);
-            put_u32(&mut bytes, 8, 2);
+            put_u32(&mut bytes, 8, 3);
             let len = bytes.len();
             resum(&mut bytes, len);
             write(&disk, &name, &bytes);

@@ -5,7 +5,10 @@ mod common;
 #[path = "../../../tests/seeds.rs"]
 mod seeds;
 
-use common::{Event, History, Outcome, Outputs, Rig, Toy, tiny, tiny_cold, tiny_parts, tiny_sync};
+use common::{
+    Event, History, Outcome, Outputs, Rig, Toy, encrypted, keys, tiny, tiny_cold, tiny_parts,
+    tiny_sync,
+};
 use nuthatch_log::env::{Fault, MemDisk};
 use nuthatch_log::{LogHandle, LogOptions, OpenError, SendError, StreamId, SyncPolicy};
 use std::sync::Arc;
@@ -67,6 +70,65 @@ fn what_was_acknowledged_survives_power_cuts() {
 fn and_while_cold_segments_are_rewritten() {
     let failures = failures(&tiny_cold(), seeds::seeds(5_000..5_000 + HISTORIES));
     assert!(failures.is_empty(), "{} failed: {:#?}", failures.len(), failures.first());
+}
+
+/// The same of an encrypted log.
+#[test]
+fn and_where_everything_is_encrypted() {
+    for (options, first) in [(tiny_parts(), 20_000), (tiny_cold(), 21_000)] {
+        let seeds = seeds::seeds(first..first + HISTORIES / 2);
+        let failures = failures(&encrypted(options), seeds);
+        assert!(failures.is_empty(), "{} failed: {:#?}", failures.len(), failures.first());
+    }
+}
+
+/// Lives of a log, each under other keys than the one before: encryption is turned on, its key changed
+/// twice, and it is turned off again, and in each the power goes at some moment, which is mostly one at
+/// which compaction writes anew what is under another key.
+fn rekeyed_history(options: &LogOptions, seed: u64) -> Result<(), String> {
+    let lives = [
+        keys(None, &[]),
+        keys(Some("one"), &[]),
+        keys(Some("two"), &["one"]),
+        keys(Some("three"), &["two", "one"]),
+        keys(None, &["three", "two", "one"]),
+    ];
+    let mut disk = MemDisk::default();
+    let mut history = History::new(seed);
+    for (life, keys) in lives.into_iter().enumerate() {
+        let options = LogOptions { keys, ..options.clone() };
+        disk.inject(Fault::PowerCut(disk.operations() + 1 + history.chance.below(400)));
+        let salt = seed * 31 + life as u64;
+        match Rig::open_seeded(options.clone(), Arc::new(disk.clone()), salt) {
+            Ok(mut rig) => {
+                history.work(&mut rig, 100);
+                history.collect(&rig);
+                history.known.in_flight.clear();
+            }
+            Err(OpenError::Io { .. }) => {}
+            Err(error) => return Err(format!("life {life}: does not open: {error}")),
+        }
+        disk = disk.crash(seed ^ (life as u64) << 32);
+        let after = Rig::open_seeded(options, Arc::new(disk.clone()), salt ^ 7);
+        let after = after.map_err(|error| format!("life {life}: after a cut: {error}"));
+        let mut rig = after?;
+        history.check(&mut rig).map_err(|why| format!("life {life}: {why}"))?;
+        for stream in rig.core.machine().streams.keys() {
+            history.known.created.insert(*stream);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn and_while_keys_change() {
+    let failed: Vec<String> = seeds::seeds(22_000..22_000 + HISTORIES / 2)
+        .filter_map(|seed| {
+            let options = if seed % 2 == 0 { tiny_parts() } else { tiny_cold() };
+            rekeyed_history(&options, seed).err().map(|why| format!("seed {seed}: {why}"))
+        })
+        .collect();
+    assert!(failed.is_empty(), "{} failed: {:#?}", failed.len(), failed.first());
 }
 
 #[test]
@@ -153,6 +215,7 @@ fn a_full_medium_at_any_moment_loses_nothing() {
     let failed: Vec<String> = (0..MEDIUM_HISTORIES)
         .filter_map(|seed| {
             let options = if seed % 2 == 0 { tiny_parts() } else { tiny_cold() };
+            let options = if seed % 3 == 0 { encrypted(options) } else { options };
             full_history(&options, seed).err().map(|why| format!("seed {seed}: {why}"))
         })
         .collect();
@@ -200,6 +263,7 @@ fn writes_that_go_astray_are_healed_or_told_in_any_history() {
     let (mut told, mut failed) = (0, Vec::new());
     for seed in 0..MEDIUM_HISTORIES {
         let options = if seed % 2 == 0 { tiny_parts() } else { tiny_cold() };
+        let options = if seed % 3 == 0 { encrypted(options) } else { options };
         match astray_history(&options, seed) {
             Ok(heard) => told += u64::from(heard),
             Err(why) => failed.push(format!("seed {seed}: {why}")),

@@ -2,19 +2,23 @@
 
 mod bucket;
 mod keeper;
+mod key_args;
 mod log_locations;
 mod report;
 mod state_decoder;
 mod watched;
 
+pub use key_args::KeyArgs;
 pub use log_locations::{DEFAULT_LOG, LogLocation, in_bucket, in_directory, logs_under};
 pub use report::stream_json;
 pub use state_decoder::{StreamStateDecoder, open_preview};
 
 use clap::Args;
-use nuthatch_log::Disk;
-use nuthatch_log::doctor::{Applied, Diagnosis, DoctorError, DoctorOptions, diagnose};
+use nuthatch_log::doctor::{
+    Applied, Diagnosis, DoctorError, DoctorOptions, Kind, Severity, diagnose,
+};
 use nuthatch_log::env::{RealDisk, Tenure};
+use nuthatch_log::{Disk, Keys};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -52,9 +56,24 @@ pub struct DoctorArgs {
     /// than 64 KiB)
     #[arg(long)]
     likely: bool,
+    #[command(flatten)]
+    keys: KeyArgs,
     /// For programs
     #[arg(long, short = 'j')]
     json: bool,
+}
+
+/// A doctor at work: what was asked for, and the keys.
+struct Doctor<'a> {
+    args: &'a DoctorArgs,
+    keys: Keys,
+}
+
+impl Doctor<'_> {
+    fn diagnose(&self, disk: &Arc<dyn Disk>) -> Result<Diagnosis, DoctorError> {
+        let options = DoctorOptions { likely: self.args.likely, keys: self.keys.clone() };
+        diagnose(disk, &StreamStateDecoder { keys: self.keys.clone() }, options)
+    }
 }
 
 /// Result for one log.
@@ -81,9 +100,16 @@ impl Visit {
         match &self.diagnosis {
             Err(_) => EXIT_CANNOT_LOOK,
             Ok(diagnosis) if diagnosis.is_healthy() || self.is_mended => 0,
+            Ok(diagnosis) if is_only_locked(diagnosis) => EXIT_CANNOT_LOOK,
             Ok(_) => EXIT_DAMAGE,
         }
     }
+}
+
+/// True if nothing is wrong but that keys were not given.
+fn is_only_locked(diagnosis: &Diagnosis) -> bool {
+    let mut findings = diagnosis.findings.iter().filter(|f| f.kind.severity() != Severity::Note);
+    findings.all(|finding| finding.kind == Kind::Encrypted)
 }
 
 /// Runs the command.
@@ -101,11 +127,18 @@ pub fn run(args: &DoctorArgs) -> io::Result<ExitCode> {
             return Ok(ExitCode::from(EXIT_CANNOT_LOOK));
         }
     };
+    let doctor = match args.keys.read() {
+        Ok(keys) => Doctor { args, keys },
+        Err(why) => {
+            eprintln!("nuthatch: {why}");
+            return Ok(ExitCode::from(EXIT_CANNOT_LOOK));
+        }
+    };
     if args.apply {
         // What it writes into a store is as private as the store.
         nuthatch_server::private_files::keep_private();
     }
-    let visits: Vec<Visit> = places.into_iter().map(|place| visit(place, args)).collect();
+    let visits: Vec<Visit> = places.into_iter().map(|place| visit(place, &doctor)).collect();
     let mut out = io::stdout().lock();
     if args.json {
         writeln!(out, "{:#}", report::json(&visits, keeper.as_ref()))?;
@@ -132,11 +165,11 @@ fn places_of(args: &DoctorArgs) -> Result<Vec<LogLocation>, String> {
     }
 }
 
-fn visit(place: LogLocation, args: &DoctorArgs) -> Visit {
+fn visit(place: LogLocation, doctor: &Doctor<'_>) -> Visit {
+    let args = doctor.args;
     if let Some(address) = &args.store {
-        return bucket::visit(place, address, args);
+        return bucket::visit(place, address, doctor);
     }
-    let options = DoctorOptions { likely: args.likely };
     let mut visit = Visit::of(place);
     let (disk, _tenure) = match open(&visit.place) {
         Ok(taken) => taken,
@@ -145,7 +178,7 @@ fn visit(place: LogLocation, args: &DoctorArgs) -> Visit {
             return visit;
         }
     };
-    visit.diagnosis = diagnose(&watched::directory(&disk), &StreamStateDecoder, options);
+    visit.diagnosis = doctor.diagnose(&watched::directory(&disk));
     if let Ok(diagnosis) = &visit.diagnosis
         && args.apply
         && !diagnosis.is_healthy()
@@ -157,8 +190,7 @@ fn visit(place: LogLocation, args: &DoctorArgs) -> Visit {
         });
         let applied = applied.map_err(|error| cannot_write(&visit.place.dir, error));
         visit.is_mended = applied.is_ok()
-            && diagnose(&watched::directory(&disk), &StreamStateDecoder, options)
-                .is_ok_and(|again| again.is_healthy());
+            && doctor.diagnose(&watched::directory(&disk)).is_ok_and(|again| again.is_healthy());
         visit.applied = Some(applied);
     }
     visit

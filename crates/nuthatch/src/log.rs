@@ -5,10 +5,10 @@ mod detail;
 mod overview;
 pub mod report;
 
-use crate::doctor::{DEFAULT_LOG, LogLocation, in_bucket, in_directory, logs_under};
+use crate::doctor::{DEFAULT_LOG, KeyArgs, LogLocation, in_bucket, in_directory, logs_under};
 use clap::{Args, Subcommand};
-use nuthatch_log::env::ReadOnlyDisk;
-use nuthatch_log::{Disk, Inspection, SegmentInspection};
+use nuthatch_log::env::{ReadOnlyDisk, SystemEntropy};
+use nuthatch_log::{Disk, Inspection, Keyring, Keys, SegmentInspection};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -53,6 +53,8 @@ pub struct InspectArgs {
     /// List records (and frames)
     #[arg(long)]
     records: bool,
+    #[command(flatten)]
+    keys: KeyArgs,
     /// For programs: one object, or one per line with --frames and --records
     #[arg(long, short = 'j')]
     json: bool,
@@ -64,7 +66,16 @@ pub struct InspectArgs {
 /// Standard output is gone.
 pub fn run(args: &InspectArgs) -> io::Result<ExitCode> {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let mut wanted = Wanted { name: args.segment.as_deref(), is_found: false, known: Vec::new() };
+    let keys = match args.keys.read() {
+        Ok(keys) => keys,
+        Err(why) => {
+            eprintln!("nuthatch: {why}");
+            return Ok(ExitCode::from(EXIT_CANNOT_LOOK));
+        }
+    };
+    let ring = Keyring::new(&keys, &mut SystemEntropy::default());
+    let name = args.segment.as_deref();
+    let mut wanted = Wanted { name, is_found: false, known: Vec::new(), keys, ring };
     let code = match (&args.dir, &args.store) {
         (Some(dir), _) => match logs_under(dir) {
             Ok(places) => {
@@ -93,6 +104,9 @@ struct Wanted<'a> {
     is_found: bool,
     /// Files of the segments that there are.
     known: Vec<String>,
+    /// Keys of what is encrypted, as they were given and ready for use.
+    keys: Keys,
+    ring: Keyring,
 }
 
 impl Wanted<'_> {
@@ -191,7 +205,7 @@ fn inspect(
             Ok(files) => files,
             Err(error) => return Ok(cannot_look(&place.dir.display().to_string(), &error)),
         };
-        return detail::list(out, &*disk, &files, args);
+        return detail::list(out, &*disk, &files, args, &wanted.ring);
     }
     overview::show(out, place, disk, in_use, args, wanted)
 }

@@ -1,9 +1,10 @@
 //! Reading frames back from a segment: a stretch at a time, every checksum verified, every frame the
-//! one that belongs there, packed frames unpacked.
+//! one that belongs there, decrypted and unpacked.
 
 use super::expect::{Expect, Link, header_in};
 use super::resume::{Resume, Search};
-use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, pack};
+use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, pack, sealed};
+use crate::keys::Keyring;
 use crate::rules::CHECK_PLACE;
 use crate::segment::{Segment, SegmentId};
 use bytes::Bytes;
@@ -56,8 +57,8 @@ pub struct Stretch {
     pub offset: u32,
     /// Offset where the frame behind them starts.
     pub end: u32,
-    /// Their bytes, as in the file (the last one perhaps without its padding); or one frame that was
-    /// packed, as it would be if it were not.
+    /// Their bytes, as in the file but decrypted (the last one perhaps without its padding); or one frame
+    /// that was packed, as it would be if it were not.
     pub bytes: Bytes,
     /// It is one frame that was packed: its length does not tell where the next one starts.
     pub unpacked: bool,
@@ -176,8 +177,12 @@ struct Gathered {
     from: u32,
     block: u32,
     done: Vec<Stretch>,
-    /// Start of a run of unpacked frames that `done` does not hold yet.
+    /// Start of a run of frames that are not packed and that `done` does not hold yet.
     plain: Option<usize>,
+    /// Where frames are encrypted: that run, decrypted. Each frame takes as much as in the file, so that
+    /// the next one is found behind it; its records are followed by zeros.
+    clear: Vec<u8>,
+    keys: Keyring,
     unpacked_bytes: usize,
     /// The frame taken last.
     last: Link,
@@ -186,8 +191,16 @@ struct Gathered {
 impl Gathered {
     fn new(request: &LoadRequest) -> Self {
         let (from, block) = (request.offset, request.segment.header.block_bytes);
-        let last = Link::default();
-        Self { from, block, done: Vec::new(), plain: None, unpacked_bytes: 0, last }
+        Self {
+            from,
+            block,
+            done: Vec::new(),
+            plain: None,
+            clear: Vec::new(),
+            keys: request.segment.keys.clone(),
+            unpacked_bytes: 0,
+            last: Link::default(),
+        }
     }
 
     /// Takes in a frame with good checksums that starts at `at` of the bytes, if it is the one that
@@ -205,14 +218,22 @@ impl Gathered {
             CHECK_PLACE.holds() && expect.is_some_and(|expect| !expect.is_met(header, image))
         };
         if !pack::is_packed(header) {
-            if strange(frame) {
+            if header.key_id.is_some() {
+                self.decrypt(header, frame, at)?;
+            }
+            let image = if header.key_id.is_some() { self.decrypted(frame.len()) } else { frame };
+            if strange(image) {
+                if header.key_id.is_some() {
+                    self.clear.truncate(self.clear.len() - frame.len());
+                }
                 return Err(LoadFault::Damaged(FrameFault::Chain));
             }
             self.plain.get_or_insert(at);
             self.last = Link::of(header);
             return Ok(());
         }
-        let image = pack::unpack(frame).map_err(LoadFault::Damaged)?;
+        let image = sealed::image(&self.keys, header, frame).map_err(LoadFault::Damaged)?;
+        let image = image.ok_or(LoadFault::Damaged(FrameFault::Body))?;
         if strange(&image) {
             return Err(LoadFault::Damaged(FrameFault::Chain));
         }
@@ -223,10 +244,31 @@ impl Gathered {
         Ok(())
     }
 
-    fn end_plain(&mut self, bytes: &Bytes, until: usize) {
-        if let Some(start) = self.plain.take() {
-            self.push(start, until, bytes.slice(start..until.min(bytes.len())), false);
+    /// Appends a frame that starts at `at` of what was read to the run that is decrypted.
+    fn decrypt(&mut self, header: &FrameHeader, frame: &[u8], at: usize) -> Result<(), LoadFault> {
+        let start = at - self.plain.unwrap_or(at);
+        self.clear.resize(start, 0);
+        self.clear.extend_from_slice(frame);
+        let opened = sealed::open_in_place(&self.keys, header, &mut self.clear[start..]);
+        if let Err(fault) = opened {
+            self.clear.truncate(start);
+            return Err(LoadFault::Damaged(fault));
         }
+        Ok(())
+    }
+
+    /// The frame of this length that was decrypted last.
+    fn decrypted(&self, len: usize) -> &[u8] {
+        &self.clear[self.clear.len() - len..]
+    }
+
+    fn end_plain(&mut self, bytes: &Bytes, until: usize) {
+        let Some(start) = self.plain.take() else { return };
+        let bytes = match std::mem::take(&mut self.clear) {
+            clear if clear.is_empty() => bytes.slice(start..until.min(bytes.len())),
+            clear => Bytes::from(clear),
+        };
+        self.push(start, until, bytes, false);
     }
 
     fn push(&mut self, start: usize, end: usize, bytes: Bytes, unpacked: bool) {

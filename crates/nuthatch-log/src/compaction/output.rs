@@ -11,7 +11,8 @@ use super::{CompactionFault, Pace};
 use crate::catalog::{SegmentEntry, SegmentState};
 use crate::env::{AlignedBuf, DiskFile};
 use crate::frame::pack::{PACK_HEAD_BYTES, Packer};
-use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, RecordIter, crc, flags};
+use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, RecordIter, crc, flags, sealed};
+use crate::keys::{Keyring, SEAL_HEAD_BYTES};
 use crate::segment::writer::append_footer;
 use crate::segment::{
     Footer, FooterBuilder, MAX_SEGMENT_BYTES, SEGMENT_HEADER_BYTES, Segment, SegmentHeader,
@@ -146,24 +147,11 @@ impl<'a> Writing<'a> {
         if self.count == 0 {
             return Ok(());
         }
-        let (mut buf, len, packed) = self.frame()?;
+        let (mut buf, header) = self.frame()?;
         let padded = buf.len();
         if self.at + padded as u64 > MAX_SEGMENT_BYTES {
             return Err(io::Error::other("a compacted segment would be too long"));
         }
-        let header = FrameHeader {
-            len: len as u32,
-            header_crc: 0,
-            body_crc: crc(&buf[FRAME_HEADER_BYTES..len]),
-            salt: self.header.salt,
-            flags: flags::COMPACTED | if packed { flags::PACKED } else { 0 },
-            count: self.count,
-            lsn: self.planned.end,
-            durable_lsn: self.planned.end,
-            epoch: self.header.epoch,
-            prev_crc: self.prev_crc,
-            key_id: 0,
-        };
         let head = buf.first_chunk_mut().expect("a frame buffer holds a header");
         self.prev_crc = header.encode(head);
         let shared = buf.into_bytes(padded);
@@ -179,18 +167,36 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
-    /// The padded frame with room for its header, its length, and whether it is packed.
-    fn frame(&mut self) -> io::Result<(AlignedBuf, usize, bool)> {
-        let block = self.header.block_bytes as usize;
+    /// The header of the next frame, but for its length and checksum.
+    const fn frame_header(&self, packed: bool) -> FrameHeader {
+        FrameHeader {
+            len: 0,
+            header_crc: 0,
+            body_crc: 0,
+            salt: self.header.salt,
+            flags: flags::COMPACTED | if packed { flags::PACKED } else { 0 },
+            count: self.count,
+            lsn: self.planned.end,
+            durable_lsn: self.planned.end,
+            epoch: self.header.epoch,
+            prev_crc: self.prev_crc,
+            key_id: self.header.key_id,
+        }
+    }
+
+    /// The padded frame with room for its header, and that header.
+    fn frame(&mut self) -> io::Result<(AlignedBuf, FrameHeader)> {
+        let (block, key_id) = (self.header.block_bytes as usize, self.header.key_id);
         let packed = match self.packer.as_mut().filter(|_| self.packs) {
             Some(packer) => packer.pack(&self.body)?,
             None => None,
         };
-        let stats = &self.job.store.stats;
+        let (stats, is_packed) = (&self.job.store.stats, packed.is_some());
         let body_len = packed.map_or(self.body.len(), |(_, rest)| PACK_HEAD_BYTES + rest.len());
-        let len = FRAME_HEADER_BYTES + body_len;
+        let len = FRAME_HEADER_BYTES + body_len + Keyring::overhead(key_id);
         let mut buf = AlignedBuf::with_capacity(len.next_multiple_of(block));
-        buf.extend(&[0; FRAME_HEADER_BYTES]);
+        let room = if key_id.is_some() { SEAL_HEAD_BYTES } else { 0 };
+        buf.extend_zeros(FRAME_HEADER_BYTES + room);
         match packed {
             Some((head, rest)) => {
                 buf.extend(&head);
@@ -200,8 +206,16 @@ impl<'a> Writing<'a> {
             }
             None => buf.extend(&self.body),
         }
+        let header = self.frame_header(is_packed);
+        if key_id.is_some() {
+            let records = FRAME_HEADER_BYTES + room;
+            let (head, tag) = sealed::seal(&self.job.store.keys, &header, &mut buf[records..]);
+            buf[FRAME_HEADER_BYTES..records].copy_from_slice(&head);
+            buf.extend(&tag);
+        }
+        let body_crc = crc(&buf[FRAME_HEADER_BYTES..len]);
         buf.extend_zeros(len.next_multiple_of(block) - len);
-        Ok((buf, len, packed.is_some()))
+        Ok((buf, FrameHeader { len: len as u32, body_crc, ..header }))
     }
 
     /// In a bucket, what is written is only in memory until it is synced.
@@ -220,7 +234,9 @@ impl<'a> Writing<'a> {
         self.flush()?;
         let Self { file, at: data_end, mut footer, header, planned, .. } = self;
         footer.set_end(planned.end);
-        let written = append_footer(&*file, data_end, &footer, false)?;
+        let keys = self.job.store.keys.clone();
+        let segment = Arc::new(Segment { header, file: Arc::clone(&file), keys });
+        let written = append_footer(&segment, data_end, &footer, false)?;
         if is_direct(self.job) {
             let first = SEGMENT_HEADER_BYTES.next_multiple_of(header.block_bytes as usize);
             let mut block = AlignedBuf::zeroed(first);
@@ -241,9 +257,8 @@ impl<'a> Writing<'a> {
             compacted: true,
             allocated: 0,
         };
-        let footer = Footer::parse(footer.encode().0, header.id)
+        let footer = Footer::parse(footer.encode().0, header.id, &Keyring::default())
             .map_err(|_| io::Error::other("a footer that was just made is not valid"))?;
-        let segment = Arc::new(Segment { header, file });
         let output = Output { segment, data_end, end: planned.end, footer };
         Ok(Finished { name: self.name, output, entry })
     }

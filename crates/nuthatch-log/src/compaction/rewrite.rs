@@ -131,6 +131,7 @@ impl RewriteJob {
             block_bytes: self.shape.block_bytes,
             compacted: true,
             packed: planned.streams.iter().any(|stream| self.packing.wants(*stream)),
+            key_id: self.store.keys.current(),
         }
     }
 

@@ -7,6 +7,7 @@ use crate::catalog::{CATALOG_FILE, Catalog, CatalogError, SegmentEntry, SegmentS
 use crate::checkpoint;
 use crate::env::{Disk, read_what_can_be_read};
 use crate::identity::Identity;
+use crate::keys::{KeyId, Keyring};
 use crate::segment::reader::SegmentFile;
 use crate::segment::{HeaderFault, MAX_SEGMENT_BYTES, SegmentHeader, SegmentId};
 use crate::store::TORN_DIR;
@@ -19,6 +20,7 @@ fn entry_of(
     file: &SegmentFile,
     header: SegmentHeader,
     end: Option<Lsn>,
+    keys: &Keyring,
 ) -> io::Result<SegmentEntry> {
     let mut entry = SegmentEntry {
         id: header.id,
@@ -33,9 +35,9 @@ fn entry_of(
         compacted: header.compacted,
         allocated: 0,
     };
-    if let Some((footer, start)) = file.footer_at_end(header.id) {
+    if let Some((last, start)) = file.footer_at_end(header.id) {
         entry.state = SegmentState::Sealed;
-        (entry.end, entry.data_end) = (footer.end(), start);
+        (entry.end, entry.data_end) = (last, start);
         entry.footer_len = (file.len - start) as u32;
         return Ok(entry);
     }
@@ -44,7 +46,8 @@ fn entry_of(
     }
     let len = usize::try_from(file.len.min(MAX_SEGMENT_BYTES)).unwrap_or(0);
     let (image, _) = read_what_can_be_read(&*file.file, len)?;
-    let found = salvage(image, header, Expected { limit: file.len, end: None, likely: false });
+    let known = Expected { limit: file.len, end: None, likely: false, keys };
+    let found = salvage(image, header, known);
     entry.state = SegmentState::Sealed;
     entry.data_end = found.end;
     entry.end = end.unwrap_or(Lsn(found.next.0 - 1));
@@ -156,13 +159,14 @@ impl Examiner<'_> {
         let epoch = headers().map(|header| header.epoch).max().unwrap_or_default();
         self.catalog.epoch = epoch.max(old.map_or(epoch, |old| old.epoch));
         let usable = self.usable(files, old);
+        self.catalog.key_id = usable.last().map_or(KeyId::NONE, |(header, _)| header.key_id);
         for number in 0..usable.len() {
             let end = usable[number + 1..]
                 .iter()
                 .find(|(next, _)| next.base > usable[number].0.base)
                 .map(|(next, _)| Lsn(next.base.0 - 1));
             let (header, file) = &usable[number];
-            let entry = entry_of(file, *header, end)?;
+            let entry = entry_of(file, *header, end, &self.keys)?;
             self.enter(entry, &file.path, old);
         }
         self.fill_gap(Lsn(u64::MAX), old);
@@ -184,8 +188,9 @@ impl Examiner<'_> {
             return Ok(identity.log_id);
         }
         let names = checkpoint::names(&*self.disk)?;
-        let mut readable = names.iter().rev().filter_map(|n| checkpoint::read(&*self.disk, n).ok());
-        Ok(readable.next().map_or(0, |(covers, _)| covers.log_id))
+        let read = |name: &String| checkpoint::read(&*self.disk, name, &self.keys).ok();
+        let newest = names.iter().rev().find_map(read);
+        Ok(newest.map_or(0, |found| found.covers.log_id))
     }
 
     /// The segments that belong to the log, by position. A compacted segment starts where its first
@@ -286,6 +291,8 @@ impl Examiner<'_> {
         if header.log_id != self.catalog.log_id {
             let what = format!("it belongs to log {:016x}", header.log_id);
             self.set_aside(Kind::SegmentForeign, &file.path, what);
+        } else if !self.keys.has(header.key_id) {
+            self.note_encrypted(&file.path, header.key_id, "; the catalog does not know it");
         } else if !may_hold_frames(file) {
             let what = "it was being made when the power went, and holds nothing";
             let action = "the server removes it at its next start";

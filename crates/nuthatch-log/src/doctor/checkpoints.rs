@@ -4,7 +4,7 @@ use super::chain_repair::removed;
 use super::examine::Examiner;
 use super::finding::{Finding, Kind};
 use crate::catalog::{Catalog, SegmentState};
-use crate::checkpoint::{self, CheckpointFault, Covers};
+use crate::checkpoint::{self, Checkpoint, CheckpointFault, Covers};
 use crate::frame::FRAME_HEADER_BYTES;
 use crate::later::{Later, Unusable};
 use crate::segment::MAX_SEGMENT_BYTES;
@@ -20,8 +20,14 @@ impl Examiner<'_> {
     pub(super) fn checkpoints(&mut self) -> io::Result<()> {
         let mut used = false;
         for name in checkpoint::names(&*self.disk)?.iter().rev() {
-            let (covers, bytes) = match checkpoint::read(&*self.disk, name) {
+            let found = match checkpoint::read(&*self.disk, name, &self.keys) {
                 Ok(read) => read,
+                // An older one is not needed.
+                Err(CheckpointFault::Unusable(Unusable::Later(Later::Key(_)))) if used => continue,
+                Err(CheckpointFault::Unusable(Unusable::Later(Later::Key(key)))) => {
+                    self.note_encrypted(name, key, "");
+                    continue;
+                }
                 Err(CheckpointFault::Unusable(Unusable::Later(what))) => {
                     self.note(Finding::new(Kind::LaterVersion, name, what.to_string(), ""));
                     continue;
@@ -32,13 +38,14 @@ impl Examiner<'_> {
                     continue;
                 }
             };
+            let Checkpoint { covers, .. } = found;
             self.let_it_lead(name, covers)?;
             if !checkpoint::fits(covers, &self.as_recovered()) {
                 let what = "it does not belong to the log as it is".to_owned();
                 self.set_aside(Kind::Checkpoint, name, what);
                 continue;
             }
-            let snapshot = &bytes[checkpoint::HEADER_BYTES..];
+            let snapshot = found.snapshot();
             if self.decoder.is_later(snapshot) {
                 let what = Later::Snapshot.to_string();
                 self.note(Finding::new(Kind::LaterVersion, name, what, ""));

@@ -5,8 +5,9 @@ use super::finding::{Finding, Kind, Severity};
 use super::inventory::{Inventory, Lost, Uncertain};
 use super::{StateDecoder, StreamPreview};
 use crate::catalog::{CATALOG_FILE, Catalog};
-use crate::env::{Change, Disk, OverlayDisk, read_exact_at};
+use crate::env::{Change, Disk, OverlayDisk, SystemEntropy, read_exact_at};
 use crate::identity::{IDENTITY_FILE, Identity, IdentityFault};
+use crate::keys::{KeyId, Keyring, Keys};
 use crate::later::Unusable;
 use crate::segment::SegmentId;
 use crate::store::{RESERVE_FILE, TMP_DIR, TORN_DIR};
@@ -23,11 +24,13 @@ const LOST_FILE: &str = "doctor/lost";
 const LOST_FILE_MAX_BYTES: usize = 16 << 20;
 
 /// Options of a diagnosis.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct DoctorOptions {
     /// Set a changed byte back also where the frame is so large that chance could have made the
     /// explanation up.
     pub likely: bool,
+    /// Keys of what is encrypted. What is under another one is told as that, and nothing is mended then.
+    pub keys: Keys,
 }
 
 /// Why a log could not be examined.
@@ -95,6 +98,7 @@ pub fn diagnose(
         base: Arc::clone(disk),
         disk: Arc::new(OverlayDisk::new(Arc::clone(disk))),
         decoder,
+        keys: Keyring::new(&options.keys, &mut SystemEntropy::default()),
         options,
         catalog: Catalog::new(0),
         inventory: Inventory::default(),
@@ -114,6 +118,7 @@ pub struct Examiner<'a> {
     pub(super) disk: Arc<OverlayDisk>,
     pub(super) decoder: &'a dyn StateDecoder,
     pub(super) options: DoctorOptions,
+    pub(super) keys: Keyring,
     pub(super) catalog: Catalog,
     pub(super) inventory: Inventory,
     pub(super) findings: Vec<Finding>,
@@ -224,6 +229,17 @@ impl Examiner<'_> {
     /// Notes a finding.
     pub(super) fn note(&mut self, finding: Finding) {
         self.findings.push(finding);
+    }
+
+    /// Notes that something is encrypted under a key that was not given. Whatever is in it is neither
+    /// damage nor mended.
+    pub(super) fn note_encrypted(&mut self, file: &str, key: KeyId, more: &str) {
+        let given = self.keys.names();
+        let what = format!(
+            "encrypted with key {key}, which was not given (given: {given}): what it holds was not \
+             examined{more}"
+        );
+        self.note(Finding::new(Kind::Encrypted, file, what, ""));
     }
 
     /// Takes a file out of the log's way; it is kept.

@@ -15,6 +15,8 @@ pub enum Kind {
     CatalogStale,
     /// A file of a format that this program does not know.
     LaterVersion,
+    /// Encrypted under a key that was not given.
+    Encrypted,
     /// A segment of the chain has no file.
     SegmentMissing,
     /// A segment of the chain has another name, or lies in `torn/`.
@@ -67,12 +69,13 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::CatalogMissing,
         Self::CatalogDamaged,
         Self::CatalogContradiction,
         Self::CatalogStale,
         Self::LaterVersion,
+        Self::Encrypted,
         Self::SegmentMissing,
         Self::SegmentRenamed,
         Self::Unreadable,
@@ -108,6 +111,7 @@ impl Kind {
             Self::CatalogContradiction => "catalog-contradiction",
             Self::CatalogStale => "catalog-stale",
             Self::LaterVersion => "later-version",
+            Self::Encrypted => "encrypted",
             Self::SegmentMissing => "segment-missing",
             Self::SegmentRenamed => "segment-renamed",
             Self::Unreadable => "unreadable",
@@ -139,7 +143,7 @@ impl Kind {
     #[must_use]
     pub const fn severity(self) -> Severity {
         match self {
-            Self::LaterVersion | Self::Unreadable => Severity::Blocking,
+            Self::LaterVersion | Self::Unreadable | Self::Encrypted => Severity::Blocking,
             // What was in a missing object is found missing by the frames, if anything was.
             Self::ObjectMissing | Self::Leftover | Self::SetAside | Self::UnknownFile => {
                 Severity::Note

@@ -4,10 +4,13 @@ use crate::catalog::{Catalog, CatalogError, SegmentEntry, SegmentState};
 use crate::checkpoint;
 use crate::env::{Disk, OwnableDisk};
 use crate::frame::{FRAME_HEADER_BYTES, FrameFault};
+use crate::keys::{KeyId, Keyring};
 use crate::later::{Later, Unusable};
 use crate::record::{RecordKind, RecordRef};
 use crate::segment::Segment;
-use crate::segment::reader::{FramesEnd, GoodFrame, SegmentFile, read_footer, read_frames};
+use crate::segment::reader::{
+    FramesEnd, GoodFrame, SegmentFile, read_footer, read_frames, stored_frames,
+};
 use crate::segment::scan::look_beyond;
 use crate::types::{Epoch, Lsn};
 use std::fmt;
@@ -65,6 +68,10 @@ pub struct SegmentInspection {
     pub state: &'static str,
     /// True if compaction wrote it.
     pub compacted: bool,
+    /// Key under which it is encrypted.
+    pub key_id: KeyId,
+    /// True if that key is not there: of its frames no more is known than that their checksums fit.
+    pub locked: bool,
     /// Good frames.
     pub frames: u64,
     /// Those among them whose records are compressed.
@@ -107,6 +114,18 @@ impl Inspection {
         disk: &dyn Disk,
         visit: &mut dyn FnMut(usize, &RecordRef<'_>),
     ) -> Result<Self, InspectError> {
+        Self::look_with(disk, &Keyring::default(), visit)
+    }
+
+    /// As [`Inspection::look`], with keys for what is encrypted.
+    ///
+    /// # Errors
+    /// [`InspectError`].
+    pub fn look_with(
+        disk: &dyn Disk,
+        keys: &Keyring,
+        visit: &mut dyn FnMut(usize, &RecordRef<'_>),
+    ) -> Result<Self, InspectError> {
         let catalog = Catalog::load(disk)?.ok_or(InspectError::NoLog)?;
         let known: Vec<String> = catalog.segments.iter().map(SegmentEntry::file_name).collect();
         let mut strangers = disk.list("")?;
@@ -114,14 +133,14 @@ impl Inspection {
         let segments = catalog.segments.iter().enumerate();
         let segments = segments
             .map(|(number, entry)| {
-                inspect(disk, catalog.log_id, entry, &mut |record| visit(number, record))
+                inspect((disk, keys), catalog.log_id, entry, &mut |record| visit(number, record))
             })
             .collect();
         let Catalog { log_id, epoch, clean, .. } = catalog;
         let mut later = Vec::new();
         let checkpoints = checkpoint::names(disk)?.into_iter();
         let checkpoints =
-            checkpoints.map(|name| inspect_checkpoint(disk, name, &mut later)).collect();
+            checkpoints.map(|name| inspect_checkpoint(disk, keys, name, &mut later)).collect();
         Ok(Self { log_id, epoch, clean, segments, strangers, checkpoints, later })
     }
 }
@@ -165,6 +184,10 @@ impl fmt::Display for SegmentInspection {
         if self.packed_frames > 0 {
             write!(f, ", {} frames packed", self.packed_frames)?;
         }
+        if self.key_id.is_some() {
+            let locked = if self.locked { ", which was not given" } else { "" };
+            write!(f, ", encrypted with key {}{locked}", self.key_id)?;
+        }
         if self.torn_bytes > 0 {
             write!(f, ", torn tail of {} bytes", self.torn_bytes)?;
         }
@@ -184,7 +207,7 @@ const fn state_name(state: SegmentState) -> &'static str {
 type Visit<'a> = dyn FnMut(&RecordRef<'_>) + 'a;
 
 fn inspect(
-    disk: &dyn Disk,
+    (disk, keys): (&dyn Disk, &Keyring),
     log_id: u64,
     entry: &SegmentEntry,
     visit: &mut Visit<'_>,
@@ -200,6 +223,8 @@ fn inspect(
         end: entry.end,
         state: state_name(entry.state),
         compacted: entry.compacted,
+        key_id: KeyId::NONE,
+        locked: false,
         frames: 0,
         packed_frames: 0,
         records: 0,
@@ -209,7 +234,7 @@ fn inspect(
         torn_bytes: 0,
     };
     if matches!(entry.state, SegmentState::Open | SegmentState::Sealed)
-        && let Err(problem) = look_into(disk, log_id, entry, &mut found, visit)
+        && let Err(problem) = look_into((disk, keys), log_id, entry, &mut found, visit)
     {
         found.problems.push(problem);
     }
@@ -217,7 +242,7 @@ fn inspect(
 }
 
 fn look_into(
-    disk: &dyn Disk,
+    (disk, keys): (&dyn Disk, &Keyring),
     log_id: u64,
     entry: &SegmentEntry,
     found: &mut SegmentInspection,
@@ -231,7 +256,11 @@ fn look_into(
     if !header.is_of(entry, log_id) {
         return Err("the file is another segment than the catalog says".to_owned());
     }
-    let segment = Arc::new(Segment { header, file });
+    let segment = Arc::new(Segment { header, file, keys: keys.clone() });
+    found.key_id = header.key_id;
+    if !keys.has(header.key_id) {
+        return look_at_locked(&segment, entry, found);
+    }
     if entry.state == SegmentState::Open {
         return look_into_open(&segment, entry.allocated, found, visit);
     }
@@ -243,6 +272,24 @@ fn look_into(
         found.problems.push("the footer is missing or damaged (it will be rebuilt)".to_owned());
     }
     Ok(())
+}
+
+/// A segment whose key is not there: whether it is as it was stored.
+fn look_at_locked(
+    segment: &Arc<Segment>,
+    entry: &SegmentEntry,
+    found: &mut SegmentInspection,
+) -> Result<(), String> {
+    found.locked = true;
+    let is_open = entry.state == SegmentState::Open;
+    let limit = if is_open { found.file_bytes } else { entry.data_end };
+    let (end, frames) = stored_frames(segment, limit).map_err(|error| error.to_string())?;
+    (found.frames, found.good_bytes) = (frames, end.offset);
+    if is_open {
+        found.end = Lsn(end.next.0.saturating_sub(1));
+        return Ok(());
+    }
+    end.fault.map_or(Ok(()), |fault| Err(format!("frame at offset {}: {fault:?}", end.offset)))
 }
 
 fn look_into_open(
@@ -275,14 +322,17 @@ fn look_into_open(
 
 fn inspect_checkpoint(
     disk: &dyn Disk,
+    keys: &Keyring,
     file: String,
     later: &mut Vec<String>,
 ) -> CheckpointInspection {
-    let content = checkpoint::read(disk, &file);
-    if let Err(checkpoint::CheckpointFault::Unusable(Unusable::Later(_))) = &content {
-        later.push(file.clone());
+    let content = checkpoint::read(disk, &file, keys);
+    match &content {
+        Err(checkpoint::CheckpointFault::Unusable(Unusable::Later(Later::Key(_)))) | Ok(_) => {}
+        Err(checkpoint::CheckpointFault::Unusable(Unusable::Later(_))) => later.push(file.clone()),
+        Err(_) => {}
     }
-    let content = content.map(|(covers, bytes)| (covers.lsn, bytes.len() as u64));
+    let content = content.map(|found| (found.covers.lsn, found.bytes.len() as u64));
     CheckpointInspection { file, content: content.map_err(|fault| fault.to_string()) }
 }
 
@@ -351,6 +401,8 @@ pub struct FrameView {
     pub header_crc: u32,
     /// Checksum of the records.
     pub body_crc: u32,
+    /// Key under which the records are encrypted.
+    pub key_id: KeyId,
 }
 
 impl FrameView {
@@ -366,6 +418,7 @@ impl FrameView {
             flags: header.flags,
             header_crc: header.header_crc,
             body_crc: header.body_crc,
+            key_id: header.key_id,
         }
     }
 }
@@ -379,12 +432,25 @@ pub fn walk_segment(
     file: &str,
     visit: &mut dyn FnMut(Seen<'_>) -> io::Result<()>,
 ) -> io::Result<()> {
+    walk_segment_with(disk, &Keyring::default(), file, visit)
+}
+
+/// As [`walk_segment`], with keys for what is encrypted.
+///
+/// # Errors
+/// As [`walk_segment`].
+pub fn walk_segment_with(
+    disk: &dyn Disk,
+    keys: &Keyring,
+    file: &str,
+    visit: &mut dyn FnMut(Seen<'_>) -> io::Result<()>,
+) -> io::Result<()> {
     let found = SegmentFile::open_readable(disk, file)?;
     let header = found.header.map_err(|fault| {
         io::Error::new(io::ErrorKind::InvalidData, format!("its header: {fault:?}"))
     })?;
     let limit = found.footer_at_end(header.id).map_or(found.len, |(_, start)| start);
-    let segment = Arc::new(Segment { header, file: found.file });
+    let segment = Arc::new(Segment { header, file: found.file, keys: keys.clone() });
     let end = read_frames(
         &segment,
         limit,

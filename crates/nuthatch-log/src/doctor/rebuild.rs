@@ -6,19 +6,19 @@
 use super::examine::Examiner;
 use super::salvage::{Expected, Piece, Salvage, salvage};
 use crate::catalog::{SegmentEntry, SegmentState};
-use crate::env::{Disk, DiskFile, read_exact_at};
-use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, RecordIter, crc, pack};
+use crate::env::{Disk, read_exact_at};
+use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, RecordIter, crc, sealed};
 use crate::record::RecordKind;
 use crate::segment::writer::append_footer;
-use crate::segment::{FooterBuilder, MAX_SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::segment::{
+    FooterBuilder, MAX_SEGMENT_BYTES, SEGMENT_HEADER_BYTES, Segment, SegmentHeader,
+};
 use crate::types::{Lsn, StreamId};
 use std::io;
-use std::sync::Arc;
 
 /// Frames on their way to a file.
 pub struct Frames {
-    file: Arc<dyn DiskFile>,
-    header: SegmentHeader,
+    segment: Segment,
     at: u64,
     prev_crc: u32,
     footer: FooterBuilder,
@@ -26,19 +26,27 @@ pub struct Frames {
 
 impl Frames {
     /// Begins a segment with its first block.
-    pub fn begin(file: Arc<dyn DiskFile>, header: SegmentHeader) -> io::Result<Self> {
+    pub fn begin(segment: Segment) -> io::Result<Self> {
+        let header = segment.header;
         let first = SEGMENT_HEADER_BYTES.next_multiple_of(header.block_bytes as usize);
         let mut block = vec![0; first];
         block[..SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode());
-        file.write_at(&block, 0)?;
+        segment.file.write_at(&block, 0)?;
         let footer = FooterBuilder::new(header.id, header.base).compacted(header.compacted);
-        Ok(Self { file, header, at: first as u64, prev_crc: header.checksum(), footer })
+        Ok(Self { segment, at: first as u64, prev_crc: header.checksum(), footer })
     }
 
-    /// Adds a frame with these records, as they are stored. `like` tells everything but the chain.
-    pub fn add(&mut self, like: &FrameHeader, body: &[u8]) -> io::Result<()> {
+    /// Adds a frame with these records, sealed as the segment is. `like` tells everything but the chain.
+    pub fn add(&mut self, like: &FrameHeader, records: &[u8]) -> io::Result<()> {
+        let like = FrameHeader { key_id: self.segment.header.key_id, ..*like };
+        self.add_stored(&like, &sealed::body_of(&self.segment.keys, &like, records))
+    }
+
+    /// Adds a frame with this body, as it is stored. `like` tells everything but the chain.
+    fn add_stored(&mut self, like: &FrameHeader, body: &[u8]) -> io::Result<()> {
         let len = FRAME_HEADER_BYTES + body.len();
-        let padded = len.next_multiple_of(self.header.block_bytes as usize);
+        let segment = self.segment.header;
+        let padded = len.next_multiple_of(segment.block_bytes as usize);
         if self.at + padded as u64 > MAX_SEGMENT_BYTES {
             return Err(io::Error::other("a mended segment would be too long"));
         }
@@ -47,16 +55,16 @@ impl Frames {
         let header = FrameHeader {
             len: len as u32,
             body_crc: crc(body),
-            salt: self.header.salt,
-            epoch: self.header.epoch,
+            salt: segment.salt,
+            epoch: segment.epoch,
             prev_crc: self.prev_crc,
             ..*like
         };
         if let Some(head) = bytes.first_chunk_mut() {
             self.prev_crc = header.encode(head);
         }
-        self.file.write_at(&bytes, self.at)?;
-        let records = pack::records_of(&header, &bytes);
+        self.segment.file.write_at(&bytes, self.at)?;
+        let records = sealed::records_of(&self.segment.keys, &header, &bytes);
         let mut listed = |body: &[u8]| self.footer.add_frame(body, header.lsn, self.at as u32);
         if !records.is_ok_and(|body| listed(&body).is_ok()) {
             return Err(io::Error::other(format!(
@@ -82,8 +90,8 @@ impl Frames {
         if let Some(end) = end {
             self.footer.set_end(end);
         }
-        let written = append_footer(&*self.file, self.at, &self.footer, false)?;
-        let header = self.header;
+        let written = append_footer(&self.segment, self.at, &self.footer, false)?;
+        let header = self.segment.header;
         Ok(SegmentEntry {
             id: header.id,
             epoch: header.epoch,
@@ -119,18 +127,21 @@ impl Examiner<'_> {
         found: &Salvage,
         void: Option<(StreamId, Lsn)>,
     ) -> io::Result<()> {
-        let mut frames = Frames::begin(self.disk.create(&entry.file_name())?, header)?;
+        let (file, keys) = (self.disk.create(&entry.file_name())?, self.keys.clone());
+        let mut frames = Frames::begin(Segment { header, file, keys })?;
         for piece in &found.pieces {
             match piece {
                 Piece::Frame { offset, header } => {
                     let at = *offset as usize;
-                    let body = &found.image[at + FRAME_HEADER_BYTES..at + header.len as usize];
+                    let frame = &found.image[at..at + header.len as usize];
                     match void.filter(|(_, lsn)| *lsn == header.lsn) {
                         Some((stream, _)) => {
-                            let (body, count) = without_parts(body, stream);
-                            frames.add(&FrameHeader { count, ..*header }, &body)?;
+                            let records = sealed::records_of(&self.keys, header, frame);
+                            let (records, count) =
+                                without_parts(&records.unwrap_or_default(), stream);
+                            frames.add(&FrameHeader { count, ..*header }, &records)?;
                         }
-                        None => frames.add(header, body)?,
+                        None => frames.add_stored(header, &frame[FRAME_HEADER_BYTES..])?,
                     }
                 }
                 Piece::Hole(hole) if !entry.compacted => frames.fill(hole.first, hole.last)?,
@@ -154,7 +165,8 @@ impl Examiner<'_> {
             let file = self.disk.open(&entry.file_name())?;
             let image = read_exact_at(&*file, 0, entry.data_end as usize)?;
             let Ok(header) = SegmentHeader::decode(&image) else { continue };
-            let known = Expected { limit: entry.data_end, end: Some(entry.end), likely: false };
+            let (limit, end) = (entry.data_end, Some(entry.end));
+            let known = Expected { limit, end, likely: false, keys: &self.keys };
             let found = salvage(image, header, known);
             self.write_segment_without(&entry, header, &found, Some((stream, lsn)))?;
         }

@@ -4,10 +4,11 @@
 use super::examine::Examiner;
 use super::finding::{Finding, Kind};
 use super::rebuild::Frames;
+use crate::catalog::CATALOG_FILE;
 use crate::env::{AlignedBuf, Disk, Entropy, SystemEntropy};
 use crate::frame::{FrameHeader, encode_record};
 use crate::record::{RecordKind, RecordRef};
-use crate::segment::SegmentHeader;
+use crate::segment::{Segment, SegmentHeader};
 use crate::types::{Lsn, Seq, StreamId};
 use std::io;
 
@@ -33,7 +34,12 @@ impl Examiner<'_> {
         }
         let mut records = self.orphans();
         records.extend(self.skips());
+        let key = self.catalog.key_id;
         if records.is_empty() {
+            return Ok(());
+        }
+        if !self.keys.has(key) {
+            self.note_encrypted(CATALOG_FILE, key, "; what is to be added would be under it");
             return Ok(());
         }
         self.seal_open()?;
@@ -90,6 +96,7 @@ impl Examiner<'_> {
             block_bytes: BLOCK_BYTES,
             compacted: false,
             packed: false,
+            key_id: self.catalog.key_id,
         };
         let mut body = AlignedBuf::with_capacity(1 << 16);
         for record in records {
@@ -110,7 +117,8 @@ impl Examiner<'_> {
             durable_lsn: Lsn(base.0 - 1),
             ..FrameHeader::default()
         };
-        let mut frames = Frames::begin(self.disk.create(&header.file_name())?, header)?;
+        let (file, keys) = (self.disk.create(&header.file_name())?, self.keys.clone());
+        let mut frames = Frames::begin(Segment { header, file, keys })?;
         frames.add(&like, &body)?;
         let entry = frames.finish(None)?;
         self.catalog.segments.push(entry);

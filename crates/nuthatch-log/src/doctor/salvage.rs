@@ -3,7 +3,8 @@
 
 use super::bit_flip::{Flip, is_telling, locate};
 use crate::bytes::u32_at;
-use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, crc, flags, pack};
+use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, crc, flags, sealed};
+use crate::keys::Keyring;
 use crate::segment::SegmentHeader;
 use crate::types::Lsn;
 
@@ -77,18 +78,20 @@ pub struct Salvage {
 
 /// What the catalog and the neighbouring segments say about the segment.
 #[derive(Clone, Copy, Debug)]
-pub struct Expected {
+pub struct Expected<'a> {
     /// End of its frames by the catalog, or else the file's length.
     pub limit: u64,
     /// The last position, if the segment is sealed.
     pub end: Option<Lsn>,
     /// Also take repairs for good that chance could have made up.
     pub likely: bool,
+    /// Keys that there are. Frames under others are good if their checksums are.
+    pub keys: &'a Keyring,
 }
 
 /// Walks the bytes of a segment whose header is `header`.
 #[must_use]
-pub fn salvage(image: Vec<u8>, header: SegmentHeader, known: Expected) -> Salvage {
+pub fn salvage(image: Vec<u8>, header: SegmentHeader, known: Expected<'_>) -> Salvage {
     let block = u64::from(header.block_bytes);
     let at = (crate::segment::SEGMENT_HEADER_BYTES as u64).next_multiple_of(block);
     let limit = known.limit.min(image.len() as u64);
@@ -111,10 +114,10 @@ pub fn salvage(image: Vec<u8>, header: SegmentHeader, known: Expected) -> Salvag
     walk.out
 }
 
-struct SegmentWalk {
+struct SegmentWalk<'a> {
     out: Salvage,
     header: SegmentHeader,
-    known: Expected,
+    known: Expected<'a>,
     at: u64,
     limit: u64,
     block: u64,
@@ -123,7 +126,7 @@ struct SegmentWalk {
     vouched: Lsn,
 }
 
-impl SegmentWalk {
+impl SegmentWalk<'_> {
     fn run(&mut self) {
         while self.at < self.limit && !self.out.unknown {
             match self.frame_here() {
@@ -149,7 +152,10 @@ impl SegmentWalk {
         let bytes = self.window(at);
         let header = FrameHeader::decode(bytes, self.header.salt)?;
         header.check_body(bytes)?;
-        pack::records_of(&header, bytes)?;
+        match sealed::records_of(self.known.keys, &header, bytes) {
+            Err(FrameFault::Key(_)) | Ok(_) => {}
+            Err(fault) => return Err(fault),
+        }
         if self.is_ours(&header) { Ok(header) } else { Err(FrameFault::Chain) }
     }
 

@@ -6,10 +6,13 @@ use super::finding::{Finding, Kind};
 use super::salvage::{Expected, Hole, Piece, Salvage, salvage};
 use crate::catalog::{SegmentEntry, SegmentState};
 use crate::env::{Disk, read_exact_at, read_what_can_be_read};
-use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, RecordIter, pack};
+use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, RecordIter, sealed};
+use crate::keys::{KeyId, Keyring};
 use crate::later::Unusable;
 use crate::record::RecordKind;
-use crate::segment::reader::{FooterFault, SegmentFile, is_blank, read_footer, read_frames};
+use crate::segment::reader::{
+    FooterFault, SegmentFile, is_blank, read_footer, read_frames, stored_frames,
+};
 use crate::segment::{Footer, HeaderFault, MAX_SEGMENT_BYTES, Segment, SegmentHeader, SegmentId};
 use crate::types::{Lsn, StreamId};
 use rustc_hash::FxHashSet;
@@ -19,6 +22,9 @@ use std::sync::Arc;
 
 /// Block sizes to try where a header that told it is gone, the usual one first.
 const BLOCK_SIZES: [u32; 7] = [4096, 512, 64, 128, 256, 1024, 2048];
+
+/// Frames start at multiples of this at least.
+const LEAST_BLOCK_BYTES: usize = 64;
 
 /// Result of the first pass over a segment: where it stopped, and why.
 struct Pass {
@@ -38,12 +44,13 @@ fn with_most_frames(
     usual: SegmentHeader,
     entry: &SegmentEntry,
     file: &SegmentFile,
+    keys: &Keyring,
 ) -> SegmentHeader {
     let len = usize::try_from(file.len.min(MAX_SEGMENT_BYTES)).unwrap_or(0);
     let (image, _) = read_what_can_be_read(&*file.file, len).unwrap_or_default();
     let is_sealed = entry.state == SegmentState::Sealed;
     let limit = if is_sealed { entry.data_end } else { file.len };
-    let known = Expected { limit, end: is_sealed.then_some(entry.end), likely: false };
+    let known = Expected { limit, end: is_sealed.then_some(entry.end), likely: false, keys };
     let frames = |header: &SegmentHeader| {
         let found = salvage(image.clone(), *header, known);
         found.pieces.iter().filter(|piece| matches!(piece, Piece::Frame { .. })).count()
@@ -119,6 +126,7 @@ impl Examiner<'_> {
     /// The header that a segment had: the catalog knows all of it but the block size, and the first
     /// frame is chained to it.
     pub(super) fn header_of(&self, entry: &SegmentEntry, file: &SegmentFile) -> SegmentHeader {
+        let key_id = key_in_frames(entry, file);
         let with = |block_bytes, packed| SegmentHeader {
             log_id: self.catalog.log_id,
             id: entry.id,
@@ -127,7 +135,8 @@ impl Examiner<'_> {
             salt: entry.salt,
             block_bytes,
             compacted: entry.compacted,
-            packed,
+            packed: packed || key_id.is_some(),
+            key_id,
         };
         let fits = |header: &SegmentHeader| {
             let block = u64::from(header.block_bytes);
@@ -139,7 +148,8 @@ impl Examiner<'_> {
         let headers = || BLOCK_SIZES.into_iter().flat_map(|b| [with(b, false), with(b, true)]);
         let first = headers().find(fits);
         first.unwrap_or_else(|| {
-            with_most_frames(headers(), with(BLOCK_SIZES[0], false), entry, file)
+            let usual = with(BLOCK_SIZES[0], false);
+            with_most_frames(headers(), usual, entry, file, &self.keys)
         })
     }
 
@@ -151,6 +161,9 @@ impl Examiner<'_> {
         header: SegmentHeader,
         header_damaged: bool,
     ) -> io::Result<()> {
+        if !self.keys.has(header.key_id) {
+            return self.locked(entry, &file, header, header_damaged);
+        }
         let is_sealed = entry.state == SegmentState::Sealed;
         if header_damaged {
             let what = "its first block is damaged; the catalog tells what it said";
@@ -161,7 +174,8 @@ impl Examiner<'_> {
             self.note(Finding::new(Kind::SegmentTruncated, &file.path, what, ""));
         }
         let limit = if is_sealed { entry.data_end.min(file.len) } else { file.len };
-        let segment = Arc::new(Segment { header, file: Arc::clone(&file.file) });
+        let (opened, keys) = (Arc::clone(&file.file), self.keys.clone());
+        let segment = Arc::new(Segment { header, file: opened, keys });
         let pass = self.first_pass(entry, &segment, limit);
         let whole = entry.compacted || pass.next == entry.end.next();
         let cut_off = !is_sealed && file.len < entry.allocated;
@@ -173,10 +187,12 @@ impl Examiner<'_> {
             self.open_end = Lsn(pass.next.0 - 1);
             return Ok(());
         }
+        let keys = self.keys.clone();
         let known = Expected {
             limit: if is_sealed { entry.data_end } else { file.len },
             end: is_sealed.then_some(entry.end),
             likely: self.options.likely,
+            keys: &keys,
         };
         let len = usize::try_from(file.len.min(MAX_SEGMENT_BYTES)).unwrap_or(0);
         let (image, unreadable) = read_what_can_be_read(&*file.file, len)?;
@@ -192,6 +208,31 @@ impl Examiner<'_> {
         }
         self.mend(entry, header, &found, pass.at, header_damaged)?;
         if cut_off { self.end_of_cut(entry, &file) } else { Ok(()) }
+    }
+
+    /// A segment whose key was not given: all that can be said is whether it is as it was stored.
+    fn locked(
+        &mut self,
+        entry: &SegmentEntry,
+        file: &SegmentFile,
+        header: SegmentHeader,
+        header_damaged: bool,
+    ) -> io::Result<()> {
+        let is_sealed = entry.state == SegmentState::Sealed;
+        let limit = if is_sealed { entry.data_end.min(file.len) } else { file.len };
+        let (opened, keys) = (Arc::clone(&file.file), self.keys.clone());
+        let segment = Arc::new(Segment { header, file: opened, keys });
+        let (end, frames) = stored_frames(&segment, limit)?;
+        let mut more = format!("; the checksums of {frames} frames fit");
+        let ends_well = end.fault.is_none() || !is_sealed && end.fault == Some(FrameFault::Blank);
+        if header_damaged || !ends_well || is_sealed && file.len < entry.data_end {
+            let at = if header_damaged { 0 } else { end.offset };
+            more.push_str(&format!(
+                ", and it is damaged at offset {at}: run this again with the key"
+            ));
+        }
+        self.note_encrypted(&file.path, header.key_id, &more);
+        Ok(())
     }
 
     /// An open segment whose file has become shorter: the content of the missing part is unknown.
@@ -253,7 +294,8 @@ impl Examiner<'_> {
             Err(Unusable::Damaged(_)) => {}
         }
         let image = read_exact_at(&*segment.file, 0, entry.data_end as usize)?;
-        let known = Expected { limit: entry.data_end, end: Some(entry.end), likely: false };
+        let (limit, end) = (entry.data_end, Some(entry.end));
+        let known = Expected { limit, end, likely: false, keys: &self.keys };
         let found = salvage(image, segment.header, known);
         let what = "it is missing or damaged; all frames are good";
         self.note(Finding::new(Kind::Footer, name, what, "made anew from the frames"));
@@ -276,7 +318,7 @@ impl Examiner<'_> {
             return Ok(());
         }
         self.report(entry, found);
-        let segment = Segment { header, file: self.disk.open(&name)? };
+        let segment = Segment { header, file: self.disk.open(&name)?, keys: self.keys.clone() };
         let footer = footer_of(entry, &segment).ok();
         self.count_rest(entry, found, counted, footer.as_ref());
         let nothing = found.repairs.is_empty()
@@ -332,7 +374,7 @@ impl Examiner<'_> {
         for piece in &found.pieces {
             match piece {
                 Piece::Frame { offset, header } if *offset >= counted => {
-                    let body = body_of(found, *offset, header);
+                    let body = body_of(&self.keys, found, *offset, header);
                     self.count(&body, header.lsn, entry);
                 }
                 Piece::Hole(hole) if footer.is_none() => {
@@ -354,7 +396,8 @@ impl Examiner<'_> {
             match piece {
                 Piece::Hole(hole) => holes.push(*hole),
                 Piece::Frame { offset, header } => {
-                    for (_, record) in RecordIter::new(&body_of(found, *offset, header)) {
+                    for (_, record) in RecordIter::new(&body_of(&self.keys, found, *offset, header))
+                    {
                         if record.kind == RecordKind::Message {
                             readable.insert((record.stream, record.seq.0));
                         }
@@ -402,7 +445,8 @@ impl Examiner<'_> {
         let Ok(header) = file.header else { return Ok(()) };
         let len = usize::try_from(file.len.min(MAX_SEGMENT_BYTES)).unwrap_or(0);
         let (image, _) = read_what_can_be_read(&*file.file, len)?;
-        let found = salvage(image, header, Expected { limit: file.len, end: None, likely: false });
+        let known = Expected { limit: file.len, end: None, likely: false, keys: &self.keys };
+        let found = salvage(image, header, known);
         if found.pieces.is_empty() {
             self.catalog.segments.retain(|other| other.id != entry.id);
             return self.disk.remove(&entry.file_name());
@@ -430,9 +474,24 @@ fn end_of(entry: &SegmentEntry) -> Lsn {
     entry.end.max(entry.base)
 }
 
-/// The records of a frame that salvage found good, which includes that it can be unpacked.
-fn body_of<'a>(found: &'a Salvage, offset: u64, header: &FrameHeader) -> Cow<'a, [u8]> {
-    pack::records_of(header, &found.image[offset as usize..]).unwrap_or_default()
+/// The records of a frame that salvage found good, which includes that it can be decrypted and unpacked.
+fn body_of<'a>(
+    keys: &Keyring,
+    found: &'a Salvage,
+    offset: u64,
+    header: &FrameHeader,
+) -> Cow<'a, [u8]> {
+    sealed::records_of(keys, header, &found.image[offset as usize..]).unwrap_or_default()
+}
+
+/// The key of a segment whose first block does not tell it: of the first frame with a good header.
+fn key_in_frames(entry: &SegmentEntry, file: &SegmentFile) -> KeyId {
+    let len = usize::try_from(file.len.min(MAX_SEGMENT_BYTES)).unwrap_or(0);
+    let (image, _) = read_what_can_be_read(&*file.file, len).unwrap_or_default();
+    let mut frames = image.chunks(LEAST_BLOCK_BYTES);
+    let is_ours = |header: &FrameHeader| header.epoch == entry.epoch;
+    let first = frames.find_map(|at| FrameHeader::decode(at, entry.salt).ok().filter(is_ours));
+    first.map_or(KeyId::NONE, |header| header.key_id)
 }
 
 fn hole_text(hole: &Hole) -> String {
@@ -443,6 +502,8 @@ fn hole_text(hole: &Hole) -> String {
         FrameFault::Short => "the file ends too early",
         FrameFault::Chain => "frames are missing",
         FrameFault::Unknown => "an unknown frame",
+        FrameFault::Key(_) => "a frame under another key than its segment",
+        FrameFault::Seal => "a frame whose checksum fits and that is not what was encrypted",
     };
     format!(
         "{why} at offsets {} to {} (positions {} to {})",

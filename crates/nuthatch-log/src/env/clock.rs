@@ -2,6 +2,7 @@
 
 use crate::types::Timestamp;
 use parking_lot::Mutex;
+use ring::rand::{SecureRandom as _, SystemRandom};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -109,6 +110,14 @@ impl Clock for ManualClock {
 pub trait Entropy: Send + 'static {
     /// Sixty-four fresh bits.
     fn next(&mut self) -> u64;
+
+    /// A salt that no other opening of any log has drawn.
+    fn salt(&mut self) -> [u8; 16] {
+        let mut salt = [0; 16];
+        salt[..8].copy_from_slice(&self.next().to_le_bytes());
+        salt[8..].copy_from_slice(&self.next().to_le_bytes());
+        salt
+    }
 }
 
 /// Randomness of the process, seeded by the operating system. Not for secrets.
@@ -123,6 +132,13 @@ impl Default for SystemEntropy {
 impl Entropy for SystemEntropy {
     fn next(&mut self) -> u64 {
         self.0.next()
+    }
+
+    /// From the operating system: 64 bits of seed would repeat among many starts.
+    fn salt(&mut self) -> [u8; 16] {
+        let mut salt = [0; 16];
+        SystemRandom::new().fill(&mut salt).expect("the operating system gives randomness");
+        salt
     }
 }
 

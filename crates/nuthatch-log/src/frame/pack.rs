@@ -7,7 +7,6 @@
 
 use super::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, MAX_FRAME_BYTES, flags};
 use crate::bytes::u32_at;
-use std::borrow::Cow;
 use std::io;
 
 /// Bytes before the compressed records: how many they are when unpacked, u32.
@@ -97,20 +96,6 @@ pub fn unpack(frame: &[u8]) -> Result<Vec<u8>, FrameFault> {
     Ok(image)
 }
 
-/// The records of a checked frame, whether it is packed or not.
-///
-/// # Errors
-/// As [`unpack`].
-pub fn records_of<'a>(header: &FrameHeader, frame: &'a [u8]) -> Result<Cow<'a, [u8]>, FrameFault> {
-    let frame = frame.get(..header.len as usize).ok_or(FrameFault::Short)?;
-    if !is_packed(header) {
-        return Ok(Cow::Borrowed(frame.get(FRAME_HEADER_BYTES..).unwrap_or_default()));
-    }
-    let mut image = unpack(frame)?;
-    image.drain(..FRAME_HEADER_BYTES);
-    Ok(Cow::Owned(image))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,9 +126,8 @@ mod tests {
     #[test]
     fn records_survive_and_the_image_looks_like_a_plain_frame() {
         let records: Vec<u8> = (0..50_000u32).map(|n| (n / 97) as u8).collect();
-        let (header, bytes) = packed(&records);
+        let (_, bytes) = packed(&records);
         assert!(bytes.len() < records.len() / 10);
-        assert_eq!(records_of(&header, &bytes).as_deref(), Ok(&records[..]));
         let image = unpack(&bytes).expect("unpacks");
         assert_eq!(u32_at(&image, 0) as usize, image.len());
         assert_eq!(u16::from_le_bytes([image[16], image[17]]), flags::COMPACTED);
@@ -193,12 +177,12 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_bytes_never_panic(body in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let (header, mut bytes) = frame(&body);
-            let _ = records_of(&header, &bytes);
+            let (_, mut bytes) = frame(&body);
+            let _ = unpack(&bytes);
             // With a size that is plausible.
             if bytes.len() >= FRAME_HEADER_BYTES + 4 {
                 bytes[FRAME_HEADER_BYTES + 1..FRAME_HEADER_BYTES + 4].fill(0);
-                let _ = records_of(&header, &bytes);
+                let _ = unpack(&bytes);
             }
         }
     }

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::catalog::{SegmentEntry, SegmentState};
 use crate::env::again;
+use crate::keys::Keyring;
 use crate::later::{Later, Unusable};
 use crate::segment::reader::{
     FooterFault, FramesEnd, GoodFrame, SegmentFile, read_footer, read_frames,
@@ -92,8 +93,12 @@ impl<M: Machine> Recovery<M> {
         };
         match found.header {
             Ok(header) if header.is_of(entry, self.catalog.log_id) => {
+                let (key_id, keys) = (header.key_id, self.keys.clone());
+                if !keys.has(key_id) {
+                    return Err(OpenError::Key { segment: name, key_id, configured: keys.names() });
+                }
                 self.report.segments += 1;
-                Ok(Arc::new(Segment { header, file: found.file }))
+                Ok(Arc::new(Segment { header, file: found.file, keys }))
             }
             Ok(_) | Err(HeaderFault::Damaged) => {
                 Err(damage(entry, 0, entry.base, DamageKind::SegmentHeader))
@@ -212,6 +217,9 @@ pub(super) fn frames_of(
         Some(FrameFault::Unknown) => {
             Err(OpenError::Unknown { file: entry.file_name(), what: Later::Frame })
         }
+        Some(FrameFault::Key(id)) => {
+            Err(OpenError::Unknown { file: entry.file_name(), what: Later::Key(id) })
+        }
         _ => Ok(end),
     }
 }
@@ -254,5 +262,6 @@ pub(super) fn add_frame(
 }
 
 fn just_made(builder: &FooterBuilder, entry: &SegmentEntry) -> Footer {
-    Footer::parse(builder.encode().0, entry.id).expect("a footer that was just made is valid")
+    let parsed = Footer::parse(builder.encode().0, entry.id, &Keyring::default());
+    parsed.expect("a footer that was just made is valid")
 }

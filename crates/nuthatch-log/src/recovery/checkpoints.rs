@@ -2,8 +2,11 @@
 
 use super::{OpenError, Recovery, Todo};
 use crate::bytes::u32_at;
-use crate::checkpoint::{self, CHECKPOINT_VERSION, CheckpointFault, HEADER_BYTES};
+use crate::checkpoint::{
+    self, CHECKPOINT_VERSION, Checkpoint, CheckpointFault, HEADER_BYTES, SEALED_VERSION,
+};
 use crate::env::{again, read_exact_at};
+use crate::keys::KeyId;
 use crate::later::{Later, Unusable};
 use crate::machine::Machine;
 use crate::rules::CHECK_AHEAD;
@@ -53,11 +56,17 @@ impl<M: Machine> Recovery<M> {
         Ok(restored)
     }
 
-    /// A checkpoint that is not needed is looked at as far as its header only.
-    fn refuse_later(&self, name: &str) -> Result<(), OpenError> {
+    /// A checkpoint that is not needed is looked at as far as its header only. One under a key that is not
+    /// there stays as it is: a later one takes its place.
+    fn refuse_later(&mut self, name: &str) -> Result<(), OpenError> {
         let head = self.disk.open(name).and_then(|file| read_exact_at(&*file, 0, HEADER_BYTES));
-        let suspicious = head.is_ok_and(|head| u32_at(&head, 8) != CHECKPOINT_VERSION);
-        match suspicious.then(|| checkpoint::read(&*self.disk, name)) {
+        let Ok(head) = head else { return Ok(()) };
+        let key_id = KeyId(u32_at(&head, 36));
+        if matches!(u32_at(&head, 8), CHECKPOINT_VERSION | SEALED_VERSION) {
+            self.reseal_later(name, key_id);
+            return Ok(());
+        }
+        match Some(checkpoint::read(&*self.disk, name, &self.keys)) {
             Some(Err(CheckpointFault::Unusable(Unusable::Later(what)))) => {
                 Err(OpenError::Unknown { file: name.to_owned(), what })
             }
@@ -65,10 +74,17 @@ impl<M: Machine> Recovery<M> {
         }
     }
 
+    /// Notes that a checkpoint is to be written anew, if that can be done and changes anything.
+    fn reseal_later(&mut self, name: &str, key_id: KeyId) {
+        if key_id != self.keys.current() && self.keys.has(key_id) {
+            self.todo.push(Todo::Reseal { name: name.to_owned() });
+        }
+    }
+
     fn try_checkpoint(&mut self, name: &str) -> Result<Tried, OpenError> {
         let file = || name.to_owned();
         let end = self.catalog.end();
-        let (covers, bytes) = match checkpoint::read(&*self.disk, name) {
+        let found = match checkpoint::read(&*self.disk, name, &self.keys) {
             Ok(read) => read,
             Err(CheckpointFault::Unusable(Unusable::Later(what))) => {
                 return Err(OpenError::Unknown { file: file(), what });
@@ -87,14 +103,18 @@ impl<M: Machine> Recovery<M> {
             }
             Err(why @ CheckpointFault::Io(_)) => return Ok(Tried::Left(why.to_string())),
         };
+        let Checkpoint { covers, key_id, .. } = found;
         if checkpoint::is_ahead(covers, &self.catalog, end) && CHECK_AHEAD.holds() {
             return Err(OpenError::Ahead { checkpoint: file(), covers: covers.lsn, end });
         }
         if !checkpoint::fits(covers, &self.catalog) {
             return Ok(Tried::Aside("it does not belong to the log as it is".to_owned()));
         }
-        match self.machine.restore(&bytes[HEADER_BYTES..]) {
-            Ok(()) => Ok(Tried::Restored(covers.lsn)),
+        match self.machine.restore(found.snapshot()) {
+            Ok(()) => {
+                self.reseal_later(name, key_id);
+                Ok(Tried::Restored(covers.lsn))
+            }
             Err(why) if why.is_later => {
                 self.options.report.say(&format!("{name}: {why}"));
                 Err(OpenError::Unknown { file: file(), what: Later::Snapshot })

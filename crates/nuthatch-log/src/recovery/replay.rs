@@ -8,7 +8,9 @@
 use super::chain_check::{Link, sealed_frames};
 use super::{DamageKind, Machine, OpenError, Recovery, damage, io_context, no_records};
 use crate::env::again;
-use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, codec::decode_record, pack};
+use crate::frame::{
+    FRAME_HEADER_BYTES, FrameFault, FrameHeader, codec::decode_record, pack, sealed,
+};
 use crate::later::{Later, Unusable};
 use crate::machine::IndexedMessage;
 use crate::record::{RecordKind, RecordRef};
@@ -187,6 +189,9 @@ impl<M: Machine> Recovery<M> {
             FrameFault::Unknown => {
                 OpenError::Unknown { file: link.entry.file_name(), what: Later::Frame }
             }
+            FrameFault::Key(id) => {
+                OpenError::Unknown { file: link.entry.file_name(), what: Later::Key(id) }
+            }
             fault => damage(&link.entry, at, mark.at.lsn, DamageKind::Frame(fault)),
         };
         let header = FrameHeader::decode(&head, link.segment.header.salt).map_err(fault)?;
@@ -200,6 +205,8 @@ impl<M: Machine> Recovery<M> {
             return Err(fault(FrameFault::Chain));
         }
         let frame = frame.slice(..header.len as usize);
+        let image = sealed::image(&link.segment.keys, &header, &frame).map_err(fault)?;
+        let frame = image.map_or(frame, Bytes::from);
         let start = (mark.offset as usize).min(frame.len());
         match decode_record(&frame[start..]) {
             Ok((record, len))

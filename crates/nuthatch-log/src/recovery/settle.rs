@@ -6,6 +6,7 @@
 
 use super::{Machine, OpenError, Recovery, io_context};
 use crate::catalog::{SegmentEntry, SegmentState};
+use crate::checkpoint;
 use crate::compaction::forget_removed;
 use crate::env::{Disk, Entropy, again, is_full, replace_file};
 use crate::identity::{IDENTITY_FILE, Identity};
@@ -37,6 +38,8 @@ pub(crate) enum Todo {
     Cut { segment: Arc<Segment>, entry: SegmentEntry },
     /// A checkpoint that is not usable is moved to `torn/`.
     Checkpoint { name: String },
+    /// A checkpoint under another key than the one in use is written anew.
+    Reseal { name: String },
 }
 
 impl<M: Machine> Recovery<M> {
@@ -67,6 +70,7 @@ impl<M: Machine> Recovery<M> {
                 }
                 Todo::Cut { segment, entry } => self.plan_cut(segment, &entry, &mut cuts)?,
                 Todo::Checkpoint { name } => self.checkpoint_aside(&name)?,
+                Todo::Reseal { name } => self.reseal(&name),
             }
         }
         self.store_catalog()?;
@@ -74,6 +78,20 @@ impl<M: Machine> Recovery<M> {
         self.remove_dropped(torn_whole)?;
         self.trim_checkpoints().map_err(io_context(TORN_DIR))?;
         self.forget_replaced()
+    }
+
+    /// Writes a checkpoint anew under the key in use, so that none stays behind that an old key opens.
+    /// Nothing depends on it: where it fails, a later one takes its place.
+    fn reseal(&self, name: &str) {
+        let read = checkpoint::read(&*self.disk, name, &self.keys);
+        let written = read.map_err(|why| why.to_string()).and_then(|found| {
+            let replaced = checkpoint::replace(&*self.disk, found.covers, found.bytes, &self.keys);
+            replaced.map_err(|error| error.to_string())
+        });
+        if let Err(why) = written {
+            let (report, key) = (&self.options.report, self.keys.current());
+            report.say(&format!("{name} could not be written anew under key {key}: {why}"));
+        }
     }
 
     /// True if a segment leaves the chain because its first frame was never completely written.
@@ -182,8 +200,7 @@ impl<M: Machine> Recovery<M> {
     /// what is in it was copied is not known any more: anything but zeros is kept.
     fn clear_dropped(&self, name: &str) -> io::Result<()> {
         let SegmentFile { file, header, len, .. } = SegmentFile::open(&*self.disk, name)?;
-        let from =
-            header.map_or(0, |header| Segment { header, file: Arc::clone(&file) }.first_offset());
+        let from = header.map_or(0, |header| header.first_offset());
         if !KEEP_TORN.holds() || is_blank(&*file, from, len)? {
             return self.disk.remove(name);
         }
@@ -259,7 +276,7 @@ impl<M: Machine> Recovery<M> {
             }
         }
         let local = self.disk.medium().is_local;
-        let written = append_footer(&*segment.file, data_end, builder, local);
+        let written = append_footer(segment, data_end, builder, local);
         let written = written.map_err(io_context(name))?;
         let entry = self.catalog.entry_mut(id).expect("sealing was planned");
         (entry.footer_len, entry.footer_crc) = (written.len, written.crc);

@@ -9,6 +9,7 @@ use super::SegmentId;
 use crate::bytes::{put_varint, unzigzag, zigzag};
 use crate::frame::{RecordIter, crc};
 use crate::index::{IndexPosition, PLACE_EVERY_BYTES};
+use crate::keys::{KeyId, Keyring};
 use crate::later::Unusable;
 use crate::machine::IndexedMessage;
 use crate::record::{RecordKind, RecordRef};
@@ -25,8 +26,11 @@ pub use parse::{Footer, FooterStream, RowCursor};
 /// First bytes of a footer, and last bytes of a segment that has one.
 pub const FOOTER_MAGIC: [u8; 8] = *b"NUTHFOOT";
 
-/// Version of the footer format that this code writes, and the only one it reads.
+/// Version of the footer format.
 pub const FOOTER_VERSION: u32 = 1;
+
+/// Version of a footer that holds another one, sealed.
+pub const SEALED_FOOTER_VERSION: u32 = 2;
 
 /// Bytes of a footer's header.
 pub const FOOTER_HEADER_BYTES: usize = 64;
@@ -279,12 +283,28 @@ impl FooterBuilder {
             mark.encode(&mut out);
         }
         self.encode_header(&mut out, streams_at, marks_at);
-        let total = out.len() + FOOTER_TRAILER_BYTES;
-        out[12..16].copy_from_slice(&(total as u32).to_le_bytes());
-        let sum = crc(&out);
-        out.extend_from_slice(&(total as u32).to_le_bytes());
-        out.extend_from_slice(&sum.to_le_bytes());
-        out.extend_from_slice(&FOOTER_MAGIC);
+        let sum = finish(&mut out);
+        (out, sum)
+    }
+
+    /// As [`FooterBuilder::encode`], sealed under a key if there is one: a whole footer inside another one
+    /// that tells whose it is, which positions it is about, and the key.
+    #[must_use]
+    pub fn encode_for(&self, keys: &Keyring, key_id: KeyId) -> (Vec<u8>, u32) {
+        let (plain, sum) = self.encode();
+        if !key_id.is_some() {
+            return (plain, sum);
+        }
+        let mut out = vec![0; FOOTER_HEADER_BYTES];
+        out[0..8].copy_from_slice(&FOOTER_MAGIC);
+        out[8..12].copy_from_slice(&SEALED_FOOTER_VERSION.to_le_bytes());
+        out[16..20].copy_from_slice(&self.segment.0.to_le_bytes());
+        out[20..24].copy_from_slice(&key_id.0.to_le_bytes());
+        out[40..48].copy_from_slice(&self.base.0.to_le_bytes());
+        out[48..56].copy_from_slice(&self.end.0.to_le_bytes());
+        out.extend_from_slice(&plain);
+        keys.seal_vec(key_id, &seal_context(self.segment), &mut out, FOOTER_HEADER_BYTES);
+        let sum = finish(&mut out);
         (out, sum)
     }
 
@@ -300,6 +320,23 @@ impl FooterBuilder {
         out[40..48].copy_from_slice(&self.base.0.to_le_bytes());
         out[48..56].copy_from_slice(&self.end.0.to_le_bytes());
     }
+}
+
+/// What the seal of a footer binds.
+fn seal_context(segment: SegmentId) -> [u8; 5] {
+    let [a, b, c, d] = segment.0.to_le_bytes();
+    [b'T', a, b, c, d]
+}
+
+/// Notes the length and appends the trailer; returns the checksum in it.
+fn finish(out: &mut Vec<u8>) -> u32 {
+    let total = out.len() + FOOTER_TRAILER_BYTES;
+    out[12..16].copy_from_slice(&(total as u32).to_le_bytes());
+    let sum = crc(out);
+    out.extend_from_slice(&(total as u32).to_le_bytes());
+    out.extend_from_slice(&sum.to_le_bytes());
+    out.extend_from_slice(&FOOTER_MAGIC);
+    sum
 }
 
 impl Column {

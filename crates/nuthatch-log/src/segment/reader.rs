@@ -11,6 +11,7 @@ use super::{
 use crate::catalog::SegmentEntry;
 use crate::env::{Disk, DiskFile, again, read_exact_at};
 use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, RecordIter, pack};
+use crate::keys::Keyring;
 use crate::later::Unusable;
 use crate::types::Lsn;
 use std::io;
@@ -66,9 +67,10 @@ impl SegmentFile {
         Ok(Self { path: path.to_owned(), len: again(|| file.len())?, header, file })
     }
 
-    /// The footer at the end of the file, and where it starts.
+    /// Where the footer at the end of the file starts, and the last position that it is about. No key is
+    /// needed for that.
     #[must_use]
-    pub fn footer_at_end(&self, id: SegmentId) -> Option<(Footer, u64)> {
+    pub fn footer_at_end(&self, id: SegmentId) -> Option<(Lsn, u64)> {
         let mut trailer = [0; FOOTER_TRAILER_BYTES];
         let at = self.len.checked_sub(FOOTER_TRAILER_BYTES as u64)?;
         self.file.read_at(&mut trailer, at).ok()?;
@@ -78,7 +80,7 @@ impl SegmentFile {
         }
         let start = self.len - footer_len;
         let bytes = read_exact_at(&*self.file, start, footer_len as usize).ok()?;
-        Footer::parse(bytes, id).ok().map(|footer| (footer, start))
+        Footer::end_in(&bytes, id).ok().map(|end| (end, start))
     }
 
     /// True if any frame of it has an intact header.
@@ -87,7 +89,8 @@ impl SegmentFile {
     /// The disk's.
     pub fn has_frames(&self) -> io::Result<bool> {
         let Ok(header) = self.header else { return Ok(false) };
-        let segment = Segment { header, file: Arc::clone(&self.file) };
+        let (file, keys) = (Arc::clone(&self.file), Keyring::default());
+        let segment = Segment { header, file, keys };
         Ok(look_beyond(&segment, segment.first_offset(), self.len)?.frames > 0)
     }
 }
@@ -127,7 +130,9 @@ pub fn read_footer(segment: &Segment, entry: &SegmentEntry) -> Result<Footer, Fo
     }
     let read = || read_exact_at(&*segment.file, entry.data_end, entry.footer_len as usize);
     let footer = match again(read) {
-        Ok(bytes) => Footer::parse(bytes, entry.id).map_err(FooterFault::Unusable)?,
+        Ok(bytes) => {
+            Footer::parse(bytes, entry.id, &segment.keys).map_err(FooterFault::Unusable)?
+        }
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             return Err(FooterFault::Unusable(Unusable::Damaged("the file ends in it")));
         }
@@ -148,7 +153,7 @@ pub struct GoodFrame<'a> {
     pub offset: u64,
     /// Offset where the next one starts.
     pub end: u64,
-    /// Its bytes, header included, without padding; of a packed one, what it is when unpacked.
+    /// Its bytes, header included, without padding; what they are decrypted and unpacked.
     pub bytes: &'a [u8],
 }
 
@@ -180,6 +185,26 @@ pub struct FramesEnd {
     pub next: Lsn,
     /// Why there is no frame there, if there could be one.
     pub fault: Option<FrameFault>,
+}
+
+/// Where the frames of a segment end that are good as they are stored, up to `limit`, and how many there
+/// are: for a segment whose key is not there.
+///
+/// # Errors
+/// The disk's.
+pub fn stored_frames(segment: &Arc<Segment>, limit: u64) -> io::Result<(FramesEnd, u64)> {
+    let (mut scan, mut frames) = (FrameScanner::as_stored(Arc::clone(segment), limit), 0);
+    loop {
+        let fault = match scan.step()? {
+            Scanned::Frame(..) => {
+                frames += 1;
+                continue;
+            }
+            Scanned::Fault(fault, _) => Some(fault),
+            Scanned::End => None,
+        };
+        return Ok((FramesEnd { offset: scan.at(), next: scan.expected(), fault }, frames));
+    }
 }
 
 /// Shows every frame of a segment up to `limit`, or to the first that is not good.

@@ -2,7 +2,7 @@
 
 use super::Segment;
 use crate::env::again;
-use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, flags, pack};
+use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, flags, sealed};
 use crate::rules::CHECK_CHAIN;
 use crate::types::Lsn;
 use std::io;
@@ -33,8 +33,10 @@ pub struct FrameScanner {
     prev_crc: Option<u32>,
     next_lsn: Lsn,
     frame: (usize, usize),
-    /// The frame just scanned, if it was packed.
-    unpacked: Option<Vec<u8>>,
+    /// The frame just scanned, if it was encrypted or packed.
+    image: Option<Vec<u8>>,
+    /// Frames are neither decrypted nor unpacked.
+    as_stored: bool,
 }
 
 impl FrameScanner {
@@ -49,7 +51,8 @@ impl FrameScanner {
             prev_crc: Some(segment.header.checksum()),
             next_lsn: segment.header.base,
             frame: (0, 0),
-            unpacked: None,
+            image: None,
+            as_stored: false,
             segment,
         }
     }
@@ -59,6 +62,12 @@ impl FrameScanner {
     #[must_use]
     pub fn from_frame(segment: Arc<Segment>, from: u64, limit: u64) -> Self {
         Self { at: from, prev_crc: None, ..Self::new(segment, limit) }
+    }
+
+    /// Scans frames as they are stored, for whoever lacks their key and wants to know that they are whole.
+    #[must_use]
+    pub fn as_stored(segment: Arc<Segment>, limit: u64) -> Self {
+        Self { as_stored: true, ..Self::new(segment, limit) }
     }
 
     /// Where the next frame starts.
@@ -73,11 +82,11 @@ impl FrameScanner {
         self.next_lsn
     }
 
-    /// The bytes of the frame just scanned, header included, without padding; of a packed one, what
-    /// it is when unpacked.
+    /// The bytes of the frame just scanned, header included, without padding; what they are decrypted
+    /// and unpacked.
     #[must_use]
     pub fn frame(&self) -> &[u8] {
-        self.unpacked.as_deref().unwrap_or(&self.buf[self.frame.0..self.frame.1])
+        self.image.as_deref().unwrap_or(&self.buf[self.frame.0..self.frame.1])
     }
 
     /// The next frame. After a fault the scanner stays where it is.
@@ -101,10 +110,11 @@ impl FrameScanner {
         if CHECK_CHAIN.holds() && !self.follows(&header) {
             return Ok(Scanned::Fault(FrameFault::Chain, offset));
         }
-        self.unpacked = None;
-        if pack::is_packed(&header) {
-            match pack::unpack(&self.window()[..header.len as usize]) {
-                Ok(image) => self.unpacked = Some(image),
+        self.image = None;
+        if !self.as_stored {
+            let frame = &self.window()[..header.len as usize];
+            match sealed::image(&self.segment.keys, &header, frame) {
+                Ok(image) => self.image = image,
                 Err(fault) => return Ok(Scanned::Fault(fault, offset)),
             }
         }

@@ -4,8 +4,9 @@
 use super::footer::FooterBuilder;
 use super::{MAX_SEGMENT_BYTES, Segment, SegmentHeader, SegmentId};
 use crate::catalog::{Catalog, SegmentEntry, SegmentState};
-use crate::env::{AlignedBuf, DiskFile, Entropy, Medium, SeededEntropy, SyncDone};
-use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, SealedFrame};
+use crate::env::{AlignedBuf, BufPool, DiskFile, Entropy, Medium, SeededEntropy, SyncDone};
+use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, SealedFrame, crc, sealed};
+use crate::keys::{Keyring, SEAL_BYTES, SEAL_HEAD_BYTES};
 use crate::rules::{
     CATALOG_BEFORE_FRAMES, CUT_AFTER_CATALOG, FRAME_SYNC, SEALED_SYNC, SEGMENT_NAME_SYNC,
     SEGMENT_SYNC, VOUCH_FOR_DURABLE,
@@ -26,9 +27,12 @@ const ZERO_AHEAD_BYTES: usize = 1024 * 1024;
 /// the metadata does.
 const LARGE_FRAME_BYTES: usize = 256 * 1024;
 
+/// Unused buffers kept for frames that are sealed: one at a time on a disk.
+const SEALED_IDLE_BYTES: usize = 4 * 1024 * 1024;
+
 /// Position of a written frame.
 pub struct Written {
-    /// The frame's bytes, header included, without padding.
+    /// The frame's bytes, header included, without padding; not encrypted.
     pub bytes: Bytes,
     /// Memory that they keep.
     pub held_bytes: usize,
@@ -58,6 +62,8 @@ pub struct SegmentWriter {
     shape: SegmentShape,
     salts: SeededEntropy,
     zeros: AlignedBuf,
+    /// Buffers for frames that are encrypted: the frame itself goes to readers as it is.
+    sealed: BufPool,
     open: Option<Open>,
     /// The newest frame that was written, and the newest one that a sync covers.
     written: Lsn,
@@ -96,6 +102,7 @@ impl SegmentWriter {
             shape,
             salts,
             zeros: AlignedBuf::zeroed(zero_bytes),
+            sealed: BufPool::new(SEALED_IDLE_BYTES),
             open: None,
             written: Lsn(0),
             durable: Lsn(0),
@@ -109,7 +116,8 @@ impl SegmentWriter {
     /// The disk's. The log must then stop: what was written is unknown.
     pub fn write(&mut self, frame: SealedFrame, durable: Lsn) -> io::Result<Written> {
         self.list_last();
-        let padded = frame.len.next_multiple_of(self.shape.block_bytes as usize);
+        let stored = frame.len + Keyring::overhead(self.store.keys.current());
+        let padded = stored.next_multiple_of(self.shape.block_bytes as usize);
         let frames = self.shape.frames.max(1);
         let is_full =
             |open: &Open| open.at + padded as u64 > open.allocated || open.frames >= frames;
@@ -123,7 +131,11 @@ impl SegmentWriter {
         let durable = durable.max(self.durable);
         let durable = if VOUCH_FOR_DURABLE.holds() { durable } else { frame.lsn };
         self.written = frame.lsn;
-        let (bytes, held_bytes) = open.put(frame, durable, padded, self.medium.keeps_buffers)?;
+        let (bytes, held_bytes) = if segment.header.key_id.is_some() {
+            open.put_sealed(frame, durable, padded, (&self.sealed, self.medium.keeps_buffers))?
+        } else {
+            open.put(frame, durable, padded, self.medium.keeps_buffers)?
+        };
         add(&self.store.stats.written_bytes, padded as u64);
         self.store.set_open_room(open.allocated - open.at);
         Ok(Written { bytes, held_bytes, segment, offset, end: open.at })
@@ -277,6 +289,7 @@ impl SegmentWriter {
             block_bytes: self.shape.block_bytes,
             compacted: false,
             packed: false,
+            key_id: self.store.keys.current(),
         };
         let mut block = AlignedBuf::zeroed(self.shape.block_bytes as usize);
         block[..super::SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode());
@@ -289,7 +302,8 @@ impl SegmentWriter {
             self.store.disk.sync_dir("")?;
         }
         let allocated = spare.len.min(MAX_SEGMENT_BYTES);
-        let segment = Arc::new(Segment { header, file: spare.file });
+        let keys = self.store.keys.clone();
+        let segment = Arc::new(Segment { header, file: spare.file, keys });
         let at = segment.first_offset();
         let prev_crc = header.checksum();
         let footer = FooterBuilder::new(header.id, base);
@@ -311,7 +325,7 @@ impl SegmentWriter {
         open.list_last();
         self.store.set_open_room(0);
         let (file, local) = (Arc::clone(&open.segment.file), self.medium.is_local);
-        let footer = append_footer(&*file, open.at, &open.footer, local)?;
+        let footer = append_footer(&open.segment, open.at, &open.footer, local)?;
         add(&self.store.stats.written_bytes, u64::from(footer.len));
         let (id, end) = (open.segment.id(), open.footer.end());
         let excess = local.then_some(file);
@@ -328,7 +342,7 @@ pub struct FooterRef {
     pub crc: u32,
 }
 
-/// Writes a footer behind the frames and makes all of it durable. On a full medium the segment goes
+/// Writes a footer behind the frames, sealed as they are, and makes all of it durable. On a full medium the segment goes
 /// without: its footer is then rebuilt when it is needed.
 ///
 /// The file is cut behind the footer, unless it `keeps_length`: the catalog has it as open and at
@@ -337,12 +351,13 @@ pub struct FooterRef {
 /// # Errors
 /// The disk's.
 pub fn append_footer(
-    file: &dyn DiskFile,
+    segment: &Segment,
     data_end: u64,
     footer: &FooterBuilder,
     keeps_length: bool,
 ) -> io::Result<FooterRef> {
-    let (bytes, crc) = footer.encode();
+    let file = &segment.file;
+    let (bytes, crc) = footer.encode_for(&segment.keys, segment.header.key_id);
     let written = match file.write_at(&bytes, data_end) {
         Ok(()) => FooterRef { len: bytes.len() as u32, crc },
         Err(error) if crate::env::is_full(&error) => FooterRef::default(),
@@ -394,32 +409,79 @@ impl Open {
         padded: usize,
         keeps_buffers: bool,
     ) -> io::Result<(Bytes, usize)> {
-        let SealedFrame { mut buf, len, count, sum, lsn, flags } = frame;
-        let body_crc = sum.finish(&buf[..len]);
+        let header = self.header(&frame, durable);
+        let SealedFrame { mut buf, len, sum, lsn, .. } = frame;
+        let header = FrameHeader { len: len as u32, body_crc: sum.finish(&buf[..len]), ..header };
         buf.extend_zeros(padded - len);
-        let header = FrameHeader {
-            len: len as u32,
-            header_crc: 0,
-            body_crc,
-            salt: self.segment.header.salt,
-            flags,
-            count,
-            lsn,
-            durable_lsn: durable,
-            epoch: self.segment.header.epoch,
-            prev_crc: self.prev_crc,
-            key_id: 0,
-        };
         let head = buf.first_chunk_mut().expect("a frame buffer holds a header");
         self.prev_crc = header.encode(head);
         let (bytes, held) = self.write_buf(buf, len, padded, keeps_buffers)?;
+        self.note(lsn, &bytes, padded);
+        Ok((bytes, held))
+    }
+
+    /// As [`Open::put`] where frames are encrypted: into another buffer, which is written. Readers get
+    /// the frame as it was built.
+    fn put_sealed(
+        &mut self,
+        frame: SealedFrame,
+        durable: Lsn,
+        padded: usize,
+        (pool, keeps_buffers): (&BufPool, bool),
+    ) -> io::Result<(Bytes, usize)> {
+        let header = self.header(&frame, durable);
+        let SealedFrame { mut buf, len, lsn, .. } = frame;
+        let stored = len + SEAL_BYTES;
+        let body = FRAME_HEADER_BYTES + SEAL_HEAD_BYTES;
+        let mut out = pool.take(padded);
+        out.extend_zeros(body);
+        out.extend(&buf[FRAME_HEADER_BYTES..len]);
+        let (head, tag) = sealed::seal(&self.segment.keys, &header, &mut out[body..]);
+        out[FRAME_HEADER_BYTES..body].copy_from_slice(&head);
+        out.extend(&tag);
+        let body_crc = crc(&out[FRAME_HEADER_BYTES..stored]);
+        let header = FrameHeader { len: stored as u32, body_crc, ..header };
+        out.extend_zeros(padded - stored);
+        let head = out.first_chunk_mut().expect("a frame buffer holds a header");
+        self.prev_crc = header.encode(head);
+        // As what is read back: the header of the stored frame, with the length that this one has.
+        buf[..FRAME_HEADER_BYTES].copy_from_slice(&out[..FRAME_HEADER_BYTES]);
+        buf[0..4].copy_from_slice(&(len as u32).to_le_bytes());
+        if keeps_buffers {
+            self.segment.file.write_shared(&shared(out, padded).0, self.at)?;
+        } else {
+            self.segment.file.write_at(&out[..padded], self.at)?;
+        }
+        let (bytes, held) = shared(buf, len);
+        self.note(lsn, &bytes, padded);
+        Ok((bytes, held))
+    }
+
+    /// The header of a frame that is written here, but for its length and checksums.
+    fn header(&self, frame: &SealedFrame, durable: Lsn) -> FrameHeader {
+        FrameHeader {
+            len: 0,
+            header_crc: 0,
+            body_crc: 0,
+            salt: self.segment.header.salt,
+            flags: frame.flags,
+            count: frame.count,
+            lsn: frame.lsn,
+            durable_lsn: durable,
+            epoch: self.segment.header.epoch,
+            prev_crc: self.prev_crc,
+            key_id: self.segment.header.key_id,
+        }
+    }
+
+    /// A frame was written.
+    fn note(&mut self, lsn: Lsn, bytes: &Bytes, padded: usize) {
         let offset = u32::try_from(self.at).expect("segments stay below 4 GiB");
         self.unlisted = Some(Unlisted { bytes: bytes.clone(), lsn, offset });
         self.at += padded as u64;
         self.frames += 1;
         self.zeroed = self.zeroed.max(self.at);
         self.unsynced = true;
-        Ok((bytes, held))
     }
 
     fn list_last(&mut self) {
@@ -440,18 +502,30 @@ impl Open {
     ) -> io::Result<(Bytes, usize)> {
         // A frame that fills its buffer badly is copied rather than keeping the whole buffer.
         let (file, capacity) = (&self.segment.file, buf.capacity());
-        let small = len + len / 2 < capacity;
         if keeps_buffers {
+            let small = is_small(len, capacity);
             let shared =
                 if small { Bytes::copy_from_slice(&buf[..padded]) } else { buf.into_bytes(padded) };
             file.write_shared(&shared, self.at)?;
             return Ok((shared.slice(..len), if small { padded } else { capacity }));
         }
         file.write_at(&buf[..padded], self.at)?;
-        Ok(if small {
-            (Bytes::copy_from_slice(&buf[..len]), len)
-        } else {
-            (buf.into_bytes(len), capacity)
-        })
+        Ok(shared(buf, len))
+    }
+}
+
+/// True if a frame fills its buffer badly.
+const fn is_small(len: usize, capacity: usize) -> bool {
+    len + len / 2 < capacity
+}
+
+/// A frame for the tail cache, and the memory that it keeps: the buffer, or a copy where the buffer is so
+/// much larger that keeping it would waste memory.
+fn shared(buf: AlignedBuf, len: usize) -> (Bytes, usize) {
+    let capacity = buf.capacity();
+    if is_small(len, capacity) {
+        (Bytes::copy_from_slice(&buf[..len]), len)
+    } else {
+        (buf.into_bytes(len), capacity)
     }
 }

@@ -66,6 +66,8 @@ pub enum Purpose {
     Cold,
     /// They are small ones, most of which earlier compactions made.
     Merge,
+    /// They are under another key than the one in use.
+    Rekey,
 }
 
 /// How far the compaction under way has come.
@@ -187,10 +189,12 @@ impl<M: Machine> LogCore<M> {
         }
         self.maintenance.compact.check_at = self.check_again();
         self.log.publish_segment_stats();
-        if self.owes_for_states() {
+        let owes = self.owes_for_states();
+        let victims = if owes { self.rekey_victims() } else { self.next_victims() };
+        if owes && victims.is_none() {
             return false;
         }
-        let Some((purpose, inputs)) = self.next_victims() else {
+        let Some((purpose, inputs)) = victims else {
             self.look_again_when_cold();
             return false;
         };
@@ -212,6 +216,9 @@ impl<M: Machine> LogCore<M> {
         if reclaim.is_some() || short {
             return reclaim;
         }
+        if let Some(rekey) = self.rekey_victims() {
+            return Some(rekey);
+        }
         if self.tends_the_cold()
             && let Some(cold) = some(Purpose::Cold, segments.cold(options, self.log.now))
         {
@@ -220,8 +227,21 @@ impl<M: Machine> LogCore<M> {
         options.merge.then(|| some(Purpose::Merge, segments.small(options, self.log.now))).flatten()
     }
 
+    /// The next segments under another key than the one in use. They come to an end, so no states that were
+    /// logged keep them waiting.
+    fn rekey_victims(&self) -> Option<(Purpose, Vec<CompactionInput>)> {
+        let possible = !self.log.medium.in_memory && self.log.space == Space::Normal;
+        let inputs = self.log.segments.under_another_key(&self.log.options);
+        (possible && !inputs.is_empty()).then_some((Purpose::Rekey, inputs))
+    }
+
     /// Nothing is to be done now. Without a death, only time can change that.
     fn look_again_when_cold(&mut self) {
+        if !self.log.medium.in_memory && self.log.segments.is_under_another_key() {
+            // It cannot be read now: what holds it is asked again.
+            self.maintenance.compact.check_at = self.log.now.plus_nanos(10 * COMPACT_CHECK_NANOS);
+            return;
+        }
         let cold_at = self.log.segments.cold_at(&self.log.options, self.log.now);
         match cold_at.filter(|_| self.tends_the_cold()) {
             Some(at) => {

@@ -8,6 +8,7 @@ use crate::cache::{BlockCache, TailCache, TailFrame};
 use crate::env::{BufPool, Clock, Entropy, Medium};
 use crate::frame::{FRAME_HEADER_BYTES, FrameBuilder, FrameMeta, SealedFrame};
 use crate::index::Index;
+use crate::keys::Keyring;
 use crate::machine::{AppendError, Appended, LogAccess, Read, Space, Urgency};
 use crate::options::LogOptions;
 use crate::record::{RecordKind, RecordRef};
@@ -65,6 +66,8 @@ pub struct LogInner {
     /// Bytes of the states that the compaction under way has logged.
     pub(super) state_bytes: u64,
     expected_frame: usize,
+    /// Bytes that encryption adds to a frame.
+    seal_bytes: usize,
 }
 
 /// The parts that a log starts with.
@@ -114,6 +117,7 @@ impl LogInner {
             failed: None,
             state_bytes: 0,
             expected_frame: 0,
+            seal_bytes: Keyring::overhead(parts.store.keys.current()),
             options: parts.options,
             clock: parts.clock,
             entropy: parts.entropy,
@@ -152,7 +156,7 @@ impl LogInner {
     }
 
     fn padded(&self, len: usize) -> u64 {
-        (len as u64).next_multiple_of(u64::from(self.options.block_bytes))
+        ((len + self.seal_bytes) as u64).next_multiple_of(u64::from(self.options.block_bytes))
     }
 
     /// Room for a record that does not fit into what is known to be free: ends a frame that is
@@ -168,7 +172,7 @@ impl LogInner {
         let secured = self.store.secured().saturating_sub(self.promised);
         let secured = usize::try_from(secured).unwrap_or(usize::MAX);
         let block = self.options.block_bytes as usize;
-        let whole_blocks = secured / block * block;
+        let whole_blocks = (secured / block * block).saturating_sub(self.seal_bytes);
         self.frame_limit = self.options.frame_bytes.max(len).min(whole_blocks);
         Ok(())
     }

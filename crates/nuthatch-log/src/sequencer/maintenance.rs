@@ -226,8 +226,8 @@ impl<M: Machine> LogCore<M> {
         let began = state.wanted_at;
         let (covers, bytes) = self.snapshot(began);
         self.maintenance.checkpoint.under_way = Some(covers.lsn);
-        let disk = Arc::clone(&self.log.store.disk);
-        let task = move || TaskDone::Checkpoint(checkpoint::write(&*disk, covers, bytes));
+        let (disk, keys) = (Arc::clone(&self.log.store.disk), self.log.store.keys.clone());
+        let task = move || TaskDone::Checkpoint(checkpoint::write(&*disk, covers, bytes, &keys));
         self.worker.submit(Box::new(task));
     }
 
@@ -268,7 +268,8 @@ impl<M: Machine> LogCore<M> {
         }
         let (covers, bytes) = self.snapshot(self.log.clock.now());
         self.maintenance.checkpoint.under_way = Some(covers.lsn);
-        let result = checkpoint::write(&*self.log.store.disk, covers, bytes);
+        let store = &self.log.store;
+        let result = checkpoint::write(&*store.disk, covers, bytes, &store.keys);
         self.note_checkpoint(&result);
     }
 }

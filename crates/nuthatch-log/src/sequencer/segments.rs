@@ -3,6 +3,7 @@
 use crate::compaction::CompactionInput;
 use crate::env::Reach;
 use crate::frame::FRAME_HEADER_BYTES;
+use crate::keys::Keyring;
 use crate::options::LogOptions;
 use crate::segment::{Footer, Segment, SegmentId, Written};
 use crate::types::{Lsn, StreamId, Timestamp};
@@ -87,7 +88,8 @@ impl SegmentInfo {
             raw => (u128::from(self.live) * u128::from(used.min(raw)) / u128::from(raw)) as u64,
         };
         let frames = live.div_ceil(options.frame_bytes as u64);
-        let live = live + frames * FRAME_HEADER_BYTES as u64;
+        let head = FRAME_HEADER_BYTES + Keyring::overhead(self.segment.keys.current());
+        let live = live + frames * head as u64;
         live.next_multiple_of(u64::from(options.block_bytes))
     }
 
@@ -110,6 +112,11 @@ impl SegmentInfo {
     /// Frames of a segment that was not compacted.
     fn frames(&self) -> u64 {
         self.end.0.saturating_sub(self.segment.header.base.0) + 1
+    }
+
+    /// True if it is to be written anew because of its key.
+    fn is_to_be_rekeyed(&self) -> bool {
+        self.sealed && !self.spared && self.segment.header.key_id != self.segment.keys.current()
     }
 
     fn input(&self) -> CompactionInput {
@@ -275,6 +282,30 @@ impl Segments {
         } else {
             Vec::new()
         }
+    }
+
+    /// True if a segment is sealed that is under another key than the one in use, none included.
+    #[must_use]
+    pub fn is_under_another_key(&self) -> bool {
+        self.by_id.values().any(SegmentInfo::is_to_be_rekeyed)
+    }
+
+    /// The first neighbours that are under another key than the one in use, within a segment's size.
+    #[must_use]
+    pub fn under_another_key(&self, options: &LogOptions) -> Vec<CompactionInput> {
+        let mut run: Vec<&SegmentInfo> = Vec::new();
+        let mut bytes = 0;
+        for info in self.chain() {
+            let takes = info.is_to_be_rekeyed() && info.can_be_rewritten(false);
+            let fits = run.is_empty() || bytes + info.data_end <= options.segment_bytes;
+            if takes && fits {
+                bytes += info.data_end;
+                run.push(info);
+            } else if !run.is_empty() {
+                break;
+            }
+        }
+        run.iter().map(|info| info.input()).collect()
     }
 
     /// When the next segment grows cold that is not.

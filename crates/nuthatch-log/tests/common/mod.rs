@@ -14,8 +14,8 @@ pub use toy::{Event, Outcome, Outputs, Toy, ToyStream};
 
 use nuthatch_log::env::{ManualClock, SeededEntropy};
 use nuthatch_log::{
-    Compression, Log, LogCore, LogHandle, LogOptions, OpenError, OwnableDisk, RecoveryReport,
-    StreamId, SyncPolicy,
+    Cipher, Compression, Key, Keys, Log, LogCore, LogHandle, LogOptions, OpenError, OwnableDisk,
+    RecoveryReport, StreamId, SyncPolicy,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,6 +63,21 @@ pub fn tiny_cold() -> LogOptions {
         compact_memory_bytes: 2000,
         ..tiny_parts()
     }
+}
+
+/// Keys by the texts that they are made of.
+pub fn keys(current: Option<&str>, previous: &[&str]) -> Keys {
+    let key = |text: &str| Key::of_text(text.as_bytes()).expect("not empty");
+    Keys {
+        current: current.map(key),
+        previous: previous.iter().map(|text| key(text)).collect(),
+        cipher: Cipher::ChaCha20Poly1305,
+    }
+}
+
+/// The same options of a log that is encrypted.
+pub fn encrypted(options: LogOptions) -> LogOptions {
+    LogOptions { keys: keys(Some("a key of these tests"), &[]), ..options }
 }
 
 /// Tiny options with another sync policy.

@@ -2,21 +2,21 @@
 //! a server does, before it mends.
 
 use super::log_locations::bucket;
-use super::state_decoder::StreamStateDecoder;
-use super::{DoctorArgs, LogLocation, Visit, report, watched};
+use super::{Doctor, LogLocation, Visit, report, watched};
 use nuthatch_log::Disk;
-use nuthatch_log::doctor::{Applied, Diagnosis, DoctorError, DoctorOptions, diagnose};
+use nuthatch_log::doctor::{Applied, Diagnosis, DoctorError};
 use nuthatch_object::{Bucket, BucketRepairer, BucketView, LastOwner, Survey};
 use std::io;
 use std::sync::Arc;
 
 /// Visits the log of the bucket at `address`.
-pub fn visit(place: LogLocation, address: &str, args: &DoctorArgs) -> Visit {
+pub(super) fn visit(place: LogLocation, address: &str, doctor: &Doctor<'_>) -> Visit {
+    let args = doctor.args;
     let mut visit = Visit::of(place);
     let opened = bucket(address, &args.log_name).map_err(DoctorError::Io);
     let looked = opened.and_then(|bucket| {
         let (view, survey) = BucketView::survey(Arc::clone(&bucket))?;
-        let diagnosis = examine(Arc::new(view), &bucket, &survey, args)?;
+        let diagnosis = examine(Arc::new(view), &bucket, &survey, doctor)?;
         Ok((bucket, survey, diagnosis))
     });
     let (bucket, survey, diagnosis) = match looked {
@@ -27,12 +27,12 @@ pub fn visit(place: LogLocation, address: &str, args: &DoctorArgs) -> Visit {
         }
     };
     if args.apply && !diagnosis.is_healthy() && diagnosis.is_mendable() {
-        match refusal(&bucket, args) {
+        match refusal(&bucket, doctor) {
             Ok(Some(why)) => visit.refused = Some(why),
             Ok(None) => {
-                visit.applied = Some(mend(&bucket, &survey, args));
-                visit.is_mended =
-                    visit.applied.as_ref().is_some_and(Result::is_ok) && is_healthy(&bucket, args);
+                visit.applied = Some(mend(&bucket, &survey, doctor));
+                visit.is_mended = visit.applied.as_ref().is_some_and(Result::is_ok)
+                    && is_healthy(&bucket, doctor);
             }
             Err(error) => visit.applied = Some(Err(error)),
         }
@@ -47,11 +47,10 @@ fn examine(
     view: Arc<BucketView>,
     bucket: &Bucket,
     survey: &Survey,
-    args: &DoctorArgs,
+    doctor: &Doctor<'_>,
 ) -> Result<Diagnosis, DoctorError> {
     let disk: Arc<dyn Disk> = view;
-    let options = DoctorOptions { likely: args.likely };
-    let diagnosis = diagnose(&watched::bucket(&disk), &StreamStateDecoder, options);
+    let diagnosis = doctor.diagnose(&watched::bucket(&disk));
     if let Some(why) = bucket.given_up() {
         let text = format!("the store failed, so nothing can be said of what it holds: {why}");
         return Err(io::Error::other(text).into());
@@ -62,9 +61,9 @@ fn examine(
 }
 
 /// Why nothing may be mended now: the log may be in use.
-fn refusal(bucket: &Bucket, args: &DoctorArgs) -> io::Result<Option<String>> {
+fn refusal(bucket: &Bucket, doctor: &Doctor<'_>) -> io::Result<Option<String>> {
     let last = LastOwner::of(bucket)?;
-    if last.has_left || args.take_over {
+    if last.has_left || doctor.args.take_over {
         return Ok(None);
     }
     let LastOwner { epoch, who, .. } = last;
@@ -76,9 +75,9 @@ fn refusal(bucket: &Bucket, args: &DoctorArgs) -> io::Result<Option<String>> {
 }
 
 /// Becomes the owner, examines again (there is no other writer any more), and repairs.
-fn mend(bucket: &Arc<Bucket>, before: &Survey, args: &DoctorArgs) -> io::Result<Applied> {
+fn mend(bucket: &Arc<Bucket>, before: &Survey, doctor: &Doctor<'_>) -> io::Result<Applied> {
     let repairer = BucketRepairer::open(bucket, &who())?;
-    let applied = mend_as_owner(&repairer, bucket, before, args);
+    let applied = mend_as_owner(&repairer, bucket, before, doctor);
     repairer.leave();
     applied
 }
@@ -87,9 +86,9 @@ fn mend_as_owner(
     repairer: &BucketRepairer,
     bucket: &Bucket,
     before: &Survey,
-    args: &DoctorArgs,
+    doctor: &Doctor<'_>,
 ) -> io::Result<Applied> {
-    let diagnosis = examine(repairer.view(), bucket, repairer.survey(), args)
+    let diagnosis = examine(repairer.view(), bucket, repairer.survey(), doctor)
         .map_err(|error| io::Error::other(error.to_string()))?;
     if !diagnosis.is_mendable() {
         let text = "the log changed meanwhile and cannot be mended as described: look again";
@@ -98,10 +97,10 @@ fn mend_as_owner(
     repairer.apply(&diagnosis.changes, before, &report::now_for_a_name())
 }
 
-fn is_healthy(bucket: &Arc<Bucket>, args: &DoctorArgs) -> bool {
+fn is_healthy(bucket: &Arc<Bucket>, doctor: &Doctor<'_>) -> bool {
     BucketView::survey(Arc::clone(bucket))
         .map_err(DoctorError::Io)
-        .and_then(|(view, survey)| examine(Arc::new(view), bucket, &survey, args))
+        .and_then(|(view, survey)| examine(Arc::new(view), bucket, &survey, doctor))
         .is_ok_and(|again| again.is_healthy())
 }
 

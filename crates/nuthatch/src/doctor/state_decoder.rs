@@ -3,12 +3,15 @@
 
 use nuthatch_log::doctor::{DecodedState, StateDecoder, StreamPreview};
 use nuthatch_log::env::{SystemClock, SystemEntropy};
-use nuthatch_log::{Log, LogOptions, OwnableDisk, StreamId};
+use nuthatch_log::{Keys, Log, LogOptions, OwnableDisk, StreamId};
 use nuthatch_streams::{Engine, EngineConfig, NullSink, decoded_state};
 use std::sync::Arc;
 
 /// Knows what JetStream's records mean.
-pub struct StreamStateDecoder;
+pub struct StreamStateDecoder {
+    /// Keys of what is encrypted.
+    pub keys: Keys,
+}
 
 impl StateDecoder for StreamStateDecoder {
     fn state(&self, body: &[u8]) -> Option<DecodedState> {
@@ -36,7 +39,7 @@ impl StateDecoder for StreamStateDecoder {
     }
 
     fn preview(&self, disk: Arc<dyn OwnableDisk>) -> Result<Vec<StreamPreview>, String> {
-        open_preview(disk)
+        open_preview(disk, &self.keys)
     }
 }
 
@@ -44,10 +47,10 @@ impl StateDecoder for StreamStateDecoder {
 ///
 /// # Errors
 /// Why a server would not open it.
-pub fn open_preview(disk: Arc<dyn OwnableDisk>) -> Result<Vec<StreamPreview>, String> {
+pub fn open_preview(disk: Arc<dyn OwnableDisk>, keys: &Keys) -> Result<Vec<StreamPreview>, String> {
     let engine = Engine::new(EngineConfig::default(), NullSink);
     let (clock, entropy) = (SystemClock::default(), SystemEntropy::default());
-    let options = LogOptions::default();
+    let options = LogOptions { keys: keys.clone(), ..LogOptions::default() };
     let (core, _) = Log::open(options, disk, Arc::new(clock), Box::new(entropy), engine)
         .map_err(|error| error.to_string())?;
     Ok(core.machine().previews())

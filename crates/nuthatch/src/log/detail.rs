@@ -1,8 +1,8 @@
 //! Frames and records of segments, one line each.
 
-use super::{EXIT_DAMAGE, InspectArgs};
-use nuthatch_log::doctor::{FrameView, Seen, walk_segment};
-use nuthatch_log::{Disk, RecordRef};
+use super::{EXIT_CANNOT_LOOK, EXIT_DAMAGE, InspectArgs};
+use nuthatch_log::doctor::{FrameView, Seen, walk_segment_with};
+use nuthatch_log::{Disk, FrameFault, Keyring, RecordRef};
 use serde_json::json;
 use std::io::{self, Write};
 
@@ -12,16 +12,21 @@ pub fn list(
     disk: &dyn Disk,
     files: &[String],
     args: &InspectArgs,
+    keys: &Keyring,
 ) -> io::Result<u8> {
     let mut code = 0;
     for name in files {
         if !args.json {
             writeln!(out, "{name}")?;
         }
-        let walked = walk_segment(disk, name, &mut |seen| match seen {
+        let walked = walk_segment_with(disk, keys, name, &mut |seen| match seen {
             Seen::Frame(frame) => frame_line(out, name, frame, args.json),
             Seen::Record(at, record) if args.records => record_line(out, at, &record, args.json),
             Seen::Record(..) => Ok(()),
+            Seen::Fault(FrameFault::Key(key), offset) => {
+                code = code.max(EXIT_CANNOT_LOOK);
+                writeln!(out, "  encrypted from offset {offset} on with key {key}: give --key-file")
+            }
             Seen::Fault(fault, offset) => {
                 code = EXIT_DAMAGE;
                 writeln!(out, "  PROBLEM at offset {offset}: {fault:?}")
@@ -47,6 +52,7 @@ fn frame_line(out: &mut impl Write, file: &str, frame: &FrameView, json: bool) -
             "file": file, "offset": offset, "bytes": bytes, "records": records, "position": lsn.0,
             "durable": durable_lsn.0, "flags": flags, "header_crc": header_crc, "body_crc": body_crc,
             "unpacked_bytes": frame.unpacked_bytes,
+            "key": frame.key_id.is_some().then(|| frame.key_id.to_string()),
         });
         return writeln!(out, "{line}");
     }
@@ -58,10 +64,12 @@ fn frame_line(out: &mut impl Write, file: &str, frame: &FrameView, json: bool) -
         5 => packed.as_deref().unwrap_or_default(),
         _ => ", unknown flags",
     };
+    let key =
+        if frame.key_id.is_some() { format!(", key {}", frame.key_id) } else { String::new() };
     writeln!(
         out,
         "  frame {lsn} at {offset}: {bytes} bytes, {records} records, durable {durable_lsn}, header \
-         {header_crc:08x}, body {body_crc:08x}{kind}"
+         {header_crc:08x}, body {body_crc:08x}{kind}{key}"
     )
 }
 

@@ -5,9 +5,9 @@ use crate::doctor::{LogLocation, open_preview};
 use crate::show::plural;
 use nuthatch_log::doctor::{CheckpointInspection, Inspection, SegmentInspection, StreamPreview};
 use nuthatch_log::env::OverlayDisk;
-use nuthatch_log::{Disk, RecordRef, StreamId};
+use nuthatch_log::{Disk, KeyId, RecordRef, StreamId};
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub fn show(
     args: &InspectArgs,
     wanted: &mut Wanted<'_>,
 ) -> io::Result<u8> {
-    let overview = match look(disk, in_use) {
+    let overview = match look(disk, in_use, wanted) {
         Ok(overview) => overview,
         Err(why) => {
             let dir = place.dir.display();
@@ -54,13 +54,17 @@ pub fn show(
     } else {
         overview.text(out, place, &only)?;
     }
-    let sound = overview.inspection.is_sound() && overview.streams.is_ok();
-    Ok(if sound { 0 } else { EXIT_DAMAGE })
+    let is_locked = overview.inspection.segments.iter().any(|segment| segment.locked);
+    Ok(match (overview.inspection.is_sound(), overview.streams.is_ok()) {
+        (true, true) => 0,
+        (true, false) if is_locked => EXIT_CANNOT_LOOK,
+        _ => EXIT_DAMAGE,
+    })
 }
 
-fn look(disk: Arc<dyn Disk>, in_use: bool) -> Result<Overview, String> {
+fn look(disk: Arc<dyn Disk>, in_use: bool, wanted: &Wanted<'_>) -> Result<Overview, String> {
     // Recovery writes: into memory, where it is forgotten.
-    let streams = open_preview(Arc::new(OverlayDisk::new(Arc::clone(&disk))));
+    let streams = open_preview(Arc::new(OverlayDisk::new(Arc::clone(&disk))), &wanted.keys);
     let by_id: HashMap<StreamId, &StreamPreview> =
         streams.iter().flatten().map(|stream| (stream.id, stream)).collect();
     let mut live: Vec<u64> = Vec::new();
@@ -70,7 +74,8 @@ fn look(disk: Arc<dyn Disk>, in_use: bool) -> Result<Overview, String> {
             live[segment] += record.weight() as u64;
         }
     };
-    let inspection = Inspection::look(&*disk, &mut visit).map_err(|error| error.to_string())?;
+    let inspection = Inspection::look_with(&*disk, &wanted.ring, &mut visit);
+    let inspection = inspection.map_err(|error| error.to_string())?;
     live.resize(inspection.segments.len(), 0);
     let live = streams.is_ok().then_some(live);
     Ok(Overview { inspection, live, streams, in_use })
@@ -109,6 +114,7 @@ impl Overview {
                 Err(why) => writeln!(out, "  {file}: PROBLEM: {why}")?,
             }
         }
+        self.keys_text(out)?;
         for name in strangers {
             writeln!(out, "  {name}: PROBLEM: not part of the log")?;
         }
@@ -116,6 +122,34 @@ impl Overview {
             Err(why) => writeln!(out, "  streams: the log does not open: {why}"),
             Ok(streams) => streams.iter().try_for_each(|stream| stream_text(out, stream)),
         }
+    }
+
+    /// Bytes of the segments' frames under each key.
+    fn by_key(&self) -> BTreeMap<KeyId, (u64, u64)> {
+        let mut keys: BTreeMap<KeyId, (u64, u64)> = BTreeMap::new();
+        for segment in self.inspection.segments.iter().filter(|segment| segment.file_bytes > 0) {
+            let (segments, bytes) = keys.entry(segment.key_id).or_default();
+            *segments += 1;
+            *bytes += segment.good_bytes;
+        }
+        keys
+    }
+
+    /// How much is under which key, where anything is encrypted.
+    fn keys_text(&self, out: &mut impl Write) -> io::Result<()> {
+        let keys = self.by_key();
+        if !keys.keys().any(|key| key.is_some()) {
+            return Ok(());
+        }
+        for (key, (segments, bytes)) in keys {
+            let what = if key.is_some() {
+                format!("encrypted with key {key}")
+            } else {
+                "not encrypted".to_owned()
+            };
+            writeln!(out, "  {what}: {}, {bytes} bytes of frames", plural(segments, "segment"))?;
+        }
+        Ok(())
     }
 
     fn segment_text(
@@ -148,6 +182,10 @@ impl Overview {
             write!(out, "; {} live, {} dead", live[number], dead_bytes(segment, live[number]))?;
         }
         writeln!(out)?;
+        if segment.key_id.is_some() {
+            let locked = if segment.locked { ", which was not given (--key-file)" } else { "" };
+            writeln!(out, "      encrypted with key {}{locked}", segment.key_id)?;
+        }
         if segment.torn_bytes > 0 {
             writeln!(out, "      torn tail of {} bytes, never acknowledged", segment.torn_bytes)?;
         }
@@ -191,6 +229,8 @@ impl Overview {
             "dead_bytes": live.map(|live| dead_bytes(segment, live)),
             "frames": segment.frames,
             "packed_frames": segment.packed_frames,
+            "key": segment.key_id.is_some().then(|| segment.key_id.to_string()),
+            "locked": segment.locked,
             "records": segment.records,
             "messages": segment.messages,
             "torn_bytes": segment.torn_bytes,

@@ -1,6 +1,8 @@
 //! `nuthatch log report`: what logs hold, how durable they are, and what their buckets cost.
 
-use crate::doctor::{DEFAULT_LOG, LogLocation, in_bucket, in_directory, logs_under, open_preview};
+use crate::doctor::{
+    DEFAULT_LOG, KeyArgs, LogLocation, in_bucket, in_directory, logs_under, open_preview,
+};
 use crate::error::CliError;
 use crate::server::source::{Source, SourceArgs};
 use crate::session::print;
@@ -8,7 +10,7 @@ use crate::show::{self, Table, number};
 use clap::Args;
 use nuthatch_client::connect::ConnectArgs;
 use nuthatch_log::env::OverlayDisk;
-use nuthatch_log::{Chain, Disk};
+use nuthatch_log::{Chain, Disk, Keys};
 use nuthatch_object::MovedAway;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -33,6 +35,8 @@ pub struct ReportArgs {
     /// With --store: the log's name
     #[arg(long = "log", value_name = "NAME", default_value = DEFAULT_LOG, requires = "store")]
     log_name: String,
+    #[command(flatten)]
+    keys: KeyArgs,
     #[command(flatten)]
     source: SourceArgs,
 }
@@ -211,30 +215,33 @@ fn tier_table(logs: &[&&Value]) -> String {
 /// # Errors
 /// They cannot be read.
 pub fn run_local(args: &ReportArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    let keys = args.keys.read().map_err(CliError::Usage)?;
     let logs = match (&args.dir, &args.store) {
         (Some(dir), _) => logs_under(dir)
             .map_err(|error| CliError::Usage(format!("{}: {error}", dir.display())))?
             .iter()
-            .map(in_files)
+            .map(|place| in_files(place, &keys))
             .collect::<Result<Vec<_>, _>>()?,
-        (None, address) => vec![bucket(address.as_deref().unwrap_or_default(), &args.log_name)?],
+        (None, address) => {
+            vec![bucket(address.as_deref().unwrap_or_default(), &args.log_name, &keys)?]
+        }
     };
     print(connect.json, &Value::from(logs.clone()), || local_text(&logs))
 }
 
-fn in_files(place: &LogLocation) -> Result<Value, CliError> {
+fn in_files(place: &LogLocation, keys: &Keys) -> Result<Value, CliError> {
     let home = place.dir.display().to_string();
     let (disk, moved) =
         in_directory(&place.dir).map_err(|error| CliError::Failed(format!("{home}: {error}")))?;
-    describe("local", &home, disk, moved)
+    describe("local", &home, disk, moved, keys)
 }
 
-fn bucket(address: &str, name: &str) -> Result<Value, CliError> {
+fn bucket(address: &str, name: &str, keys: &Keys) -> Result<Value, CliError> {
     let home = format!("{}/{name}", address.trim_end_matches('/'));
     let view =
         in_bucket(address, name).map_err(|error| CliError::Failed(format!("{home}: {error}")))?;
     let owner = view.newest_owner();
-    let mut log = describe("object", &home, Arc::new(view), None)?;
+    let mut log = describe("object", &home, Arc::new(view), None, keys)?;
     log["owner_generation"] = owner.into();
     Ok(log)
 }
@@ -245,13 +252,14 @@ fn describe(
     home: &str,
     disk: Arc<dyn Disk>,
     moved: Option<MovedAway>,
+    keys: &Keys,
 ) -> Result<Value, CliError> {
     let failed = |why: String| CliError::Failed(format!("{home}: {why}"));
     let chain = Chain::read(&*disk).map_err(|error| failed(error.to_string()))?;
     let chain = chain.ok_or_else(|| failed("there is no log".to_owned()))?;
     let bytes = chain.files.iter().map(|name| disk.open(name).and_then(|file| file.len()));
     let bytes: u64 = bytes.map(Result::unwrap_or_default).sum();
-    let streams = open_preview(Arc::new(OverlayDisk::new(disk)));
+    let streams = open_preview(Arc::new(OverlayDisk::new(disk)), keys);
     let live: u64 = streams.iter().flatten().map(|stream| stream.bytes).sum();
     let messages: u64 = streams.iter().flatten().map(|stream| stream.messages).sum();
     Ok(json!({

@@ -2,11 +2,13 @@
 
 use super::{
     FOOTER_HEADER_BYTES, FOOTER_MAGIC, FOOTER_TRAILER_BYTES, FOOTER_VERSION, MARK_BYTES, Mark,
-    PLACE_BYTES, Position, RowState, STREAM_BYTES, SegmentId, message, next_row,
+    PLACE_BYTES, Position, RowState, SEALED_FOOTER_VERSION, STREAM_BYTES, SegmentId, message,
+    next_row, seal_context,
 };
 use crate::bytes::{ByteReader, u32_at, u64_at};
 use crate::frame::crc;
 use crate::index::IndexPosition;
+use crate::keys::{KeyId, Keyring, SealFault};
 use crate::later::{Later, Unusable};
 use crate::machine::IndexedMessage;
 use crate::state_part::StatePiece;
@@ -54,35 +56,34 @@ pub struct FooterStream {
     rows: Range<usize>,
 }
 
+const DAMAGED: Unusable = Unusable::Damaged("its checksum or its sizes do not fit");
+
 impl Footer {
     /// Checks and reads a footer of a segment.
     ///
     /// # Errors
-    /// It is not one, damaged, or of a later version.
-    pub fn parse(bytes: Vec<u8>, segment: SegmentId) -> Result<Self, Unusable> {
-        const DAMAGED: Unusable = Unusable::Damaged("its checksum or its sizes do not fit");
-        let body_len = bytes.len().checked_sub(FOOTER_TRAILER_BYTES).ok_or(DAMAGED)?;
-        if body_len < FOOTER_HEADER_BYTES || bytes[0..8] != FOOTER_MAGIC {
-            return Err(Unusable::Damaged("it does not begin like a footer"));
+    /// It is not one, damaged, of a later version, or sealed under a key that is not there.
+    pub fn parse(mut bytes: Vec<u8>, segment: SegmentId, keys: &Keyring) -> Result<Self, Unusable> {
+        if check(&bytes, segment)? == SEALED_FOOTER_VERSION {
+            unseal(&mut bytes, segment, keys)?;
+            if check(&bytes, segment)? != FOOTER_VERSION {
+                return Err(Unusable::Later(Later::Version(u32_at(&bytes, 8))));
+            }
         }
-        // Length, trailer and checksum are where they are in every version.
-        let fits = u32_at(&bytes, 12) as usize == bytes.len()
-            && u32_at(&bytes, body_len) as usize == bytes.len()
-            && bytes[body_len + 8..] == FOOTER_MAGIC
-            && u32_at(&bytes, body_len + 4) == crc(&bytes[..body_len]);
-        if !fits {
-            return Err(DAMAGED);
-        }
-        if u32_at(&bytes, 8) != FOOTER_VERSION {
-            return Err(Unusable::Later(Later::Version(u32_at(&bytes, 8))));
-        }
-        if u32_at(&bytes, 16) != segment.0 {
-            return Err(Unusable::Damaged("it belongs to another segment"));
-        }
+        let body_len = bytes.len() - FOOTER_TRAILER_BYTES;
         let subjects = read_subjects(&bytes).ok_or(DAMAGED)?;
         let streams = read_streams(&bytes).ok_or(DAMAGED)?;
         let marks = read_marks(&bytes[..body_len])?;
         Ok(Self { bytes, subjects, streams, marks })
+    }
+
+    /// The last position that a footer of a segment is about, of which no more is looked at: no key is
+    /// needed for that.
+    ///
+    /// # Errors
+    /// As [`Footer::parse`].
+    pub fn end_in(bytes: &[u8], segment: SegmentId) -> Result<Lsn, Unusable> {
+        check(bytes, segment).map(|_| Lsn(u64_at(bytes, 48)))
     }
 
     /// The streams with any record in the segment.
@@ -157,6 +158,48 @@ impl Footer {
         }
         true
     }
+}
+
+/// Whether bytes are a footer of a segment, whole; its version.
+fn check(bytes: &[u8], segment: SegmentId) -> Result<u32, Unusable> {
+    let body_len = bytes.len().checked_sub(FOOTER_TRAILER_BYTES).ok_or(DAMAGED)?;
+    if body_len < FOOTER_HEADER_BYTES || bytes[0..8] != FOOTER_MAGIC {
+        return Err(Unusable::Damaged("it does not begin like a footer"));
+    }
+    // Length, trailer and checksum are where they are in every version.
+    let fits = u32_at(bytes, 12) as usize == bytes.len()
+        && u32_at(bytes, body_len) as usize == bytes.len()
+        && bytes[body_len + 8..] == FOOTER_MAGIC
+        && u32_at(bytes, body_len + 4) == crc(&bytes[..body_len]);
+    if !fits {
+        return Err(DAMAGED);
+    }
+    let version = u32_at(bytes, 8);
+    if !matches!(version, FOOTER_VERSION | SEALED_FOOTER_VERSION) {
+        return Err(Unusable::Later(Later::Version(version)));
+    }
+    if u32_at(bytes, 16) != segment.0 {
+        return Err(Unusable::Damaged("it belongs to another segment"));
+    }
+    Ok(version)
+}
+
+/// Leaves the footer that is sealed in a checked one.
+fn unseal(bytes: &mut Vec<u8>, segment: SegmentId, keys: &Keyring) -> Result<(), Unusable> {
+    bytes.truncate(bytes.len() - FOOTER_TRAILER_BYTES);
+    let key_id = KeyId(u32_at(bytes, 20));
+    if !key_id.is_some() {
+        return Err(Unusable::Damaged("it is sealed under no key"));
+    }
+    let sealed = &mut bytes[FOOTER_HEADER_BYTES..];
+    let len = keys.open(key_id, &seal_context(segment), sealed).map_err(|fault| match fault {
+        SealFault::NoKey(id) => Unusable::Later(Later::Key(id)),
+        SealFault::Unknown => Unusable::Later(Later::Frame),
+        SealFault::Broken => Unusable::Damaged("it is not what was sealed under its key"),
+    })?;
+    bytes.copy_within(FOOTER_HEADER_BYTES..FOOTER_HEADER_BYTES + len, 0);
+    bytes.truncate(len);
+    Ok(())
 }
 
 fn read_subjects(bytes: &[u8]) -> Option<Vec<Range<u32>>> {

@@ -49,7 +49,7 @@ fn build(messages: &[Message]) -> Vec<u8> {
 proptest! {
     #[test]
     fn what_goes_in_comes_out(messages in messages()) {
-        let footer = Footer::parse(build(&messages), SegmentId(3)).expect("valid");
+        let footer = Footer::parse(build(&messages), SegmentId(3), &Keyring::default()).expect("valid");
         let mut out = Vec::new();
         for stream in footer.streams() {
             let whole = footer.for_each_message(stream, |m| out.push(Message {
@@ -69,7 +69,7 @@ proptest! {
         let mut bytes = build(&messages);
         let at = at % bytes.len();
         bytes[at] ^= 1 << bit;
-        prop_assert!(Footer::parse(bytes, SegmentId(3)).is_err());
+        prop_assert!(Footer::parse(bytes, SegmentId(3), &Keyring::default()).is_err());
     }
 
     #[test]
@@ -84,7 +84,7 @@ proptest! {
         bytes[body..body + 4].copy_from_slice(&len.to_le_bytes());
         bytes[body + 4..body + 8].copy_from_slice(&sum.to_le_bytes());
         bytes[body + 8..].copy_from_slice(&FOOTER_MAGIC);
-        if let Ok(footer) = Footer::parse(bytes, SegmentId(3)) {
+        if let Ok(footer) = Footer::parse(bytes, SegmentId(3), &Keyring::default()) {
             for stream in footer.streams() {
                 footer.for_each_message(stream, |_| {});
                 footer.places(stream, SegmentId(3)).count();
@@ -114,7 +114,8 @@ fn the_dictionary_has_each_subject_once() {
     }
     let again = builder.subjects.count - SUBJECTS;
     assert!(again < SUBJECTS / 100, "{again} entries too many");
-    let footer = Footer::parse(builder.encode().0, SegmentId(3)).expect("valid");
+    let footer =
+        Footer::parse(builder.encode().0, SegmentId(3), &Keyring::default()).expect("valid");
     let stream = footer.streams().first().expect("one stream").clone();
     let mut n = 0;
     assert!(footer.for_each_message(&stream, |message| {
