@@ -9,7 +9,9 @@ use crate::registry::DEFAULT_LOG;
 use crate::replicas::{quorum_log_name, quorum_log_number};
 use crate::startup_hints;
 use nuthatch_log::env::{RealDisk, SystemEntropy};
-use nuthatch_log::{Chain, Disk, Log, LogCore, LogOptions, OpenError, OwnableDisk, RecoveryReport};
+use nuthatch_log::{
+    Chain, Disk, Keys, Log, LogCore, LogOptions, OpenError, OwnableDisk, RecoveryReport,
+};
 use nuthatch_object::{
     Bucket, BucketOptions, DiskCacheOptions, LocalDisk, ObjectDisk, ObjectDiskOptions,
     PreparedDisk, TierOptions, TieredDisk,
@@ -45,6 +47,8 @@ pub(super) struct DurableLog {
     tier: Option<TierSettings>,
     cache: Option<CacheSettings>,
     compression: Option<Compression>,
+    /// Keys of encryption at rest, the same for all.
+    keys: Keys,
 }
 
 /// The log that streams live in by default, under this name and number.
@@ -62,6 +66,7 @@ fn default_log(options: &Options, name: String, slot: LogSlot) -> DurableLog {
         tier: jetstream.tier.clone(),
         cache: jetstream.cache.clone(),
         compression: jetstream.compression,
+        keys: jetstream.keys.clone(),
     }
 }
 
@@ -87,6 +92,7 @@ pub(super) fn durable_logs(options: &Options) -> Vec<DurableLog> {
         tier: log.tier.clone(),
         cache: log.cache.clone(),
         compression: log.compression,
+        keys: jetstream.keys.clone(),
     });
     default.into_iter().chain(named).collect()
 }
@@ -341,14 +347,14 @@ impl DurableLog {
         })
     }
 
-    /// These options with the compression that was chosen, if one was.
+    /// These options with the compression that was chosen, if one was, and with the keys.
     fn compressed(&self, options: LogOptions) -> LogOptions {
         let compression = match self.compression {
             None => options.compression,
             Some(Compression::None) => nuthatch_log::Compression::None,
             Some(Compression::Zstd) => nuthatch_log::Compression::Zstd,
         };
-        LogOptions { compression, ..options }
+        LogOptions { compression, keys: self.keys.clone(), ..options }
     }
 }
 

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nuthatch_log::Keys;
 use nuthatch_protocol::transform::Mapping;
 
 pub use self::auth::{
@@ -293,6 +294,8 @@ pub struct JetStreamOptions {
     pub sync: SyncPolicy,
     /// Compression of cold data of the default log; `None`: none on the local disk, zstd in a bucket.
     pub compression: Option<Compression>,
+    /// Keys of encryption at rest, of all stored logs.
+    pub keys: Keys,
     /// Unknown fields of API requests are errors. Default true.
     pub strict: bool,
     /// Limits that every stream and consumer must keep to.
@@ -519,6 +522,7 @@ impl Default for JetStreamOptions {
             domain: None,
             sync: SyncPolicy::default(),
             compression: None,
+            keys: Keys::default(),
             strict: true,
             limits: JetStreamLimits::default(),
         }

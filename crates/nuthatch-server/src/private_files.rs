@@ -26,6 +26,16 @@ pub fn keep_private() {
     GIVEN_UMASK.store(given, Ordering::Relaxed);
 }
 
+/// Keeps the memory of the process, which holds keys, out of core dumps and from other processes of its
+/// user.
+pub(crate) fn keep_memory_private() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: it sets a flag of the process; the other arguments are not used.
+    unsafe {
+        libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
+    }
+}
+
 /// Gives a file that was made just now the mode that it would have had without [`keep_private`].
 ///
 /// # Errors

@@ -205,6 +205,9 @@ fn test_config(program: &str, file: &Path, options: &Options) -> ExitCode {
 
 fn serve(options: Options, program: &str, services: Services, reload: reload::Source) -> ExitCode {
     private_files::keep_private();
+    if !options.jetstream.keys.is_empty() {
+        private_files::keep_memory_private();
+    }
     let log = match Logger::new(&options.log) {
         Ok(log) => log,
         Err(source) => {

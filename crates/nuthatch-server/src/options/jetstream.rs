@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nuthatch_log::{Cipher, Key};
 use nuthatch_protocol::config::{Map, Node, Value};
 
 use super::draft::Draft;
@@ -22,6 +23,7 @@ pub(super) fn jetstream(r: &mut ConfigReader, value: &Value, draft: &mut Draft) 
     }
     let Node::Map(map) = &value.node else { return };
     draft.jetstream = Some(true);
+    let mut cipher_at = None;
     r.walk(&JETSTREAM, map, |r, key, entry| {
         let value = &entry.value;
         match key {
@@ -46,9 +48,30 @@ pub(super) fn jetstream(r: &mut ConfigReader, value: &Value, draft: &mut Draft) 
                     draft.options.jetstream.logs = logs::read(r, map);
                 }
             }
+            "cipher" => {
+                cipher_at = Some(value.pos.clone());
+                let keys = &mut draft.options.jetstream.keys;
+                keys.cipher = cipher(r, key, value).unwrap_or_default();
+            }
             _ => setting(r, key, value, &mut draft.options.jetstream),
         }
     });
+    if let Some(at) = cipher_at
+        && draft.options.jetstream.keys.current.is_none()
+    {
+        r.invalid(&at, "cipher", "is given without 'key', so nothing would be encrypted with it");
+    }
+}
+
+/// A key of encryption at rest.
+fn encryption_key(r: &mut ConfigReader, key: &str, value: &Value) -> Option<Key> {
+    r.word(key, value).and_then(|text| Key::of_text(text.as_bytes()))
+}
+
+fn cipher(r: &mut ConfigReader, key: &str, value: &Value) -> Option<Cipher> {
+    let words = &["chacha", "chachapoly", "aes", "aesgcm"];
+    let chosen = r.choice(key, value, words, "'chacha', 'chachapoly', 'aes' or 'aesgcm'")?;
+    Some(if chosen < 2 { Cipher::ChaCha20Poly1305 } else { Cipher::Aes256Gcm })
 }
 
 /// Reads a boolean or one of the words `enabled` and `disabled`; a map is left to the caller.
@@ -86,6 +109,8 @@ fn setting(r: &mut ConfigReader, key: &'static str, value: &Value, js: &mut JetS
         "strict" => js.strict = r.boolean(key, value).unwrap_or(js.strict),
         "sync_interval" => js.sync = sync_policy(r, key, value).unwrap_or(js.sync),
         "compression" => js.compression = compression(r, key, value),
+        "key" => js.keys.current = encryption_key(r, key, value),
+        "prev_key" => js.keys.previous = encryption_key(r, key, value).into_iter().collect(),
         "max_memory_store" => {
             js.max_memory_bytes = r.limit(key, value, false).unwrap_or_default();
         }

@@ -132,6 +132,7 @@ impl Options {
         plan.restart("domain", old.domain != new.domain);
         plan.restart("sync_interval", old.sync != new.sync);
         plan.restart("compression", old.compression != new.compression);
+        plan.restart("key", old.keys != new.keys);
         plan.restart("strict", old.strict != new.strict);
         plan.restart("max_memory_store", old.max_memory_bytes != new.max_memory_bytes);
         plan.restart("max_file_store", old.max_store_bytes != new.max_store_bytes);

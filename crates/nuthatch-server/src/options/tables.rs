@@ -14,7 +14,7 @@ pub(super) use self::telemetry::OTLP;
 const NO_ROUTE_USERS: &str = "nodes know each other by the key they share: write 'key_file'";
 const NO_MQTT: &str = "this version does not speak MQTT; remove the block";
 const ALONE: &str = "there is no other server that knows accounts";
-const NO_ENCRYPTION: &str = "encryption at rest is not there yet; use an encrypted file system";
+const NO_TPM: &str = "keys are not taken from a TPM; use 'key'";
 const NO_OCSP: &str = "not there yet";
 const NO_WINDOWS: &str = "it concerns Windows only";
 const CLUSTER_ONLY: &str = "it concerns clusters, and this server is alone";

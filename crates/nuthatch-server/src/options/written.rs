@@ -12,6 +12,10 @@ pub const WRITTEN_MAX: usize = 2_000;
 const SECRET: &[&str] =
     &["pass", "token", "secret", "seed", "header", "jwt", "cred", "user", "url", "preload"];
 
+/// Settings whose values are secrets although many with such names are not.
+const SECRET_KEYS: &[&str] =
+    &["key", "ek", "encryption_key", "prev_key", "prev_ek", "prev_encryption_key"];
+
 /// A setting of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
@@ -57,7 +61,8 @@ fn collect(map: &Map, above: &str, found: &mut Vec<Written>) {
 
 fn shown(key: &str, value: &Value) -> Option<String> {
     let key = key.to_ascii_lowercase();
-    if SECRET.iter().any(|word| key.contains(word)) {
+    let name = key.rsplit('.').next().unwrap_or_default();
+    if SECRET.iter().any(|word| key.contains(word)) || SECRET_KEYS.contains(&name) {
         return None;
     }
     match (&value.written, &value.node) {
@@ -79,7 +84,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("nuthatch-written-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let file = dir.join("a.conf");
-        let text = "port: 4333\njetstream {\n  store_dir: \"/data\", sync_interval: 2m\n}\n\
+        let text = "port: 4333\njetstream {\n  store_dir: \"/data\", sync_interval: 2m, prev_key: s3cret\n}\n\
                     authorization { token: s3cret }\naccounts { A { users: [{user: a, password: b}] } }\n\
                     include b.conf\n";
         std::fs::write(&file, text).unwrap();
@@ -98,6 +103,7 @@ mod tests {
             ("port", "a.conf:1:1", Some("4333")),
             ("jetstream.store_dir", "a.conf:3:3", Some("/data")),
             ("jetstream.sync_interval", "a.conf:3:23", Some("2m")),
+            ("jetstream.prev_key", "a.conf:3:42", None),
             ("authorization.token", "a.conf:5:17", None),
             ("accounts.A.users", "a.conf:6:16", None),
             ("http", "b.conf:1:1", Some("8222")),

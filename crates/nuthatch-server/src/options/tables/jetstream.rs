@@ -1,7 +1,7 @@
 //! The tables of `jetstream` and of what stands in it.
 
 use super::super::keys::{Block, no, said, yes};
-use super::{CLUSTER_ONLY, NO_ENCRYPTION};
+use super::{CLUSTER_ONLY, NO_TPM};
 
 /// Keys of `jetstream`.
 pub(in crate::options) static JETSTREAM: Block = Block {
@@ -48,10 +48,19 @@ pub(in crate::options) static JETSTREAM: Block = Block {
         ),
         yes(&["strict"], "true", "unknown fields of API requests are errors"),
         yes(&["limits"], "none", "see below"),
-        no(&["key", "ek", "encryption_key"], "key of encryption at rest", NO_ENCRYPTION),
-        no(&["prev_key", "prev_ek", "prev_encryption_key"], "previous key", NO_ENCRYPTION),
-        no(&["cipher"], "cipher of encryption at rest", NO_ENCRYPTION),
-        no(&["tpm"], "key from a TPM", NO_ENCRYPTION),
+        yes(
+            &["key", "ek", "encryption_key"],
+            "none",
+            "encrypts all stored logs; give it by a variable of the environment, as `$JS_KEY`",
+        ),
+        yes(
+            &["prev_key", "prev_ek", "prev_encryption_key"],
+            "none",
+            "key under which there still is data, which compaction writes anew: with `key` under \
+             that, without it in the clear",
+        ),
+        yes(&["cipher"], "`chacha`", "`chacha` (`chachapoly`), `aes` (`aesgcm`); with `key`"),
+        no(&["tpm"], "key from a TPM", NO_TPM),
         said(&["extension_hint"], "hint to extend the cluster", CLUSTER_ONLY),
         said(&["unique_tag"], "tag that replicas may not share", CLUSTER_ONLY),
         said(&["max_outstanding_catchup"], "bytes of catch-up in flight", CLUSTER_ONLY),

@@ -167,7 +167,7 @@ fn jetstream_block() {
     assert_eq!(o.jetstream.store_dir, PathBuf::from("/data"));
     let o = options(
         "jetstream { store_dir: /d, max_mem: 1GB, max_file: '10G', domain: hub, sync: '100ms'
-           compression: zstd, strict: false, limits { max_ack_pending: 100, max_request_batch: 200
+           compression: zstd, ek: 'new', prev_encryption_key: old, cipher: AES, strict: false, limits { max_ack_pending: 100, max_request_batch: 200
              duplicate_window: '5m', default_max_consumers: -1
              batch { max_inflight_per_stream: 3, max_inflight_total: 4, max_msgs: 5, timeout: 6s } } }",
         "",
@@ -186,6 +186,11 @@ fn jetstream_block() {
             domain: Some("hub".to_owned()),
             sync: SyncPolicy::Every(Duration::from_millis(100)),
             compression: Some(Compression::Zstd),
+            keys: nuthatch_log::Keys {
+                current: nuthatch_log::Key::of_text(b"new"),
+                previous: vec![nuthatch_log::Key::of_text(b"old").unwrap()],
+                cipher: nuthatch_log::Cipher::Aes256Gcm,
+            },
             strict: false,
             limits: JetStreamLimits {
                 max_ack_pending: Some(100),

@@ -129,9 +129,18 @@ fn jetstream_mistakes() {
         "t.conf:1:21: 'domain' cannot hold '.', '*', '>' or spaces",
     );
     fails(
-        "jetstream { key: secret }",
-        "t.conf:1:13: 'key' in 'jetstream' is not supported: encryption at rest is not there \
-         yet; use an encrypted file system",
+        "jetstream { tpm { keys_file: k } }",
+        "t.conf:1:13: 'tpm' in 'jetstream' is not supported: keys are not taken from a TPM; use \
+         'key'",
+    );
+    fails("jetstream { key: '' }", "t.conf:1:18: 'key' cannot be empty");
+    fails(
+        "jetstream { prev_key: old, cipher: aes }",
+        "t.conf:1:36: 'cipher' is given without 'key', so nothing would be encrypted with it",
+    );
+    fails(
+        "jetstream { key: secret, cipher: rot13 }",
+        "t.conf:1:34: 'cipher' must be 'chacha', 'chachapoly', 'aes' or 'aesgcm', found 'rot13'",
     );
 }
 
