@@ -49,11 +49,12 @@ END
     "$server" -c "n$i.conf" > "n$i.log" 2>&1 &
     servers+=($!)
 done
-sleep 3
 
 nats context save --server "nats://localhost:4222,nats://localhost:4223,nats://localhost:4224" \
     --user app --password app default > /dev/null
 nats context select default > /dev/null
+# Until the nodes have found each other.
+for _ in $(seq 120); do nats stream ls > /dev/null 2>&1 && break; sleep 0.5; done
 
 for i in 0 1 2 3 4; do
     nats stream add --retention=limits --storage=file --replicas=3 --discard=old --dupe-window=2m --max-age=-1 \

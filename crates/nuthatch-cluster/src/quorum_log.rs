@@ -56,13 +56,35 @@ pub struct KeeperSight {
     pub node: NodeName,
     /// It has answered a beat within a lease (200 ms), or is this node's.
     pub connected: bool,
+    /// For how long it has answered no beat; none if it never has, zero for this node's.
+    pub silent: Option<Duration>,
     /// How many entries it lacks of what the owner has; the owner knows that, and nobody else.
     pub lag: Option<u64>,
     /// Nothing is known that speaks against its owning the log: its disk has room, its wall clock does not differ.
     pub fit: bool,
 }
 
+/// A keeper that lacks no more entries than that is up to date: so many are on their way under load.
+const CURRENT_LAG_MAX: u64 = 16;
+
+impl KeeperSight {
+    /// True if it is connected and has what the owner has, but for what is on its way.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.connected && self.lag.is_some_and(|lag| lag <= CURRENT_LAG_MAX)
+    }
+}
+
 impl LogSight {
+    /// The keepers of other nodes than this, by name.
+    #[must_use]
+    pub fn keepers_but(&self, node: &str) -> Vec<&KeeperSight> {
+        let others = self.keepers.iter().filter(|keeper| keeper.node.name != node);
+        let mut others: Vec<_> = others.collect();
+        others.sort_by(|one, other| one.node.name.cmp(&other.node.name));
+        others
+    }
+
     /// True if a node's keeper is connected, fit, and lacks no more than so many entries of what the owner has.
     pub(crate) fn is_ready(&self, node: NodeId, lag_max: u64) -> bool {
         let mut keepers = self.keepers.iter().filter(|keeper| keeper.node.id == node);
@@ -248,6 +270,7 @@ impl QuorumLog {
         let keeper = |sight: Sight| KeeperSight {
             node: self.named(sight.member.node),
             connected: sight.near,
+            silent: sight.silent.map(Duration::from_micros),
             lag: sight.lag,
             fit: sight.fit,
         };

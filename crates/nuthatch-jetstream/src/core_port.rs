@@ -101,18 +101,22 @@ pub struct ClusterView {
     /// How many nodes it has.
     pub size: usize,
     /// The other nodes that this one has met, by name.
-    pub others: Vec<OtherNode>,
+    pub others: Vec<String>,
 }
 
-/// Another node.
+/// Another node that keeps a log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OtherNode {
     /// Its name.
     pub name: String,
     /// It is connected.
     pub is_connected: bool,
-    /// How long it has not been.
+    /// How long it was not heard of.
     pub silent: Duration,
+    /// It has all that is committed, or soon will.
+    pub is_current: bool,
+    /// How many entries it lacks of a log.
+    pub lag: u64,
 }
 
 /// The core of the server, as the JetStream service uses it: its routing, its clock, its log lines.
@@ -212,6 +216,12 @@ pub trait CorePort: Send + Sync + 'static {
     /// Names of all quorum logs of the cluster.
     fn quorum_logs(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// The other nodes that keep the quorum log of this name, which this node owns; `None`: it is no such log.
+    fn keepers(&self, log: &str) -> Option<Vec<OtherNode>> {
+        let _ = log;
+        None
     }
 
     /// The cluster of which this server is a node; `None`: it is alone.

@@ -84,22 +84,18 @@ impl JetStream {
         info.cluster = self.cluster_of(engine, usize::try_from(replicas).unwrap_or_default());
     }
 
-    /// True if the log is on all nodes.
-    fn is_replicated(&self, engine: LogId) -> bool {
-        is_quorum_log(&self.log_name(engine))
-    }
-
     /// The cluster part of infos about what is in this log: the leader, and the others of so many replicas.
     /// `None`: there is one server.
     pub(super) fn cluster_of(&self, engine: LogId, replicas: usize) -> Option<ClusterInfo> {
         let cluster = self.core.cluster()?;
-        let count = if self.is_replicated(engine) { replicas.saturating_sub(1) } else { 0 };
-        let others = cluster.others.into_iter().take(count);
+        let keepers = self.core.keepers(&self.log_name(engine)).unwrap_or_default();
+        let others = keepers.into_iter().take(replicas.saturating_sub(1));
         let replicas = others.map(|node| PeerInfo {
             name: node.name,
-            current: node.is_connected,
+            current: node.is_current,
             offline: !node.is_connected,
             active: Nanos::try_from(node.silent.as_nanos()).unwrap_or(Nanos::MAX),
+            lag: node.lag,
         });
         Some(ClusterInfo {
             name: cluster.name,

@@ -14,6 +14,7 @@ use nuthatch_server::subscription::{Receiver, Subscription};
 use nuthatch_streams::{AccountId, Message};
 use std::any::Any;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// Answers of the service go through the server's core routing.
@@ -71,15 +72,25 @@ impl CorePort for CoreRouting {
         let server = self.server.upgrade()?;
         let size = server.cluster.get()?.others().len() + 1;
         let name = server.nodes.cluster()?.to_owned();
-        let others = server.nodes.met().into_iter();
-        let others = others
-            .map(|(name, met)| OtherNode {
-                name,
-                is_connected: met.is_connected,
-                silent: met.silent(),
-            })
-            .collect();
+        let others = server.nodes.met();
         Some(ClusterView { name, size, others })
+    }
+
+    fn keepers(&self, log: &str) -> Option<Vec<OtherNode>> {
+        let server = self.server.upgrade()?;
+        let number = quorum_log_number(log)?;
+        let logs = server.cluster.get()?.logs();
+        let sight = logs.get(usize::from(number))?.sight();
+        let owner = sight.owner.as_ref()?;
+        let others = sight.keepers_but(&owner.name).into_iter();
+        let others = others.map(|keeper| OtherNode {
+            name: keeper.node.name.clone(),
+            is_connected: keeper.connected,
+            silent: keeper.silent.unwrap_or(Duration::MAX),
+            is_current: keeper.is_current(),
+            lag: keeper.lag.unwrap_or_default(),
+        });
+        Some(others.collect())
     }
 
     fn served(&self, account: AccountId) -> Option<Arc<Served>> {

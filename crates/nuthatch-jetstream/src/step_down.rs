@@ -66,7 +66,7 @@ impl JetStream {
         if preferred.is_empty() {
             return Ok(None);
         }
-        if !cluster.others.iter().any(|node| node.name == preferred) {
+        if !cluster.others.contains(&preferred) {
             let why =
                 format!("no suitable peers for placement: there is no other node {preferred:?}");
             return Err(JsError::CLUSTER_NO_PEERS.with_err(why));

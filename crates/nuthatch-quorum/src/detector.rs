@@ -120,6 +120,11 @@ impl Detector {
         self.answered.get(&node).is_some_and(|at| now.since(*at) < LEASE)
     }
 
+    /// For how long a peer has answered no beat, in microseconds; none if it never has.
+    pub(crate) fn silent(&self, node: NodeId, now: Time) -> Option<u64> {
+        self.answered.get(&node).map(|at| now.since(*at))
+    }
+
     /// True if an owner or candidate has a majority of the set (F4).
     pub(crate) fn has_quorum(&self, row: &LogRow, now: Time) -> bool {
         if !Rule::ResignAlone.holds() || now.since(self.role_since) < RESIGN {

@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 
 pub use self::endpoints::document;
 use self::endpoints::{Answer, ENDPOINTS, JSON, Rendered};
+pub use self::meta::is_follower;
 pub use self::metrics::{Family, Number, Sample, families};
 pub use self::query::Query;
 use self::slots::{Activity, Slots};
@@ -34,6 +35,7 @@ mod jsz;
 mod large;
 mod leafz;
 mod logs;
+mod meta;
 mod metrics;
 mod query;
 mod routez;

@@ -8,7 +8,7 @@ use crate::account::Account;
 use crate::close_reason::CloseReason;
 use crate::conn::Connection;
 use crate::egress::{DeliveryContext, Outgoing};
-use crate::monitor::{Query, document};
+use crate::monitor::{Query, document, is_follower};
 use crate::server::Server;
 use crate::shares::Shares;
 use crate::subscription::{Receiver, Subscription};
@@ -284,6 +284,11 @@ async fn of_server(
         return Ok(Answer::Silence);
     };
     let query = Query::from_options(&options).asked_by(asker);
+    // So that who asks all of them hears the one that leads.
+    let wants_leader = what == "JSZ" && query.flag("leader-only").unwrap_or_default();
+    if wants_leader && is_follower(server) {
+        return Ok(Answer::Silence);
+    }
     let is_health = what == "HEALTHZ";
     let complete = move |mut found: Value| {
         if is_health {

@@ -319,6 +319,12 @@ fn the_system_account_has_the_leader_step_down() {
     assert!(nobody.is_err(), "{nobody:?}");
     let mut system = nodes.nodes[2].client("sys:p@");
     let former = leader_of(&mut app, "R").expect("it has one");
+    the_leader_shows_itself(&mut system, &former);
+    let is_kept = |info: &Value| {
+        let replicas = info["cluster"]["replicas"].as_array().cloned().unwrap_or_default();
+        replicas.len() == 2 && replicas.iter().all(is_current)
+    };
+    until(&mut app, "STREAM.INFO.R", &Value::Null, is_kept);
     let done = |answer: &Value| answer["success"] == true;
     until(&mut system, "META.LEADER.STEPDOWN", &Value::Null, done);
     let deadline = Instant::now() + TIMEOUT;
@@ -331,6 +337,31 @@ fn the_system_account_has_the_leader_step_down() {
     let answer: Value = serde_json::from_slice(&answer.payload).expect("JSON");
     assert_eq!(answer["initiated"], true, "{answer}");
     until(&mut app, "STREAM.NAMES", &Value::Null, |names| names["total"] == 0);
+}
+
+/// True of another node that has all and was heard of a moment ago.
+fn is_current(replica: &Value) -> bool {
+    replica["current"] == true && replica["active"].as_i64().is_some_and(|ns| ns > 0)
+}
+
+/// Who asks all nodes for the leader hears that one, and what it knows of the others.
+fn the_leader_shows_itself(system: &mut Client, leader: &str) {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let ask = json!({"leader_only": true}).to_string();
+        let found = system.request("$SYS.REQ.SERVER.PING.JSZ", b"", ask.as_bytes(), ANSWER);
+        let found: Value = found
+            .map_or(Value::Null, |message| serde_json::from_slice(&message.payload).expect("JSON"));
+        let meta = &found["data"]["meta_cluster"];
+        let replicas = meta["replicas"].as_array().cloned().unwrap_or_default();
+        if replicas.len() == 2 && replicas.iter().all(is_current) {
+            assert_eq!(found["server"]["name"], leader, "{found}");
+            assert_eq!((&meta["leader"], &meta["cluster_size"]), (&json!(leader), &json!(3)));
+            return;
+        }
+        assert!(Instant::now() < deadline, "{found}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 fn until_messages(client: &mut Client, stream: &str, count: usize) {

@@ -294,6 +294,9 @@ pub struct PeerInfo {
     pub offline: bool,
     /// How long it was not heard of, ns.
     pub active: Nanos,
+    /// What it lacks of what the leader has.
+    #[serde(skip_serializing_if = "is_default")]
+    pub lag: u64,
 }
 
 /// How a mirror or a source is doing.

@@ -11,6 +11,8 @@ pub struct Sight {
     pub member: Member,
     /// It is this node, or has answered a beat within a lease.
     pub near: bool,
+    /// For how long it has answered no beat, in microseconds; none if it never has. 0 for this node.
+    pub silent: Option<u64>,
     /// Nothing is known that speaks against its owning the log: its disk has room, and its wall clock does not differ from
     /// this node's.
     pub fit: bool,
@@ -48,6 +50,10 @@ impl Node {
         let sight = |member: &Member| Sight {
             member: *member,
             near: *member == self.me() || self.detector.is_near(member.node, now),
+            silent: match *member == self.me() {
+                true => Some(0),
+                false => self.detector.silent(member.node, now),
+            },
             fit: self.detector.has_room(member.node) && !self.walls.is_apart(member.node, now),
             lag: self.owner().and_then(|owner| owner.lag(*member)),
         };

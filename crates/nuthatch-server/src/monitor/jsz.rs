@@ -1,6 +1,7 @@
 //! `/jsz`: JetStream, in the shape that KEDA and prometheus-nats-exporter read.
 
 use super::large::{ASSETS_MAX, DOCUMENT_BYTES_MAX};
+use super::meta;
 use super::query::Query;
 use super::varz::object;
 use crate::jetstream_port::{JsAccount, JsStream, JsTotals, JszQuery};
@@ -24,9 +25,11 @@ pub(super) async fn jsz(server: &Server, query: &Query) -> Result<Value, String>
     let (assets_max, bytes_max) = (ASSETS_MAX, DOCUMENT_BYTES_MAX);
     let wanted =
         JszQuery { account, streams, consumers, config, offset, limit, assets_max, bytes_max };
-    // Without effect on one server, which leads everything, has no raft groups, and consumers of
-    // its own are all public.
-    for flag in ["leader-only", "stream-leader-only", "direct-consumers"] {
+    if query.flag("leader-only")? && meta::is_follower(server) {
+        return Err("this server is not the leader of the cluster's JetStream".to_owned());
+    }
+    // Without effect: a server shows what it leads, has no raft groups, and consumers of its own are all public.
+    for flag in ["stream-leader-only", "direct-consumers"] {
         query.flag(flag)?;
     }
     let raft = query.flag("raft")?;
@@ -51,6 +54,9 @@ pub(super) async fn jsz(server: &Server, query: &Query) -> Result<Value, String>
         "bytes": totals.memory_bytes + totals.store_bytes,
         "total": totals.accounts,
     })));
+    if let Some(meta) = meta::meta(server) {
+        out.insert("meta_cluster".to_owned(), meta);
+    }
     if raft {
         out.insert("streams_leader".to_owned(), json!(totals.streams));
         out.insert("consumers_leader".to_owned(), json!(totals.consumers));

@@ -1,7 +1,7 @@
 //! `/varz`: the server as a whole.
 
 use super::jsz::{js_config, js_limits, js_stats};
-use super::{short_duration, usage};
+use super::{meta, short_duration, usage};
 use crate::options::{Options, RemoteOptions};
 use crate::server::Server;
 use crate::version::NATS_VERSION;
@@ -15,7 +15,7 @@ pub(super) async fn varz(server: &Server) -> Value {
     let mut out = identity(server, &options);
     limits(&mut out, server, &options);
     activity(&mut out, server);
-    let jetstream = if options.jetstream.enabled {
+    let mut jetstream = if options.jetstream.enabled {
         json!({
             "config": js_config(&options),
             "stats": js_stats(&server.jetstream().view().totals().await),
@@ -24,6 +24,9 @@ pub(super) async fn varz(server: &Server) -> Value {
     } else {
         json!({})
     };
+    if let Some(meta) = meta::meta(server).filter(|_| options.jetstream.enabled) {
+        jetstream["meta"] = meta;
+    }
     out.insert("jetstream".to_owned(), jetstream);
     Value::Object(out)
 }

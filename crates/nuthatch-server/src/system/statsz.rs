@@ -1,5 +1,6 @@
 //! `STATSZ`: the numbers that tools watch, asked for or published every ten seconds.
 
+use crate::conn::Connection;
 use crate::monitor::{Query, document};
 use crate::server::Server;
 use serde_json::{Value, json};
@@ -33,10 +34,26 @@ pub(super) async fn message(server: &Arc<Server>) -> Value {
     if varz["slow_consumers"] != 0 {
         stats["slow_consumer_stats"] = varz["slow_consumer_stats"].clone();
     }
+    let routes: Vec<Value> = server.nodes.connections.open().iter().filter_map(route).collect();
+    if !routes.is_empty() {
+        stats["routes"] = Value::Array(routes);
+    }
     if server.options().jetstream.enabled {
         stats["jetstream"] = varz["jetstream"].clone();
     }
     json!({ "server": server.description(), "statsz": stats })
+}
+
+/// A connection to another node; `None`: it has not joined yet.
+fn route(conn: &Arc<Connection>) -> Option<Value> {
+    let (received, sent) = (conn.received.get(), conn.outbox().totals());
+    Some(json!({
+        "rid": conn.id,
+        "name": conn.link()?.remote_name,
+        "sent": { "msgs": sent.messages, "bytes": sent.bytes },
+        "received": { "msgs": received.messages, "bytes": received.bytes },
+        "pending": conn.outbox().pending(),
+    }))
 }
 
 /// Accounts with connections.
