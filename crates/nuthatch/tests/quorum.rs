@@ -6,7 +6,7 @@ mod support;
 
 use quorum_nodes::{NODES, Node, Nodes, write_key};
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use support::{TIMEOUT, create_stream, read_all};
@@ -296,4 +296,50 @@ fn the_doctor_looks_at_a_keeper_and_changes_nothing_and_the_others_mend_it() {
     nodes.nodes[at].kill();
     let (code, said) = doctor(&[dir]);
     assert_eq!(code, Some(0), "healed: {said}");
+}
+
+/// What of a subject is to be seen nowhere.
+const MARK: &str = "kestrel-over-the-weir";
+
+fn files_below(dir: &Path, into: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry"))
+    {
+        match entry.file_type().expect("a kind").is_dir() {
+            true => files_below(&entry.path(), into),
+            false => into.push(entry.path()),
+        }
+    }
+}
+
+/// Files of the nodes' directories that hold the mark.
+fn marked(nodes: &Nodes) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    files_below(nodes.dir.path(), &mut files);
+    assert!(files.iter().any(|file| file.display().to_string().contains("/ops/")), "{files:?}");
+    let has_mark = |file: &PathBuf| {
+        let bytes = std::fs::read(file).unwrap_or_default();
+        bytes.windows(MARK.len()).any(|part| part == MARK.as_bytes())
+    };
+    files.into_iter().filter(has_mark).collect()
+}
+
+/// With a key what the nodes keep and send each other is ciphertext, and the next owner reads it.
+#[test]
+fn nodes_of_an_encrypted_log_keep_ciphertext_only() {
+    for key in ["", "jetstream { key: \"0123456789abcdef0123456789abcdef\" }\n"] {
+        let mut nodes = Nodes::new(if key.is_empty() { "quorum-clear" } else { "quorum-sealed" });
+        nodes.configure(key);
+        nodes.nodes.iter_mut().for_each(Node::start);
+        let (mut client, first) = nodes.owner();
+        create_stream(&mut client, "Q", &json!({}));
+        let subject = format!("Q.{MARK}");
+        (0..10).for_each(|n| nodes.publish_to(&subject, n, n.to_string().as_bytes()));
+        nodes.nodes[first].kill();
+        nodes.expect(10);
+        nodes.nodes[first].start();
+        (10..20).for_each(|n| nodes.publish_to(&subject, n, n.to_string().as_bytes()));
+        nodes.expect(20);
+        let found = marked(&nodes);
+        assert_eq!(found.is_empty(), !key.is_empty(), "{found:?}");
+    }
 }
