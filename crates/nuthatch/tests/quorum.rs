@@ -64,6 +64,17 @@ fn a_key_that_others_can_read_or_guess_is_refused() {
 }
 
 #[test]
+fn a_log_of_a_node_is_not_called_as_one_of_the_cluster() {
+    let mut nodes = Nodes::new("quorum-names");
+    nodes.configure("jetstream { logs { \"default-1\": { mode: local } } }\n");
+    let node = &mut nodes.nodes[0];
+    node.start();
+    assert_ne!(node.ended().code(), Some(0));
+    let told = node.text();
+    assert!(told.contains("cannot be called \"default-1\""), "{told}");
+}
+
+#[test]
 fn a_node_that_waits_for_the_others_ends_when_it_is_told() {
     let mut nodes = Nodes::new("quorum-wait");
     let node = &mut nodes.nodes[0];

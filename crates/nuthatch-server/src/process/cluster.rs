@@ -33,6 +33,13 @@ const RESTART_PAUSE: Duration = Duration::from_millis(100);
 pub(super) fn config(server: &Server) -> Result<Option<ClusterConfig>, RunError> {
     let options = server.options();
     let Some(settings) = &options.cluster else { return Ok(None) };
+    if let Some(log) = options.jetstream.logs.iter().find(|log| is_quorum_name(&log.name)) {
+        let why = "the quorum logs of a cluster are called default-1, default-2 and so on";
+        return Err(RunError::Cluster(format!(
+            "jetstream.logs: a log of a node cannot be called {:?}: {why}; give it another name",
+            log.name
+        )));
+    }
     let ours = options.jetstream.store_dir.join(OUR_DIRECTORY);
     let key = settings.key.as_deref().map(read_key).transpose().map_err(RunError::Cluster)?;
     let config = ClusterConfig {
@@ -53,6 +60,11 @@ pub(super) fn config(server: &Server) -> Result<Option<ClusterConfig>, RunError>
         .and_then(|()| close_directory(&ours))
         .map_err(|error| RunError::Cluster(format!("using {}: {error}", ours.display())))?;
     Ok(Some(config))
+}
+
+/// True if a log of this name may be one of the cluster's (`quorum_log_name` of the JetStream service).
+fn is_quorum_name(name: &str) -> bool {
+    name.strip_prefix("default-").is_some_and(|number| number.parse::<u8>().is_ok())
 }
 
 /// What a server does as a node, beside its clients. It ends with this.
