@@ -147,12 +147,14 @@ class Cluster:
         self.wait(f"{node.name} is not healed", lambda: self.is_whole(node), pause_s=LOOK_S)
 
     def set(self):
-        """The disks that the last owner said keep the log, by the number of the node."""
+        """The disks that the last owner of each log said keep it, by the numbers of the log and of the node."""
         lines = [line for node in self.nodes for line in node.said().splitlines() if " is kept by the nodes " in line]
         epoch = lambda line: int(re.search(r"epoch (\d+) of", line).group(1))
         # A line begins with the number of the process and the time.
         lines.sort(key=lambda line: (epoch(line), line.split("]", 1)[1][:28]))
-        return dict(DISK.findall(lines[-1])) if lines else {}
+        log = lambda line: (re.search(r" log (\d+): epoch", line) or [None, "0"])[1]
+        last = {log(line): line for line in lines}
+        return {(log, node): disk for log, line in last.items() for node, disk in DISK.findall(line)}
 
     def wait(self, what, is_so, limit_s=LIMIT_S, pause_s=0.1):
         deadline = time.monotonic() + limit_s
@@ -172,10 +174,14 @@ class Cluster:
         time.sleep(1)
 
     def wait_replaced(self, before):
-        """Until one disk of this set is another one, and all nodes have one in the set again."""
-        self.wait(
-            f"the new disk is not taken into the set {before}, it is still {self.set()}",
-            lambda: len(self.set()) == len(self.nodes) and len(set(self.set().values()) - set(before.values())) == 1)
+        """Until one disk of this set is another one for each log, and all nodes have one in the set of each again."""
+        logs = {log for log, _ in before}
+
+        def is_replaced():
+            now = self.set()
+            return len(now) == len(logs) * len(self.nodes) and len(set(now.values()) - set(before.values())) == len(logs)
+
+        self.wait(f"the new disk is not taken into the set {before}, it is still {self.set()}", is_replaced)
 
 
 class Stuck(Exception):

@@ -182,11 +182,11 @@ async def wiped(run, dead):
 
 
 def disks(nodes):
-    """The disks that owners have said to keep the log, those that were named last in the end."""
+    """The disks that owners have said to keep the first log, in which the stream is, those that were named last in the end."""
     said = []
     for node in nodes:
         with open(node.log) as log:
-            said += [line for line in log if " is kept by the nodes " in line]
+            said += [line for line in log if " log 0: " in line and " is kept by the nodes " in line]
     # A line begins with the number of the process and the time.
     said.sort(key=lambda line: line.split("]", 1)[1][:28])
     return [re.findall(r"disk ([0-9a-f]{32})", line) for line in said]
