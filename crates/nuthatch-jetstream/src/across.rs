@@ -10,10 +10,10 @@ use crate::outcome::described;
 use crate::registry::Entry;
 use crate::request::Call;
 use crate::service::JetStream;
+use crate::stream_subjects::Looks;
 use crate::streams::{ASSET_BYTES, config_bytes};
 use nuthatch_protocol::js::{StorageType, StreamConfig, StreamInfo};
 use nuthatch_protocol::jserror::JsError;
-use nuthatch_protocol::subject;
 use nuthatch_server::served::{Leader, Scope, Served, ServedStream};
 use nuthatch_server::shares::Share;
 use nuthatch_streams::AccountId;
@@ -226,13 +226,12 @@ impl JetStream {
         let Some(served) = self.core.served(account) else { return all };
         // Those that cannot be had are told of as far as others know.
         let _ = self.until_whole(account).await;
-        let is_wanted = |stream: &ServedStream| {
-            let mut subjects = stream.subjects.iter();
-            filter.is_empty()
-                || subjects.any(|own| subject::overlap(own.as_bytes(), filter.as_bytes()))
-        };
-        let others = served.streams().into_iter().filter(|(_, stream)| is_wanted(stream));
-        all.extend(others.map(|(node, stream)| Listed::At(node, stream)));
+        let mut looks = Looks::default();
+        for (node, stream) in served.streams() {
+            if looks.is_about(&stream.subjects, filter).await {
+                all.push(Listed::At(node, stream));
+            }
+        }
         all.sort_by(|one, other| one.name().cmp(other.name()));
         all.dedup_by(|one, other| one.name() == other.name());
         all
@@ -280,10 +279,7 @@ impl JetStream {
     /// Bytes that the account's streams of this storage reserve at other nodes, but for the stream of this name.
     pub(super) fn reserved_elsewhere(&self, account: AccountId, config: &StreamConfig) -> u64 {
         let Some(served) = self.core.served(account) else { return 0 };
-        let is_memory = config.storage == StorageType::Memory;
-        let streams = served.streams().into_iter();
-        let others = streams.filter(|(_, s)| s.is_memory == is_memory && s.name != config.name);
-        others.map(|(_, stream)| stream.max_bytes).fold(0, u64::saturating_add)
+        served.reserved(config.storage == StorageType::Memory, &config.name)
     }
 
     /// Asks all nodes to do something, and waits for them.

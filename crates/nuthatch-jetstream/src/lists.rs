@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 /// Bytes of subjects and metadata in one page of `STREAM.LIST`, about; one stream may have more.
 const LIST_BYTES: usize = 4 << 20;
+
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct ListRequest {

@@ -99,11 +99,9 @@ impl JetStream {
                 Candidate { home: Home::Here(id), log, streams: streams.count() }
             })
             .collect();
-        let streams = served.streams();
         for (node, state, _) in served.nodes() {
             for log in state.logs.into_iter().filter(|name| is_fit(name)) {
-                let there = streams.iter().filter(|(at, one)| *at == node && one.log == log);
-                let streams = there.count();
+                let streams = served.count_in(&node, &log);
                 let home = Home::At { node: node.clone(), log: log.clone() };
                 candidates.push(Candidate { home, log, streams });
             }

@@ -67,6 +67,29 @@ impl Steps {
     }
 }
 
+/// Looks at subjects of many streams, with turns of others in between.
+#[derive(Default)]
+pub(super) struct Looks(usize);
+
+impl Looks {
+    /// True if one of a stream's subjects overlaps with `filter`, or that is empty.
+    pub(super) async fn is_about(&mut self, subjects: &[String], filter: &str) -> bool {
+        if filter.is_empty() {
+            return true;
+        }
+        for own in subjects {
+            self.0 += 1;
+            if self.0.is_multiple_of(SUBJECTS_PART) {
+                yield_now().await;
+            }
+            if subject::overlap(own.as_bytes(), filter.as_bytes()) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
 impl JetStream {
     /// Refuses subjects that another stream of the account has, or is about to have.
     pub(super) async fn check_overlap(
@@ -114,17 +137,10 @@ impl JetStream {
         if filter.is_empty() {
             return all;
         }
-        let (mut found, mut looked_at) = (Vec::new(), 0);
+        let (mut found, mut looks) = (Vec::new(), Looks::default());
         for entry in all {
-            for own in &entry.config.subjects {
-                looked_at += 1;
-                if looked_at % SUBJECTS_PART == 0 {
-                    yield_now().await;
-                }
-                if subject::overlap(own.as_bytes(), filter.as_bytes()) {
-                    found.push(entry.clone());
-                    break;
-                }
+            if looks.is_about(&entry.config.subjects, filter).await {
+                found.push(entry);
             }
         }
         found

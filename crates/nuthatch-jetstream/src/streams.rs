@@ -262,7 +262,7 @@ impl JetStream {
         self.check_overlap(account, config, true).await?;
         let limits = self.limits_of(account);
         check_account(config, &limits)?;
-        let elsewhere = served.map_or(0, |served| served.streams().len());
+        let elsewhere = served.map_or(0, |served| served.count());
         let count = {
             let registry = self.registry.read();
             (registry.count(account) + self.pending_changes.count(account, &registry) + elsewhere)

@@ -7,12 +7,11 @@
 //! What nodes say to each other beside clients' messages goes under subjects `$NODE.<token>.…`. Each side of a link
 //! draws a token and tells it to the other side only, in an INFO, so no client's message is taken for a node's.
 
-use crate::link::own_subject;
+use self::table::{NodeTable, Told};
 use crate::outlet::Outlet;
 use bytes::Bytes;
 use nuthatch_protocol::js::{StorageType, StreamConfig, StreamSource};
-use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome, SubjectTree};
-use nuthatch_protocol::wire::leaf::{LeafLine, push_leaf_message_line};
+use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -22,6 +21,8 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
+mod table;
+
 /// Characters of a link's token.
 pub(crate) const TOKEN_CHARS: usize = 22;
 
@@ -30,15 +31,6 @@ pub const TABLE_STREAMS_MAX: usize = 1 << 20;
 
 /// Questions of an account to other nodes that are open at a time.
 pub const QUESTIONS_MAX: usize = 16 * 1024;
-
-/// Streams whose subjects have about so many bytes are told in one message.
-const PART_BYTES: usize = 256 << 10;
-
-/// What a stream takes in such a message beside its subjects, about.
-const STREAM_BYTES: usize = 128;
-
-/// A message's line, about.
-const LINE_BYTES: usize = 256;
 
 /// How long a change of streams waits until the other nodes have it in their tables.
 const KNOWN_WITHIN: Duration = Duration::from_secs(2);
@@ -133,19 +125,6 @@ pub struct Own {
     pub streams: Vec<OwnStream>,
 }
 
-/// Part of what a node tells.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-struct Told {
-    state: NodeState,
-    /// What came before counts no more.
-    is_first: bool,
-    /// There is no more for now.
-    is_last: bool,
-    come: Vec<ServedStream>,
-    gone: Vec<String>,
-}
-
 /// How a question is to be handled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
@@ -201,90 +180,6 @@ struct Inner {
     questions: FxHashMap<u64, (String, Answered)>,
     next_question: u64,
     next_key: u64,
-}
-
-/// Another node.
-struct NodeTable {
-    outlet: Arc<Outlet>,
-    /// What its subjects begin with.
-    token: Box<str>,
-    state: NodeState,
-    streams: FxHashMap<Box<str>, (u64, Arc<ServedStream>)>,
-    subjects: SubjectTree<u64>,
-    is_complete: bool,
-    is_full: bool,
-    /// It has been told of all streams here, and hears of changes.
-    is_told: bool,
-}
-
-impl NodeTable {
-    fn new(outlet: Arc<Outlet>, token: &str) -> Self {
-        Self {
-            outlet,
-            token: token.into(),
-            state: NodeState::default(),
-            streams: FxHashMap::default(),
-            subjects: SubjectTree::default(),
-            is_complete: false,
-            is_full: false,
-            is_told: false,
-        }
-    }
-
-    fn send(&self, what: &str, headers: &[u8], body: &[u8]) {
-        self.send_as((own_subject(&self.token, what).as_bytes(), b""), headers, body);
-    }
-
-    fn send_as(&self, (subject, reply): (&[u8], &[u8]), headers: &[u8], body: &[u8]) {
-        let (header_len, total_len) = (headers.len(), headers.len() + body.len());
-        let line = LeafLine { subject, reply, header_len, total_len, ..LeafLine::default() };
-        let mut out = Vec::with_capacity(total_len + LINE_BYTES);
-        push_leaf_message_line(&mut out, &line);
-        out.extend_from_slice(headers);
-        out.extend_from_slice(body);
-        out.extend_from_slice(b"\r\n");
-        self.outlet.hand_over(out);
-    }
-
-    /// Tells of these streams, in parts.
-    fn tell(&self, state: &NodeState, come: &[OwnStream], gone: Vec<String>, is_whole: bool) {
-        let (mut told, mut bytes) =
-            (Told { state: state.clone(), is_first: is_whole, gone, ..Told::default() }, 0);
-        for stream in come {
-            bytes += STREAM_BYTES + stream.config.subjects.iter().map(String::len).sum::<usize>();
-            told.come.push(stream.told());
-            if bytes >= PART_BYTES {
-                self.send_part(&told);
-                (told, bytes) = (Told { state: state.clone(), ..Told::default() }, 0);
-            }
-        }
-        told.is_last = true;
-        self.send_part(&told);
-    }
-
-    fn send_part(&self, told: &Told) {
-        let body = serde_json::to_vec(told).expect("plain structs become JSON");
-        self.send("T", b"", &body);
-    }
-
-    fn forget(&mut self, name: &str) {
-        let Some((key, stream)) = self.streams.remove(name) else { return };
-        for subject in &stream.subjects {
-            self.subjects.remove(subject.as_bytes(), None, &key);
-        }
-    }
-
-    fn take(&mut self, stream: ServedStream, key: u64) {
-        self.forget(&stream.name);
-        if self.streams.len() >= TABLE_STREAMS_MAX {
-            self.is_full = true;
-            return;
-        }
-        for subject in &stream.subjects {
-            self.subjects.insert(subject.as_bytes(), None, key);
-        }
-        self.streams.insert(stream.name.as_str().into(), (key, Arc::new(stream)));
-    }
 }
 
 impl Inner {
@@ -496,6 +391,32 @@ impl Served {
             streams.map(|(_, stream)| (node.clone(), stream.clone())).collect::<Vec<_>>()
         };
         inner.nodes.iter().flat_map(of_node).collect()
+    }
+
+    /// How many streams other nodes serve.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.inner.lock().nodes.values().map(|table| table.streams.len()).sum()
+    }
+
+    /// How many streams a node serves in a log.
+    #[must_use]
+    pub fn count_in(&self, node: &str, log: &str) -> usize {
+        let inner = self.inner.lock();
+        inner.nodes.get(node).and_then(|table| table.in_logs.get(log)).copied().unwrap_or_default()
+    }
+
+    /// Bytes that streams of this storage reserve at other nodes, but for the stream of the name `except`.
+    #[must_use]
+    pub fn reserved(&self, is_memory: bool, except: &str) -> u64 {
+        let inner = self.inner.lock();
+        let of_node = |table: &NodeTable| {
+            let own = table.streams.get(except).map(|(_, stream)| stream);
+            let own = own.filter(|stream| stream.is_memory == is_memory);
+            table.reserved[usize::from(is_memory)] - own.map_or(0, |own| u128::from(own.max_bytes))
+        };
+        let all: u128 = inner.nodes.values().map(of_node).sum();
+        u64::try_from(all).unwrap_or(u64::MAX)
     }
 
     /// Looks for a stream of a node, other than that of the name `except`, with subjects that the search is for, in at

@@ -160,10 +160,12 @@ impl Kept {
             self.say(format_args!("was not closed cleanly before it is handed over: {why}"));
         }
         let log = self.log.clone();
-        let to = step_down.to.as_deref().and_then(|name| node_of(&log, name));
+        let to = step_down.to.as_deref().map(|name| node_of(&log, name));
         let is_done = blocking(move || {
             Ok(match to {
-                Some(node) => log.hand_over_to(node.id),
+                Some(Some(node)) => log.hand_over_to(node.id),
+                // The node that is wanted keeps none of it: nobody else gets it instead.
+                Some(None) => false,
                 None => {
                     log.hand_over();
                     log.owned().is_none()

@@ -111,3 +111,30 @@ fn a_node_is_told_of_all_streams_when_they_are_known() {
     served.met("n2", &link, "token");
     assert!(!is_told(), "another link begins anew");
 }
+
+/// What is asked for with each new stream is kept, not counted: as it is after streams have changed and gone.
+#[test]
+fn sums_follow_the_table() {
+    let (served, link) = (Served::default(), Outlet::nowhere());
+    let sized = |name: &str, max_bytes: i64, storage: StorageType| {
+        let config = StreamConfig { max_bytes, storage, ..own(name, name).config.as_ref().clone() };
+        OwnStream { config: Arc::new(config), log: "memory".into() }
+    };
+    let (file, memory) = (StorageType::File, StorageType::Memory);
+    served.met("n2", &link, "token");
+    let all = [
+        sized("A", 10, file),
+        sized("B", i64::MAX, file),
+        sized("C", 7, memory),
+        sized("D", -1, file),
+    ];
+    served.receive("n2", b"T", &told(true, true, &all, &[]));
+    let sums = || (served.count(), served.count_in("n2", "memory"), served.reserved(true, ""));
+    assert_eq!((sums(), served.reserved(false, "B")), ((4, 4, 7), 10));
+    assert_eq!(served.reserved(true, "A"), 7, "one of the other storage is left out of nothing");
+    served.receive("n2", b"T", &told(false, true, &[sized("A", 3, memory)], &["B"]));
+    assert_eq!((sums(), served.reserved(false, "")), ((3, 3, 10), 0));
+    assert_eq!((served.count_in("n2", "default"), served.count_in("n3", "memory")), (0, 0));
+    served.receive("n2", b"T", &told(true, true, &[], &[]));
+    assert_eq!((sums(), served.reserved(false, "")), ((0, 0, 0), 0));
+}
