@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Milvus's log on Nuthatch: Milvus's own conformance test of its write-ahead log, as it is, against a broker in its process, a server
-# and a log in a bucket; then crashes, fencing, truncation; its older message stream; and the fence of a channel over takeovers in a
+# and a log in a bucket; then crashes, fencing, truncation; its older message stream; the migration from a natsmq, which a nats-server
+# plays; and the fence of a channel over takeovers in a
 # cluster. The modules are pinned in integrations/milvus/go.sum. Needs cargo, gcc, pkg-config and go.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -30,11 +31,14 @@ unformatted=$(gofmt -l .)
 persistently go_fetch ./...
 go vet -tags test ./...
 mkdir -p "$work/tests"
-go test -tags test -c -o "$work/tests/" ./walimpls ./mqwrapper ./takeover
+go test -tags test -c -o "$work/tests/" ./walimpls ./mqwrapper ./takeover ./migration
 
 step "milvus: conformance, crashes, fencing, truncation"
 cd walimpls && "$work/tests/walimpls.test" -test.v -test.timeout 20m "$@" 2>&1 | grep -E '^ *(---|===|ok|FAIL|PASS|panic|.*_test\.go)' ; [ "${PIPESTATUS[0]}" -eq 0 ]
 step "milvus: the older message stream"
 cd ../mqwrapper && "$work/tests/mqwrapper.test" -test.timeout 10m
+step "milvus: migration from natsmq"
+"$repo/tests/peers.sh"
+cd ../migration && NUTHATCH_NATS_SERVER=$repo/target/peers/nats-server "$work/tests/migration.test" -test.v -test.timeout 10m
 step "milvus: takeovers in a cluster"
 "$work/tests/takeover.test" -test.v -test.timeout 20m

@@ -66,11 +66,16 @@ func collect(t *testing.T, s walimpls.ScannerImpls, last string) []message.Immut
 }
 
 // The server is killed and started again while appends and readers of every policy go on. Nothing that was
-// acknowledged is lost, moved or doubled, no reader misses or repeats anything.
+// acknowledged is lost, moved or doubled, no reader misses or repeats anything. What an embedded log keeps of this when its
+// process is killed is TestKilledWithItsProcess.
 func TestKilledAndRestarted(t *testing.T) {
+	t.Run("server", func(t *testing.T) { killAndRestart(t, startServer(t, ""), nil) })
+	t.Run("bucket", func(t *testing.T) { killAndRestart(t, startServer(t, inBucket(t)), []string{"log:cold"}) })
+}
+
+func killAndRestart(t *testing.T, s *server, tags []string) {
 	ctx := patient(t)
-	s := startServer(t, "")
-	opener := build(t, milvus.Config{Engine: s.url()})
+	opener := build(t, milvus.Config{Engine: s.url(), Tags: tags})
 	w := open(t, opener, "killed", 1, types.AccessModeRW)
 	told := &acked{at: map[string]message.MessageID{}}
 	first, err := w.Append(ctx, insert("first"))
@@ -156,6 +161,11 @@ func TestKilledAndRestarted(t *testing.T) {
 
 // checkRead compares what readers got with what was acknowledged, and with each other.
 func checkRead(t *testing.T, told *acked, read map[string][]message.ImmutableMessage) {
+	checkReadFrom(t, told, read, map[string]int{"start from": 0, "start after": 1, "latest": 2})
+}
+
+// checkReadFrom does it for readers that began so many messages behind the first one.
+func checkReadFrom(t *testing.T, told *acked, read map[string][]message.ImmutableMessage, skips map[string]int) {
 	all := read["all"]
 	seen := map[string]message.MessageID{}
 	for _, msg := range all {
@@ -170,7 +180,7 @@ func checkRead(t *testing.T, told *acked, read map[string][]message.ImmutableMes
 			t.Errorf("%s was acknowledged at %v, and is at %v", id, at, found)
 		}
 	}
-	for name, skipped := range map[string]int{"start from": 0, "start after": 1, "latest": 2} {
+	for name, skipped := range skips {
 		some := read[name]
 		if len(some) != len(all)-skipped {
 			t.Errorf("%s: %d messages, not %d", name, len(some), len(all)-skipped)

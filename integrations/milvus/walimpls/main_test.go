@@ -22,9 +22,18 @@ import (
 	"nuthatch/milvus"
 )
 
+// childDir is set in the environment of a process that a test starts of itself, to kill it: the store of its embedded log.
+const childDir = "NUTHATCH_TEST_CHILD_DIR"
+
+// asChild is what such a process does; it does not return.
+var asChild = func(string) { os.Exit(2) }
+
 func TestMain(m *testing.M) {
 	// Defaults only: no file, no environment, no etcd.
 	paramtable.InitWithBaseTable(paramtable.NewBaseTableFromYamlOnly("none"))
+	if dir := os.Getenv(childDir); dir != "" {
+		asChild(dir)
+	}
 	os.Exit(m.Run())
 }
 
@@ -109,14 +118,18 @@ func (s *server) kill() {
 	}
 }
 
+// inBucket is the configuration of a second log, in a bucket, for channels with the tag "log:cold".
+func inBucket(t *testing.T) string {
+	return fmt.Sprintf("logs { cold { store: %q } }", "file://"+t.TempDir())
+}
+
 // places are where a log may be: each gives a configuration.
 var places = map[string]func(t *testing.T) milvus.Config{
 	"server": func(t *testing.T) milvus.Config {
 		return milvus.Config{Engine: startServer(t, "").url(), InitializeTimeout: time.Minute}
 	},
 	"bucket": func(t *testing.T) milvus.Config {
-		text := fmt.Sprintf("logs { cold { store: %q } }", "file://"+t.TempDir())
-		config := milvus.Config{Engine: startServer(t, text).url(), InitializeTimeout: time.Minute}
+		config := milvus.Config{Engine: startServer(t, inBucket(t)).url(), InitializeTimeout: time.Minute}
 		config.Tags = []string{"log:cold"}
 		return config
 	},
