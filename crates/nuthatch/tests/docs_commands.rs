@@ -191,3 +191,32 @@ fn every_command_runs_as_written() {
     assert!(faults.is_empty(), "{} faults\n\n{}", faults.len(), faults.join("\n\n"));
     assert!(ran > 0, "no commands were found");
 }
+
+/// A longer cell of a table is not read; what it says has room below the table.
+const CELL_CHARS_MAX: usize = 330;
+/// Pages with longer ones.
+const LONG_CELLS: [&str; 1] = ["simulation.md"];
+
+#[test]
+fn cells_of_tables_are_short_enough_to_read() {
+    let mut too_long = Vec::new();
+    let mut pages = vec![root().join("README.md")];
+    let mut dirs = vec![root().join("docs")];
+    while let Some(dir) = dirs.pop() {
+        let (inner, files): (Vec<_>, Vec<_>) =
+            fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).partition(|p| p.is_dir());
+        dirs.extend(inner);
+        pages.extend(files.into_iter().filter(|file| file.extension().is_some_and(|e| e == "md")));
+    }
+    pages.retain(|page| !LONG_CELLS.iter().any(|name| page.ends_with(name)));
+    assert!(pages.len() > 30, "{pages:?}");
+    for page in pages {
+        for (number, line) in fs::read_to_string(&page).unwrap().lines().enumerate() {
+            let longest = line.split('|').map(|cell| cell.trim().chars().count()).max();
+            if line.starts_with('|') && longest > Some(CELL_CHARS_MAX) {
+                too_long.push(format!("{}:{}: {longest:?}", page.display(), number + 1));
+            }
+        }
+    }
+    assert!(too_long.is_empty(), "cells with more than {CELL_CHARS_MAX} letters: {too_long:#?}");
+}
