@@ -92,12 +92,11 @@ fn tier(name: String, limits: &AccountLimits, used: &TierBody) -> (String, TierB
 impl JetStream {
     pub(super) async fn account_info(&self, account: AccountId) -> Answer {
         let used = self.used(account).await?;
-        let served = self.accounts.load().get(&account).cloned();
-        let tiers = served.map_or_else(Vec::new, |served| served.tiers);
+        let tiers = self.accounts.tiers_of(account);
         let counts = self.stats.of(account);
         let body = AccountBody {
             whole: match &tiers[..] {
-                [] => TierBody { limits: shown(&self.limits_of(account)), ..used.clone() },
+                [] => TierBody { limits: shown(&self.accounts.limits_of(account)), ..used.clone() },
                 // Limits are those of its tiers, and so is what is reserved.
                 _ => TierBody { reserved_memory: 0, reserved_storage: 0, ..used.clone() },
             },
@@ -115,12 +114,12 @@ impl JetStream {
 
     /// What an account uses.
     async fn used(&self, account: AccountId) -> Result<TierBody, JsError> {
-        let [mut file, mut memory] = self.usage(Some(account)).await?;
+        let [mut file, mut memory] = self.calls.usage(Some(account)).await?;
         let [file_elsewhere, memory_elsewhere] = self.usage_elsewhere(account).await;
         file.add(&file_elsewhere);
         memory.add(&memory_elsewhere);
         let reserved = |storage| {
-            let here = self.registry.read().reserved_bytes(account, storage);
+            let here = self.streams.read().reserved_bytes(account, storage);
             let config = StreamConfig { storage, ..StreamConfig::default() };
             here.saturating_add(self.reserved_elsewhere(account, &config))
         };
@@ -152,8 +151,12 @@ impl JetStream {
             return Err(JsError::STREAM_GENERAL.with("err", why));
         }
         let names: Vec<(AccountId, String)> = {
-            let ids = self.account_ids().into_iter().filter(|id| self.account_name(*id) == name);
-            let registry = self.registry.read();
+            let ids = self
+                .accounts
+                .ids(self.streams.read().accounts())
+                .into_iter()
+                .filter(|id| self.accounts.name_of(*id) == name);
+            let registry = self.streams.read();
             let names_of =
                 |id| registry.of_account(id).map(move |entry| (id, entry.config.name.clone()));
             ids.flat_map(names_of).collect()

@@ -138,7 +138,7 @@ impl JetStream {
     /// Where a call is handled that came in this scope.
     pub(super) fn place_of(&self, account: AccountId, call: &Call<'_>, scope: &Scope) -> Place {
         let Some(served) = self.core.served(account) else { return Place::Here };
-        let is_own = |name: &str| self.registry.read().get(account, name).is_some();
+        let is_own = |name: &str| self.streams.has(account, name);
         let of_leader = |here: Place| match served.leader() {
             Leader::Here => here,
             Leader::At(node) => Place::At(node, Scope::Cluster),
@@ -221,7 +221,7 @@ impl JetStream {
 
     /// The account's streams at all nodes, by name, those with a subject that overlaps with `filter` if it is given.
     pub(super) async fn all_streams_with(&self, account: AccountId, filter: &str) -> Vec<Listed> {
-        let own = self.streams_with(account, filter).await;
+        let own = self.streams.about(account, filter).await;
         let mut all: Vec<Listed> = own.into_iter().map(Listed::Here).collect();
         let Some(served) = self.core.served(account) else { return all };
         // Those that cannot be had are told of as far as others know.
@@ -330,7 +330,7 @@ impl JetStream {
                 let names: Vec<String> = decoded(body);
                 let mut infos = Vec::new();
                 for name in names {
-                    let entry = self.registry.read().get(account, &name).cloned();
+                    let entry = self.streams.read().get(account, &name).cloned();
                     let Some(entry) = entry else { continue };
                     if let Ok(info) = self.listed_info(account, &entry).await {
                         infos.push(info);
@@ -339,7 +339,7 @@ impl JetStream {
                 serde_json::to_vec(&infos).ok()
             }
             NODE_USAGE => {
-                let [file, memory] = self.usage(Some(account)).await.ok()?;
+                let [file, memory] = self.calls.usage(Some(account)).await.ok()?;
                 let counts = |usage: Usage| [usage.bytes, usage.streams, usage.consumers];
                 serde_json::to_vec(&UsageAt { file: counts(file), memory: counts(memory) }).ok()
             }

@@ -159,7 +159,7 @@ impl JetStream {
         let traceparent = find_header(headers, b"traceparent");
         listener.ended(&Operation {
             name: kind.0,
-            account: &self.account_name(account),
+            account: &self.accounts.name_of(account),
             subject: rest,
             traceparent: traceparent.and_then(|text| std::str::from_utf8(text).ok()),
             started: began.time,
@@ -194,7 +194,7 @@ impl JetStream {
         if matches!(api_call, Call::MetaStepDown) {
             return self.meta_step_down(body).await;
         }
-        if !self.serves(account) {
+        if !self.accounts.serves(account) {
             return Err(JsError::NOT_ENABLED_FOR_ACCOUNT);
         }
         match *api_call {

@@ -2,13 +2,12 @@
 //! subscribers.
 
 use crate::core_port::CorePort;
-use crate::registry::Registry;
+use crate::stream_table::StreamTable;
 use nuthatch_protocol::js::Time;
 use nuthatch_server::jetstream_port::Requester;
 use nuthatch_server::random::random_id;
 use nuthatch_server::wall_time::time_json;
 use nuthatch_streams::{AccountId, Message};
-use parking_lot::RwLock;
 use serde_json::{Map, Value, json};
 
 /// Subject of advisories about calls.
@@ -39,7 +38,7 @@ fn is_wanted(
     account: AccountId,
     subject: &str,
     answers: &dyn CorePort,
-    streams: &RwLock<Registry>,
+    streams: &StreamTable,
 ) -> bool {
     answers.listens(account, subject.as_bytes())
         || streams.read().route(account, subject.as_bytes()).is_some()
@@ -50,7 +49,7 @@ pub(super) fn tell_call(
     called: &Called<'_>,
     place: &ServerIdentity<'_>,
     answers: &dyn CorePort,
-    streams: &RwLock<Registry>,
+    streams: &StreamTable,
 ) {
     let account = called.from.account;
     if !is_wanted(account, AUDIT, answers, streams) {
@@ -72,7 +71,7 @@ pub(super) fn tell_limit(
     account: AccountId,
     place: &ServerIdentity<'_>,
     answers: &dyn CorePort,
-    streams: &RwLock<Registry>,
+    streams: &StreamTable,
 ) {
     if is_wanted(account, LIMIT_REACHED, answers, streams) {
         let mut event = event("io.nats.jetstream.advisory.v1.api_limit_reached", place);
@@ -96,7 +95,7 @@ pub(super) fn tell_transfer(
     told: Transfer<'_>,
     place: &ServerIdentity<'_>,
     answers: &dyn CorePort,
-    streams: &RwLock<Registry>,
+    streams: &StreamTable,
 ) {
     let account = told.from.account;
     let event_name = told.what.to_uppercase();
@@ -156,12 +155,13 @@ fn publish(account: AccountId, subject: &str, event: &Value, answers: &dyn CoreP
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pending_changes::tests::Logs;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// A receiver that changes streams while it is told.
     struct Changing {
-        registry: Arc<RwLock<Registry>>,
+        streams: Arc<StreamTable>,
         told: AtomicUsize,
     }
 
@@ -176,7 +176,7 @@ mod tests {
 
         fn publish(&self, _: AccountId, message: &Message<'_>) -> bool {
             let subject = String::from_utf8_lossy(message.subject);
-            assert!(self.registry.try_write().is_some(), "{subject} under the lock");
+            assert!(!self.streams.is_locked(), "{subject} under the lock");
             self.told.fetch_add(1, Ordering::Relaxed);
             true
         }
@@ -193,17 +193,17 @@ mod tests {
 
     #[test]
     fn nothing_is_told_while_the_registry_is_locked() {
-        let registry = Arc::<RwLock<Registry>>::default();
-        let answers = Changing { registry: registry.clone(), told: AtomicUsize::new(0) };
+        let streams = Arc::new(StreamTable::new(Arc::new(Logs::default())));
+        let answers = Changing { streams: streams.clone(), told: AtomicUsize::new(0) };
         let account = AccountId(1);
         let from = Requester { account, client: None };
         let place = ServerIdentity { server: "s", domain: "", now: Time(0) };
         let called = Called { from: &from, subject: b"a", request: b"", response: b"{}" };
-        tell_call(&called, &place, &answers, &registry);
-        tell_limit(account, &place, &answers, &registry);
+        tell_call(&called, &place, &answers, &streams);
+        tell_limit(account, &place, &answers, &streams);
         let told =
             Transfer { from: &from, what: "restore_create", stream: "S", fields: Map::new() };
-        tell_transfer(told, &place, &answers, &registry);
+        tell_transfer(told, &place, &answers, &streams);
         assert_eq!(answers.told.load(Ordering::Relaxed), 3);
     }
 }

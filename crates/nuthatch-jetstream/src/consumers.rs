@@ -91,7 +91,7 @@ impl JetStream {
         if request.config.num_replicas > self.replicas_max() {
             return Err(JsError::STREAM_REPLICAS_NOT_SUPPORTED);
         }
-        let entry = self.entry(account, &request.stream_name)?;
+        let entry = self.streams.entry(account, &request.stream_name)?;
         set_consumer_metadata(&mut request.config);
         let op = Op::CreateConsumer { id: entry.id, request: PreparedConsumer::new(request) };
         self.consumer_answer("consumer_create", &entry, op).await
@@ -107,7 +107,7 @@ impl JetStream {
         if !is_empty(body) {
             return Err(JsError::NOT_EMPTY_REQUEST);
         }
-        let entry = self.entry(account, stream)?;
+        let entry = self.streams.entry(account, stream)?;
         let op = Op::ConsumerInfo { id: entry.id, name: name.to_owned() };
         self.consumer_answer("consumer_info", &entry, op).await
     }
@@ -122,9 +122,9 @@ impl JetStream {
         if !is_empty(body) {
             return Err(JsError::NOT_EMPTY_REQUEST);
         }
-        let entry = self.entry(account, stream)?;
+        let entry = self.streams.entry(account, stream)?;
         let op = Op::DeleteConsumer { id: entry.id, name: name.to_owned() };
-        self.run(entry.engine, op).await?;
+        self.calls.run(entry.engine, op).await?;
         Ok(envelope::ok(ResponseType("consumer_delete"), &Success::YES))
     }
 
@@ -138,9 +138,9 @@ impl JetStream {
         body: &[u8],
     ) -> Answer {
         let request: PauseRequest = parse_optional(body, self.settings.strict)?;
-        let entry = self.entry(account, stream)?;
+        let entry = self.streams.entry(account, stream)?;
         let op = Op::ConsumerInfo { id: entry.id, name: name.to_owned() };
-        let mut config = match self.run(entry.engine, op).await? {
+        let mut config = match self.calls.run(entry.engine, op).await? {
             OpOutcome::Consumer(info) => info.config,
             other => return Err(unexpected(&other)),
         };
@@ -154,7 +154,7 @@ impl JetStream {
             pedantic: false,
         };
         let op = Op::CreateConsumer { id: entry.id, request: PreparedConsumer::new(request) };
-        match self.run(entry.engine, op).await? {
+        match self.calls.run(entry.engine, op).await? {
             OpOutcome::Consumer(info) => Ok(envelope::ok(
                 ResponseType("consumer_pause"),
                 &PausedBody {
@@ -181,9 +181,9 @@ impl JetStream {
         if !is_valid_group(&request.group) {
             return Err(JsError::CONSUMER_INVALID_GROUP_NAME);
         }
-        let entry = self.entry(account, stream)?;
+        let entry = self.streams.entry(account, stream)?;
         let (id, name) = (entry.id, name.to_owned());
-        self.run(entry.engine, Op::UnpinConsumer { id, name, group: request.group }).await?;
+        self.calls.run(entry.engine, Op::UnpinConsumer { id, name, group: request.group }).await?;
         Ok(envelope::ok(ResponseType("consumer_unpin"), &NoBody {}))
     }
 
@@ -195,9 +195,9 @@ impl JetStream {
         body: &[u8],
     ) -> Answer {
         let request: ResetRequest = parse(body, self.settings.strict)?;
-        let entry = self.entry(account, stream)?;
+        let entry = self.streams.entry(account, stream)?;
         let op = Op::ResetConsumer { id: entry.id, name: name.to_owned(), seq: request.seq };
-        match self.run(entry.engine, op).await? {
+        match self.calls.run(entry.engine, op).await? {
             OpOutcome::Reset { seq, mut info } => {
                 self.complete_consumer(&mut info);
                 self.complete_consumer_cluster(kept(&entry), &mut info);
@@ -217,11 +217,11 @@ impl JetStream {
         share: &mut Share,
     ) -> Answer {
         let request: PageRequest = parse_optional(body, self.settings.strict)?;
-        let entry = self.entry(account, stream)?;
+        let entry = self.streams.entry(account, stream)?;
         let offset = offset_of(request.offset);
         let limit = if names_only { NAMES_PAGE } else { LIST_PAGE };
         let op = Op::ListConsumers { id: entry.id, offset, limit, names_only };
-        let outcome = self.run(entry.engine, op).await?;
+        let outcome = self.calls.run(entry.engine, op).await?;
         let OpOutcome::Consumers { total, names, mut infos } = outcome else {
             return Err(unexpected(&outcome));
         };
@@ -239,7 +239,7 @@ impl JetStream {
     }
 
     async fn consumer_answer(&self, kind: &'static str, entry: &Entry, op: Op) -> Answer {
-        match self.run(entry.engine, op).await? {
+        match self.calls.run(entry.engine, op).await? {
             OpOutcome::Consumer(mut info) => {
                 self.complete_consumer(&mut info);
                 self.complete_consumer_cluster(kept(entry), &mut info);

@@ -9,6 +9,7 @@ use crate::registry::DEFAULT_LOG;
 use crate::request::Call;
 use crate::service::{JetStream, Settings};
 use crate::settings;
+use crate::stream_table::StreamTable;
 use nuthatch_log::SendError as QueueError;
 use nuthatch_log::StreamId;
 use nuthatch_server::account::Accounts;
@@ -38,6 +39,8 @@ const ITEM_BYTES: usize = 64;
 /// The JetStream service as connections use it.
 pub struct JetStreamHandle {
     service: Arc<JetStream>,
+    /// Those of the service: publishers ask for routes.
+    streams: Arc<StreamTable>,
     engines: Arc<Engines>,
     core: Arc<dyn CorePort>,
     runtime: Handle,
@@ -122,6 +125,7 @@ impl JetStreamHandle {
         let long_turns = AccountTurns::new(LONG_CALLS_OF_ACCOUNT_MAX);
         let name_turns = AccountTurns::new(LONG_CALLS_OF_ACCOUNT_MAX);
         Ok(Arc::new(Self {
+            streams: service.streams.clone(),
             service,
             engines,
             core,
@@ -142,7 +146,7 @@ impl JetStreamHandle {
     /// How many streams there are.
     #[must_use]
     pub fn stream_count(&self) -> usize {
-        let registry = self.service.registry().read();
+        let registry = self.streams.read();
         registry.accounts().map(|account| registry.count(account)).sum()
     }
 
@@ -167,7 +171,7 @@ impl JetStreamHandle {
     /// that it is about.
     fn is_long(&self, account: AccountId, api_call: &Call<'_>, body: &[u8]) -> bool {
         let has_many_subjects = |name: &str| {
-            let registry = self.service.registry().read();
+            let registry = self.streams.read();
             let entry = registry.get(account, name);
             entry.is_some_and(|entry| entry.config.subjects.len() > LONG_SUBJECTS)
         };
@@ -261,7 +265,7 @@ impl JetStreamHandle {
     }
 
     fn moved_route(&self, route: StreamRoute) -> Option<StreamRoute> {
-        self.service.registry().read().moved(route)
+        self.streams.read().moved(route)
     }
 
     /// Serves the streams of one more log from now on. Whoever opened it closes it if this fails.
@@ -303,11 +307,11 @@ impl JetStreamHandle {
 
 impl JetStreamPort for JetStreamHandle {
     fn enabled(&self, account: AccountId) -> bool {
-        self.service.serves(account)
+        self.service.accounts.serves(account)
     }
 
     fn version(&self) -> u64 {
-        self.service.version()
+        self.streams.version()
     }
 
     fn changes_since(
@@ -316,11 +320,11 @@ impl JetStreamPort for JetStreamHandle {
         account: AccountId,
         changed: &mut Vec<Box<[u8]>>,
     ) -> bool {
-        self.service.registry().read().changes_since(version, account, changed)
+        self.streams.read().changes_since(version, account, changed)
     }
 
     fn find(&self, account: AccountId, wanted: Wanted<'_>) -> Option<StreamRoute> {
-        let registry = self.service.registry().read();
+        let registry = self.streams.read();
         match wanted {
             Wanted::Owner { subject, pattern } => {
                 let route = registry.route(account, subject)?;
@@ -340,7 +344,7 @@ impl JetStreamPort for JetStreamHandle {
     }
 
     fn stream_name(&self, route: StreamRoute) -> Option<String> {
-        Some(self.service.registry().read().by_route(route)?.config.name.clone())
+        Some(self.streams.read().by_route(route)?.config.name.clone())
     }
 
     fn set_accounts(&self, accounts: &Accounts, options: &Options) {
@@ -377,7 +381,7 @@ impl JetStreamPort for JetStreamHandle {
     }
 
     fn interest(&self, account: AccountId) -> Vec<Box<[u8]>> {
-        if !self.service.serves(account) {
+        if !self.service.accounts.serves(account) {
             return Vec::new();
         }
         let mut subjects: Vec<Box<[u8]>> = Vec::new();
@@ -385,7 +389,7 @@ impl JetStreamPort for JetStreamHandle {
         if let Some(domain) = &self.domain {
             add(&format!("$JS.{domain}.API.>"));
         }
-        for entry in self.service.registry().read().of_account(account) {
+        for entry in self.streams.read().of_account(account) {
             entry.config.subjects.iter().for_each(|subject| add(subject));
             add(&format!("$JS.ACK.{}.>", entry.config.name));
             add(&format!("$JS.FC.{}.>", entry.config.name));
@@ -402,7 +406,7 @@ impl JetStreamPort for JetStreamHandle {
         };
         let logs = attached.iter().map(|log| (log.id, log.name.as_str().into()));
         let logs: FxHashMap<LogId, Arc<str>> = logs.collect();
-        let registry = self.service.registry().read();
+        let registry = self.streams.read();
         let streams = registry.of_account(account).filter_map(|entry| {
             let log = logs.get(&entry.engine)?.clone();
             Some(OwnStream { config: entry.config.clone(), log })
@@ -422,8 +426,8 @@ impl JetStreamPort for JetStreamHandle {
 
     fn nodes_changed(&self) {
         // Origins may have come, gone, or changed their node.
-        if self.service.registry().read().copying().next().is_some() {
-            self.service.changes.send_modify(|_| {});
+        if self.streams.read().copying().next().is_some() {
+            self.streams.wake();
         }
     }
 
@@ -453,7 +457,7 @@ impl JetStreamPort for JetStreamHandle {
     }
 
     fn changes(&self) -> Option<watch::Receiver<u64>> {
-        Some(self.service.changes.subscribe())
+        Some(self.streams.changes())
     }
 
     fn api_request(&self, request: ApiRequest) -> Option<oneshot::Receiver<()>> {
@@ -464,8 +468,7 @@ impl JetStreamPort for JetStreamHandle {
         let account = request.from.account;
         let Some(held) = RequestShare::new(&service, account, held) else {
             service.refuse(account, rest, &request.reply);
-            let streams = service.registry();
-            audit::tell_limit(account, &self.place(), &*self.core, streams);
+            audit::tell_limit(account, &self.place(), &*self.core, &self.streams);
             return None;
         };
         let api_call = Call::parse(rest);
@@ -483,7 +486,7 @@ impl JetStreamPort for JetStreamHandle {
                 let called = Called { from: &request.from, subject, request: body, response };
                 let (domain, now) = (domain.as_deref().unwrap_or_default(), core.now());
                 let place = ServerIdentity { server: core.server_name(), domain, now };
-                audit::tell_call(&called, &place, &*core, service.registry());
+                audit::tell_call(&called, &place, &*core, &service.streams);
             }
             drop(held);
         });

@@ -97,7 +97,7 @@ impl<'a> ImportCall<'a> {
 
     async fn perform(&mut self, action: CallAction) -> CallHappened {
         match action {
-            CallAction::Lock => match self.service.lock_for(self.account, self.name).await {
+            CallAction::Lock => match self.service.rights.lock(self.account, self.name).await {
                 Ok(changing) => {
                     self.changing = Some(changing);
                     CallHappened::Locked
@@ -128,9 +128,10 @@ impl<'a> ImportCall<'a> {
         claimed: StreamConfig,
     ) -> CallHappened {
         let (service, account) = (self.service, self.account);
-        let (id, work) = service.begin_new(log, |id| Op::CreateStream { id, account, config });
+        let (id, work) =
+            service.calls.begin_new(log, |id| Op::CreateStream { id, account, config });
         let changing = self.changing.take().expect("its name is held");
-        let (outcome, changing) = service.settle(changing, claim(log, claimed), work).await;
+        let (outcome, changing) = changing.settle(claim(log, claimed), work).await;
         self.changing = Some(changing);
         CallHappened::Created(id, outcome)
     }
@@ -141,11 +142,11 @@ impl<'a> ImportCall<'a> {
             Op::FinishRestore { config, .. } => claim(log, (**config).clone()),
             _ => claim_of_name(log, self.name),
         };
-        let work = self.service.run(log, op);
+        let work = self.service.calls.run(log, op);
         let Some(changing) = self.changing.take() else {
             return CallHappened::Outcome(work.await);
         };
-        let (outcome, changing) = self.service.settle(changing, pending, work).await;
+        let (outcome, changing) = changing.settle(pending, work).await;
         self.changing = Some(changing);
         CallHappened::Outcome(outcome)
     }
@@ -155,7 +156,7 @@ impl<'a> ImportCall<'a> {
         let (id, engine) = (target.stream, LogId(target.log));
         let entry = Entry { id, engine, account: self.account, config, created };
         // One whose log was detached just now comes into service with it.
-        let _ = self.service.enter(entry).await;
+        let _ = self.service.streams.enter(entry).await;
     }
 }
 
@@ -213,13 +214,14 @@ impl JetStream {
         }
         let mut config = self.restored_config(config)?;
         self.check_copies(account, &mut config)?;
-        if self.registry.read().get(account, &config.name).is_some() {
+        if self.streams.read().get(account, &config.name).is_some() {
             return Err(JsError::STREAM_NAME_EXIST);
         }
         self.check_new(account, &config).await?;
-        let log = self.engine_for(&config)?;
-        self.check_replicas(&config, &self.log_name(log))?;
-        let consumers = checked_consumers(consumers, &config, &self.consumer_limits(account))?;
+        let log = self.names.of_config(&config)?;
+        self.check_replicas(&config, &self.names.name_of(log))?;
+        let consumers =
+            checked_consumers(consumers, &config, &self.accounts.consumer_limits(account))?;
         Ok(CallHappened::Checked(Box::new(config), consumers, log.0))
     }
 
@@ -251,7 +253,7 @@ impl JetStream {
         let request: ReadRequest = parse(body, self.settings.strict)?;
         let Target { log, stream: id } = self.import_target(account, name)?;
         let request = RangeRequest { from: request.from, ..RangeRequest::default() };
-        let range = match self.run(LogId(log), Op::ReadRange { id, request }).await? {
+        let range = match self.calls.run(LogId(log), Op::ReadRange { id, request }).await? {
             OpOutcome::Range(range) => range,
             other => return Err(unexpected(&other)),
         };

@@ -103,7 +103,7 @@ impl JetStream {
         account: AccountId,
         entry: &Entry,
     ) -> Result<StreamInfo, JsError> {
-        let mut info = self.current_info(entry).await?;
+        let mut info = self.calls.current_info(entry).await?;
         self.complete_stream(&mut info);
         self.complete_copies(account, &mut info);
         self.complete_cluster(account, &mut info);

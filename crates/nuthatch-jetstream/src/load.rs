@@ -35,7 +35,7 @@ impl JetStream {
                      understand; was it written by a newer one? Nothing was changed"
                 ));
             }
-            self.registry.write().reserve_ids(next_id);
+            self.streams.reserve_ids(next_id);
             catalogs.push(streams);
         }
         let names: Vec<&str> = attached.iter().map(|(name, _)| name.as_str()).collect();
@@ -68,7 +68,7 @@ impl JetStream {
         let Ok(Ok(OpOutcome::Catalog { streams, next_id, unreadable_records: 0 })) = outcome else {
             return Err(format!("cannot list the streams of log {name}: {outcome:?}"));
         };
-        self.registry.write().reserve_ids(next_id);
+        self.streams.reserve_ids(next_id);
         let whole = streams.into_iter().filter(|entry| !entry.provenance.arriving);
         let whole: Vec<_> = whole.map(|entry| (0, entry)).collect();
         let _rights = self.rights_of(whole.iter().map(|(_, entry)| entry.account)).await?;
@@ -91,7 +91,7 @@ impl JetStream {
         let mut rights = Vec::new();
         for account in accounts {
             // No stream has this name, so no change of it can be pending.
-            let right = self.lock_for(account, "").await;
+            let right = self.rights.lock(account, "").await;
             rights.push(right.map_err(|why| why.to_string())?);
         }
         Ok(rights)
@@ -100,7 +100,7 @@ impl JetStream {
     /// Whether no change that waits for its log has the name of a stream, or any of its subjects.
     fn check_pending(&self, entry: &CatalogEntry) -> Result<(), String> {
         let (account, name) = (entry.account, &entry.config.name);
-        let pending = self.pending_changes.subjects_beside(account, name);
+        let pending = self.rights.pending().subjects_beside(account, name);
         let overlaps = |subject: &String| {
             pending.iter().any(|theirs| {
                 let (mut search, mut steps) = (OverlapSearch::new(subject.as_bytes()), usize::MAX);
@@ -108,7 +108,7 @@ impl JetStream {
             })
         };
         // A stream that another node was to make is what was made there, if its log comes here.
-        let claimed = self.pending_changes.engine_of(account, name);
+        let claimed = self.rights.pending().engine_of(account, name);
         if claimed.is_some_and(|log| log != ELSEWHERE) || entry.config.subjects.iter().any(overlaps)
         {
             return Err(format!(
@@ -124,7 +124,7 @@ impl JetStream {
         &self,
         mut streams: impl Iterator<Item = &'a CatalogEntry>,
     ) -> Result<(), String> {
-        let registry = self.registry.read();
+        let registry = self.streams.read();
         let is_taken = |entry: &&CatalogEntry| {
             let mut subjects = entry.config.subjects.iter();
             subjects.any(|subject| {
@@ -145,7 +145,7 @@ impl JetStream {
     /// Forgets the streams of a log that is detached; nothing in it changes.
     pub(super) fn forget_log(&self, log: LogId) -> usize {
         self.imports.forget_log(log);
-        self.change(|registry| {
+        self.streams.change(|registry| {
             let gone = registry.take_log(log);
             for (key, entry) in &gone {
                 registry.drop_subjects(entry.account, *key, &entry.config.subjects);
@@ -155,7 +155,7 @@ impl JetStream {
     }
 
     fn adopt(&self, logs: &[LogId], streams: Vec<(usize, CatalogEntry)>) -> Result<(), String> {
-        self.change(|registry| {
+        self.streams.change(|registry| {
             for (log, stream) in streams {
                 let engine = logs[log];
                 let CatalogEntry { id, account, config, created, .. } = stream;
@@ -181,7 +181,7 @@ impl JetStream {
     fn adopt_import(&self, key: Key, target: Target) {
         let name = key.name.clone();
         let Err(other) = self.imports.found(key, target) else { return };
-        let [here, there] = [target, other].map(|of| self.log_name(LogId(of.log)));
+        let [here, there] = [target, other].map(|of| self.names.name_of(LogId(of.log)));
         self.core.say(&format!(
             "log {here} has an import of stream {name:?} that was begun anew in log {there}: it waits \
              until that is finished or given up"

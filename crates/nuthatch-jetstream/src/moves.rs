@@ -14,16 +14,17 @@ mod mover;
 pub use crate::move_table::COPIES_AT_ONCE;
 
 use crate::envelope::{self, ResponseType};
-use crate::logs_port::{NotTaken, begin};
+use crate::log_calls::BUSY_PAUSE;
+use crate::logs_port::NotTaken;
 use crate::move_table::Progress;
 use crate::outcome::placement_error;
 use crate::pending_changes::{CHANGE_TIMEOUT, Changing};
 use crate::registry::Entry;
 use crate::request::parse_optional;
-use crate::service::{Answer, JetStream, LOG_TAG};
+use crate::service::{Answer, JetStream};
 use mover::MoveDriver;
 use nuthatch_log::StreamId;
-use nuthatch_protocol::js::{StorageType, StreamConfig};
+use nuthatch_protocol::js::StorageType;
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::MoveReport;
 use nuthatch_server::jetstream_port::{LogId, StreamRoute};
@@ -40,9 +41,6 @@ use tokio::time::timeout;
 
 /// Bytes a second that a copy takes unless the request says otherwise.
 pub const RATE_DEFAULT_BYTES: u64 = 64 << 20;
-/// How long a move waits for a queue that is full.
-const BUSY_PAUSE: Duration = Duration::from_millis(5);
-
 /// How long a deletion waits for the log that its stream has left.
 const FORGET_TIMEOUT: Duration = Duration::from_secs(4);
 
@@ -69,45 +67,7 @@ struct MoveBody {
     report: Option<MoveReport>,
 }
 
-/// The log that a configuration asks for by a placement tag.
-pub(super) fn log_tag(config: &StreamConfig) -> Option<&str> {
-    let tags = config.placement.iter().flat_map(|placement| &placement.tags);
-    tags.filter_map(|tag| tag.strip_prefix(LOG_TAG)).next()
-}
-
-/// A configuration for a stream that lives in log `to`: if it names a log, it names that one.
-fn placed(config: &StreamConfig, to: &str) -> StreamConfig {
-    let mut config = config.clone();
-    if let Some(placement) = &mut config.placement {
-        for tag in placement.tags.iter_mut().filter(|tag| tag.starts_with(LOG_TAG)) {
-            *tag = format!("{LOG_TAG}{to}");
-        }
-    }
-    config
-}
-
 impl JetStream {
-    /// A move takes a stream out of one log once the other has it for good, which a log that syncs
-    /// later cannot say.
-    fn check_is_durable(&self, name: &str) -> Result<(), JsError> {
-        if !self.settings.lazy_logs.iter().any(|lazy| lazy == name) {
-            return Ok(());
-        }
-        Err(placement_error(&format!(
-            "log '{name}' does not sync before it answers: streams move only between logs with \
-             sync_interval always"
-        )))
-    }
-
-    fn log_by_name(&self, name: &str) -> Result<LogId, JsError> {
-        let placement = nuthatch_protocol::js::Placement {
-            tags: vec![format!("{LOG_TAG}{name}")],
-            ..Default::default()
-        };
-        let config = StreamConfig { placement: Some(placement), ..StreamConfig::default() };
-        self.engine_for(&config)
-    }
-
     /// How the move of a stream is doing, if one is under way.
     pub(super) fn move_of(&self, account: AccountId, name: &str) -> Option<MoveReport> {
         if self.moves.active.load(Ordering::Acquire) == 0 {
@@ -125,7 +85,7 @@ impl JetStream {
         body: &[u8],
     ) -> Answer {
         let request: MoveRequest = parse_optional(body, self.settings.strict)?;
-        let entry = self.entry(account, name)?;
+        let entry = self.streams.entry(account, name)?;
         let known = self.moves.of(account, name);
         let under_way = known.clone().filter(|progress| progress.is_under_way());
         match (request.cancel, under_way) {
@@ -153,10 +113,10 @@ impl JetStream {
 
     fn move_answer(&self, account: AccountId, name: &str) -> Vec<u8> {
         let progress = self.moves.of(account, name);
-        let engine = self.registry.read().get(account, name).map(|entry| entry.engine);
+        let engine = self.streams.read().get(account, name).map(|entry| entry.engine);
         let body = MoveBody {
             stream: name.to_owned(),
-            log: engine.map_or_else(String::new, |engine| self.log_name(engine)),
+            log: engine.map_or_else(String::new, |engine| self.names.name_of(engine)),
             moving: progress.as_ref().is_some_and(|progress| progress.is_under_way()),
             report: progress.map(|progress| progress.report()),
         };
@@ -168,20 +128,21 @@ impl JetStream {
         entry: &Arc<Entry>,
         request: &MoveRequest,
     ) -> Result<(), JsError> {
-        let target = self.log_by_name(&request.log)?;
-        let changing = self.lock_for(entry.account, &entry.config.name).await?;
-        let entry = self.entry(entry.account, &entry.config.name)?;
+        let target = self.names.chosen(&request.log)?;
+        let changing = self.rights.lock(entry.account, &entry.config.name).await?;
+        let entry = self.streams.entry(entry.account, &entry.config.name)?;
         if entry.config.storage == StorageType::Memory {
             return Err(placement_error("a stream of storage 'memory' lives in no other log"));
         }
         for engine in [entry.engine, target] {
-            self.check_is_durable(&self.log_name(engine))?;
+            self.names.check_syncs(engine)?;
         }
         if entry.engine == target || self.move_of(entry.account, &entry.config.name).is_some() {
             return Ok(());
         }
         let arriving = timeout(CHANGE_TIMEOUT, self.begin_arrival(target, &entry)).await;
-        let (id, arriving) = arriving.map_err(|_| self.not_answering(target, "the move"))??;
+        let (id, arriving) =
+            arriving.map_err(|_| self.rights.not_answering(target, "the move"))??;
         let rate = if request.max_rate == 0 { RATE_DEFAULT_BYTES } else { request.max_rate };
         let mover = self.new_move(&entry, StreamRoute { log: target, stream: id }, rate);
         // Its identity stands in the log's queue, and the move is known: other changes need not
@@ -202,7 +163,7 @@ impl JetStream {
         copy: StreamRoute,
         rate_bytes: u64,
     ) -> MoveDriver {
-        let (from, to) = (self.log_name(entry.engine), self.log_name(copy.log));
+        let (from, to) = (self.names.name_of(entry.engine), self.names.name_of(copy.log));
         let progress = Progress::new(&from, &to, rate_bytes);
         self.moves.add((entry.account, entry.config.name.clone()), progress.clone());
         let source = StreamRoute { log: entry.engine, stream: entry.id };
@@ -216,7 +177,7 @@ impl JetStream {
         for resume in moves {
             let source = StreamRoute { log: logs[resume.source.log], stream: resume.source.stream };
             let copy = StreamRoute { log: logs[resume.copy.log], stream: resume.copy.stream };
-            let entry = self.registry.read().by_route(source).cloned();
+            let entry = self.streams.read().by_route(source).cloned();
             let Some(entry) = entry else { continue };
             tokio::spawn(self.new_move(&entry, copy, RATE_DEFAULT_BYTES).run());
         }
@@ -232,8 +193,8 @@ impl JetStream {
         for left in found {
             let engine = logs[left.log];
             let op = Op::Forget { id: left.stream, only_copy: false };
-            let Err(error) = self.run(engine, op).await else { continue };
-            let log = self.log_name(engine);
+            let Err(error) = self.calls.run(engine, op).await else { continue };
+            let log = self.names.name_of(engine);
             self.core.say(&format!(
                 "what is left in log {log} of a stream that moved away stays: {error}"
             ));
@@ -246,9 +207,9 @@ impl JetStream {
 
     fn note_unforgotten(&self, left: &CatalogEntry, log: &str, error: &JsError) {
         let (account, name) = (left.account, &left.config.name);
-        let engine = self.registry.read().get(account, name).map(|entry| entry.engine);
+        let engine = self.streams.read().get(account, name).map(|entry| entry.engine);
         let progress =
-            Progress::new(log, &engine.map_or_else(String::new, |at| self.log_name(at)), 0);
+            Progress::new(log, &engine.map_or_else(String::new, |at| self.names.name_of(at)), 0);
         progress.switched.store(true, Ordering::Release);
         *progress.error.lock() = Some(error.to_string());
         self.moves.add((account, name.to_owned()), progress);
@@ -263,7 +224,7 @@ impl JetStream {
     ) -> Result<Changing, JsError> {
         let until = Instant::now() + FORGET_TIMEOUT;
         loop {
-            let guard = self.lock_for(account, name).await?;
+            let guard = self.rights.lock(account, name).await?;
             let Some(progress) = self.moves.unforgotten(account, name) else { return Ok(guard) };
             drop(guard);
             if Instant::now() >= until {
@@ -277,24 +238,13 @@ impl JetStream {
         }
     }
 
-    /// Begins an operation without waiting for its outcome.
-    async fn begin(&self, engine: LogId, op: Op) -> Result<oneshot::Receiver<OpResult>, JsError> {
-        loop {
-            match begin(&*self.logs, engine, op.clone()) {
-                Ok(receiver) => return Ok(receiver),
-                Err(NotTaken::Busy) => tokio::time::sleep(BUSY_PAUSE).await,
-                Err(NotTaken::Closed) => return Err(closed()),
-            }
-        }
-    }
-
     /// Begins a copy of a stream in another log without waiting for the outcome.
     async fn begin_arrival(
         &self,
         target: LogId,
         entry: &Entry,
     ) -> Result<(StreamId, oneshot::Receiver<OpResult>), JsError> {
-        let from = StreamLocation { log: self.log_name(entry.engine), stream: entry.id };
+        let from = StreamLocation { log: self.names.name_of(entry.engine), stream: entry.id };
         let arrive = |id| Op::Arrive {
             id,
             account: entry.account,
@@ -303,7 +253,7 @@ impl JetStream {
             created: entry.created,
         };
         loop {
-            match self.submit_new(target, arrive) {
+            match self.calls.submit_new(target, arrive) {
                 (id, Ok(receiver)) => return Ok((id, receiver)),
                 (_, Err(NotTaken::Busy)) => tokio::time::sleep(BUSY_PAUSE).await,
                 (_, Err(NotTaken::Closed)) => return Err(closed()),

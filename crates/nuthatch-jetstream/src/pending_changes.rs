@@ -4,6 +4,7 @@
 //! [`nuthatch_streams::control::changes`] decides about that. Here tasks wait for what it grants them.
 
 use crate::registry::Registry;
+use crate::stream_subjects::tree_of;
 use nuthatch_protocol::js::{StorageType, StreamConfig};
 use nuthatch_protocol::subject::tree::SubjectTree;
 use nuthatch_server::jetstream_port::LogId;
@@ -15,6 +16,7 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::oneshot;
+use tokio::time::timeout_at;
 
 /// Stands for a log of another node where a change says which log it waits for.
 pub(super) const ELSEWHERE: LogId = LogId(0);
@@ -142,8 +144,27 @@ impl Changing {
         granted.await.expect("who waits is told")
     }
 
-    pub(super) fn step(&self, event: Event) -> Option<Instant> {
+    fn step(&self, event: Event) -> Option<Instant> {
         self.changes.step(&mut self.changes.inner.lock(), self.id, event)
+    }
+
+    /// Waits for `work`, which changes the claimed stream and has reached the log when it is polled
+    /// for the first time. Returns its outcome, and the right to change the registry, which others
+    /// have had meanwhile if it took long.
+    pub(super) async fn settle<T>(self, claim: Claim, work: impl Future<Output = T>) -> (T, Self) {
+        let config = claim.config.clone();
+        let mut work = Box::pin(work);
+        let late_at = self.step(Event::Begun(claim)).expect("a change that has begun can be late");
+        if let Ok(outcome) = timeout_at(late_at.into(), &mut work).await {
+            self.step(Event::Answered);
+            return (outcome, self);
+        }
+        let subjects = Arc::new(tree_of(&config.subjects).await);
+        self.step(Event::Late(subjects));
+        let outcome = work.await;
+        let granted = self.until_granted(Event::Answered).await;
+        granted.expect("the name was claimed by this change");
+        (outcome, self)
     }
 }
 

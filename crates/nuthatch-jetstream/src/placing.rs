@@ -1,6 +1,7 @@
 //! The log that a new stream lives in, of those that the nodes of the cluster serve, and changes of streams of other
 //! nodes that are checked here first.
 
+use crate::log_names::named_by_tag;
 use crate::outcome::described;
 use crate::pending_changes::{Changing, ELSEWHERE, claim};
 use crate::registry::{DEFAULT_LOG, MEMORY_LOG};
@@ -62,11 +63,11 @@ impl JetStream {
         config: &StreamConfig,
     ) -> Result<Home, JsError> {
         let Some(served) = self.core.served(account) else {
-            let log = self.engine_for(config)?;
-            self.check_replicas(config, &self.log_name(log))?;
+            let log = self.names.of_config(config)?;
+            self.check_replicas(config, &self.names.name_of(log))?;
             return Ok(Home::Here(log));
         };
-        let tag = self.log_by_tag(config)?;
+        let tag = named_by_tag(config)?;
         let is_fit = |name: &str| match (tag, config.storage) {
             (Some(tag), _) => name == tag && name != MEMORY_LOG,
             (None, StorageType::Memory) => name == MEMORY_LOG,
@@ -74,7 +75,7 @@ impl JetStream {
         };
         let mut candidates = self.candidates(account, &served, is_fit);
         let Some(fewest) = candidates.iter().map(|one| one.streams).min() else {
-            return Err(self.no_such_log(tag.unwrap_or(DEFAULT_LOG)));
+            return Err(self.names.none_of(tag.unwrap_or(DEFAULT_LOG)));
         };
         candidates.retain(|one| one.streams == fewest);
         // Every node that decides goes through them in the same order.
@@ -91,10 +92,10 @@ impl JetStream {
         served: &Served,
         is_fit: impl Fn(&str) -> bool,
     ) -> Vec<Candidate> {
-        let own = self.logs.attached().into_iter().filter(|(name, _)| is_fit(name));
+        let own = self.names.all().into_iter().filter(|(name, _)| is_fit(name));
         let mut candidates: Vec<Candidate> = own
             .map(|(log, id)| {
-                let registry = self.registry.read();
+                let registry = self.streams.read();
                 let streams = registry.of_account(account).filter(|entry| entry.engine == id);
                 Candidate { home: Home::Here(id), log, streams: streams.count() }
             })
@@ -131,8 +132,7 @@ impl JetStream {
                 None => None,
             }
         };
-        let (answer, _changing) =
-            self.settle(changing, claim(ELSEWHERE, config.clone()), work).await;
+        let (answer, _changing) = changing.settle(claim(ELSEWHERE, config.clone()), work).await;
         answer.ok_or_else(|| unknown(&node))
     }
 
@@ -143,7 +143,7 @@ impl JetStream {
         name: &str,
         body: &[u8],
     ) -> Answer {
-        let is_own = || self.registry.read().get(account, name).is_some();
+        let is_own = || self.streams.has(account, name);
         if let Some(served) = self.core.served(account).filter(|_| !is_own()) {
             self.check_whole(account)?;
             if let Some((node, _)) = served.find(name) {
@@ -160,14 +160,14 @@ impl JetStream {
         (node, name): (String, &str),
         body: &[u8],
     ) -> Answer {
-        let changing = self.lock_for(account, name).await?;
+        let changing = self.rights.lock(account, name).await?;
         // What is wrong with it otherwise the node says.
         let config = self.read_config(body).map(|(config, _)| config).unwrap_or_default();
         let config = StreamConfig { name: name.to_owned(), ..config };
-        self.check_overlap(account, &config, true).await?;
+        self.admission.check_overlap(account, &config, true).await?;
         let call = format!("STREAM.UPDATE.{name}");
         let work = self.hand_on(account, (&node, &Scope::Node), (&call, b"", body));
-        let (answer, _changing) = self.settle(changing, claim(ELSEWHERE, config), work).await;
+        let (answer, _changing) = changing.settle(claim(ELSEWHERE, config), work).await;
         answer.ok_or_else(|| unknown(&node))
     }
 

@@ -64,7 +64,7 @@ impl JetStream {
     /// Fills in where a stream is kept, on a node of a cluster.
     pub(super) fn complete_cluster(&self, account: AccountId, info: &mut StreamInfo) {
         let name = &info.config.name;
-        let Some(engine) = self.registry.read().get(account, name).map(|entry| entry.engine) else {
+        let Some(engine) = self.streams.read().get(account, name).map(|entry| entry.engine) else {
             return;
         };
         let replicas = usize::try_from(info.config.num_replicas).unwrap_or_default();
@@ -88,7 +88,7 @@ impl JetStream {
     /// `None`: there is one server.
     pub(super) fn cluster_of(&self, engine: LogId, replicas: usize) -> Option<ClusterInfo> {
         let cluster = self.core.cluster()?;
-        let keepers = self.core.keepers(&self.log_name(engine)).unwrap_or_default();
+        let keepers = self.core.keepers(&self.names.name_of(engine)).unwrap_or_default();
         let others = keepers.into_iter().take(replicas.saturating_sub(1));
         let replicas = others.map(|node| PeerInfo {
             name: node.name,

@@ -48,7 +48,7 @@ fn sources_of(entry: &Entry) -> impl Iterator<Item = (&StreamSource, bool)> {
 impl JetStream {
     /// Keeps the tasks in step with the registry, for as long as the server runs.
     pub(super) async fn copy_streams(self: Arc<Self>) {
-        let mut changed = self.changes.subscribe();
+        let mut changed = self.streams.changes();
         loop {
             self.match_tasks().await;
             if changed.changed().await.is_err() {
@@ -60,12 +60,9 @@ impl JetStream {
     /// Looks at the streams that copy others and have changed; at all of them after a change of
     /// accounts.
     async fn match_tasks(self: &Arc<Self>) {
-        let mut routes = FxHashSet::default();
-        if self.registry.read().has_changed_copies() {
-            routes = self.registry.write().take_changed_copies();
-        }
+        let mut routes = self.streams.take_changed_copies();
         if self.replication.accounts_changed.swap(false, Ordering::AcqRel) {
-            routes.extend(self.registry.read().copying().map(|entry| entry.route()));
+            routes.extend(self.streams.read().copying().map(|entry| entry.route()));
         }
         let routes: Vec<StreamRoute> = routes.into_iter().collect();
         for part in routes.chunks(STREAMS_PART) {
@@ -76,7 +73,7 @@ impl JetStream {
 
     /// Brings the tasks of one stream in step with the registry.
     fn match_stream(self: &Arc<Self>, route: StreamRoute) {
-        let entry = self.registry.read().copying_at(route).cloned();
+        let entry = self.streams.read().copying_at(route).cloned();
         let mut tasks = self.replication.tasks.lock();
         let Some(entry) = entry else {
             tasks.remove(&route);
@@ -126,7 +123,7 @@ impl JetStream {
         if info.config.mirror.is_none() && info.config.sources.is_empty() {
             return;
         }
-        let key = match self.registry.read().get(account, &info.config.name) {
+        let key = match self.streams.read().get(account, &info.config.name) {
             Some(entry) => entry.route(),
             None => return,
         };
@@ -155,7 +152,7 @@ impl JetStream {
         config: &mut StreamConfig,
     ) -> Result<(), JsError> {
         self.check_rights(account, config)?;
-        let registry = self.registry.read();
+        let registry = self.streams.read();
         let before = registry.get(account, &config.name).map_or(0, |own| source_count(&own.config));
         let others = registry.source_count(account) - before;
         let now = source_count(config);
@@ -194,7 +191,7 @@ impl JetStream {
 
     /// The configuration of a stream of any node, as far as it is known here.
     fn known_config(&self, account: AccountId, name: &str) -> Option<Arc<StreamConfig>> {
-        let here = self.registry.read().get(account, name).map(|entry| entry.config.clone());
+        let here = self.streams.read().get(account, name).map(|entry| entry.config.clone());
         here.or_else(|| {
             let (_, stream) = self.core.served(account)?.find(name)?;
             Some(Arc::new(stream.config()))
@@ -217,7 +214,7 @@ impl JetStream {
             }
         };
         let served = self.core.served(home);
-        match self.entry(home, &source.name) {
+        match self.streams.entry(home, &source.name) {
             // Another node of the cluster has it: what is read goes as to another server's.
             Err(_) if served.is_some_and(|served| served.find(&source.name).is_some()) => {
                 if home == account {
@@ -241,7 +238,7 @@ impl JetStream {
 
     /// Whether the account may copy what the configuration names for the first time.
     fn check_rights(&self, account: AccountId, config: &StreamConfig) -> Result<(), JsError> {
-        let before = self.registry.read().get(account, &config.name).cloned();
+        let before = self.streams.read().get(account, &config.name).cloned();
         let is_known = |source: &StreamSource| {
             before.as_ref().is_some_and(|entry| sources_of(entry).any(|(own, _)| own == source))
         };

@@ -103,8 +103,8 @@ impl JetStream {
         }
         let config = self.restored_config(config)?;
         let config = self.check_restored(from, config).await?;
-        let engine = self.engine_for(&config)?;
-        self.check_replicas(&config, &self.log_name(engine))?;
+        let engine = self.names.of_config(&config)?;
+        self.check_replicas(&config, &self.names.name_of(engine))?;
         let room = self.restores.take(from.account, 1);
         let room = room.map_err(|full| JsError::STREAM_RESTORE.with_err(too_many(full)))?;
         let subject = format!("$JS.SNAPSHOT.RESTORE.{name}.{}", random_id(SUBJECT_ID_CHARS));
@@ -150,7 +150,7 @@ impl JetStream {
         mut config: StreamConfig,
     ) -> Result<StreamConfig, JsError> {
         self.check_copies(from.account, &mut config)?;
-        if self.registry.read().get(from.account, &config.name).is_some() {
+        if self.streams.read().get(from.account, &config.name).is_some() {
             return Err(JsError::STREAM_NAME_EXIST_RESTORE_FAILED);
         }
         self.check_new(from.account, &config).await?;

@@ -152,14 +152,14 @@ impl JetStream {
         if is_empty(body) {
             return Err(JsError::BAD_REQUEST);
         }
-        let entry = self.entry(from.account, name)?;
+        let entry = self.streams.entry(from.account, name)?;
         let request: SnapshotRequest = parse(body, self.settings.strict)?;
         if !is_valid_publish_subject(request.deliver_subject.as_bytes()) {
             return Err(JsError::SNAPSHOT_DELIVER_SUBJECT_INVALID);
         }
         let place = self.snapshots.take(from.account, 1);
         let place = place.map_err(|full| JsError::STREAM_SNAPSHOT.with_err(too_many(full)))?;
-        let state = self.current_info(&entry).await?.state;
+        let state = self.calls.current_info(&entry).await?.state;
         let body = SnapshotBody { config: &entry.config, state: &state };
         let answer = envelope::ok(ResponseType("stream_snapshot"), &body);
         let (service, from) = (self.clone(), from.clone());
@@ -186,7 +186,7 @@ impl JetStream {
         fields: Map<String, serde_json::Value>,
     ) {
         let told = audit::Transfer { from, what, stream, fields };
-        audit::tell_transfer(told, &self.place(), &*self.core, &self.registry);
+        audit::tell_transfer(told, &self.place(), &*self.core, &self.streams);
     }
 }
 
@@ -309,7 +309,7 @@ impl Snapshot {
     async fn range(&self, from: u64) -> Result<Range, Broken> {
         let request = RangeRequest { from, ..RangeRequest::default() };
         let op = Op::ReadRange { id: self.entry.id, request };
-        match self.service.run(self.entry.engine, op).await? {
+        match self.service.calls.run(self.entry.engine, op).await? {
             OpOutcome::Range(range) => Ok(range),
             other => Err(unexpected(&other).into()),
         }
@@ -324,12 +324,12 @@ impl Snapshot {
         }
         let (id, engine) = (self.entry.id, self.entry.engine);
         let op = Op::ListConsumers { id, offset: 0, limit: usize::MAX, names_only: true };
-        let names = match self.service.run(engine, op).await? {
+        let names = match self.service.calls.run(engine, op).await? {
             OpOutcome::Consumers { names, .. } => names,
             other => return Err(unexpected(&other).into()),
         };
         for name in names {
-            match self.service.run(engine, Op::ConsumerState { id, name }).await {
+            match self.service.calls.run(engine, Op::ConsumerState { id, name }).await {
                 Ok(OpOutcome::ConsumerState(mut consumer)) => {
                     let mut bytes = size_of::<ConsumerSnapshot>();
                     if let Some(state) = &mut consumer.state {

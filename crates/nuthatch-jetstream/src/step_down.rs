@@ -32,8 +32,8 @@ impl JetStream {
         body: &[u8],
     ) -> Answer {
         let to = self.preferred(body)?;
-        let entry = self.entry(account, name)?;
-        self.hand_over(&self.log_name(entry.engine), to).await?;
+        let entry = self.streams.entry(account, name)?;
+        self.hand_over(&self.names.name_of(entry.engine), to).await?;
         Ok(envelope::ok(ResponseType("stream_leader_stepdown"), &Success::YES))
     }
 
@@ -44,10 +44,10 @@ impl JetStream {
         body: &[u8],
     ) -> Answer {
         let to = self.preferred(body)?;
-        let entry = self.entry(account, stream)?;
+        let entry = self.streams.entry(account, stream)?;
         let op = Op::ConsumerInfo { id: entry.id, name: name.to_owned() };
-        self.run(entry.engine, op).await?;
-        self.hand_over(&self.log_name(entry.engine), to).await?;
+        self.calls.run(entry.engine, op).await?;
+        self.hand_over(&self.names.name_of(entry.engine), to).await?;
         Ok(envelope::ok(ResponseType("consumer_leader_stepdown"), &Success::YES))
     }
 

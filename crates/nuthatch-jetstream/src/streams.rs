@@ -1,7 +1,8 @@
 //! `STREAM.*` calls.
 
 use crate::envelope::{self, Paged, ResponseType, Success};
-use crate::moves::log_tag;
+use crate::log_calls::stream_info_of;
+use crate::log_names::log_tag;
 use crate::outcome::{described, placement_error, unexpected};
 use crate::pending_changes::{CHANGE_TIMEOUT, Changing, claim};
 use crate::placing::Home;
@@ -12,7 +13,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use nuthatch_protocol::js::{StorageType, StreamConfig, StreamInfo, Time};
 use nuthatch_protocol::jserror::JsError;
-use nuthatch_server::jetstream_port::LogId;
 use nuthatch_server::served::Scope;
 use nuthatch_server::shares::Share;
 use nuthatch_streams::op::{GetMessage, PurgeRequest};
@@ -175,9 +175,9 @@ impl JetStream {
         }
         set_stream_metadata(&mut config);
         let mut config = validate::stream_config(config, &self.limits(pedantic))?;
-        let changing = self.lock_for(account, name).await?;
+        let changing = self.rights.lock(account, name).await?;
         self.check_copies(account, &mut config)?;
-        let existing = self.registry.read().get(account, name).cloned();
+        let existing = self.streams.read().get(account, name).cloned();
         if let Some(existing) = existing {
             return self.create_existing(account, &existing, &config, changing).await;
         }
@@ -191,12 +191,13 @@ impl JetStream {
         };
         let pending = claim(engine, config.clone());
         let config = Box::new(config);
-        let (id, work) = self.begin_new(engine, |id| Op::CreateStream { id, account, config });
-        let (outcome, _changing) = self.settle(changing, pending, work).await;
+        let (id, work) =
+            self.calls.begin_new(engine, |id| Op::CreateStream { id, account, config });
+        let (outcome, _changing) = changing.settle(pending, work).await;
         let info = stream_info_of(outcome?)?.0;
         let config = info.config.clone();
         let entry = Entry { id, engine, account, config, created: info.created };
-        self.enter(entry).await?;
+        self.streams.enter(entry).await?;
         Ok(self.stream_answer(account, "stream_create", info, None, true))
     }
 
@@ -209,8 +210,8 @@ impl JetStream {
     ) -> Result<Home, JsError> {
         if let Scope::Log(log) = scope {
             // The leader has looked at what is at other nodes.
-            self.check_overlap(account, config, false).await?;
-            return self.log_named(log).map(Home::Here).ok_or_else(|| self.no_such_log(log));
+            self.admission.check_overlap(account, config, false).await?;
+            return self.names.find(log).map(Home::Here).ok_or_else(|| self.names.none_of(log));
         }
         self.check_whole(account)?;
         let served = self.core.served(account);
@@ -234,18 +235,8 @@ impl JetStream {
             return Err(JsError::STREAM_NAME_EXIST);
         }
         let pending = claim(existing.engine, existing.config.clone());
-        let (info, _changing) = self.settle(changing, pending, self.current_info(existing)).await;
+        let (info, _changing) = changing.settle(pending, self.calls.current_info(existing)).await;
         Ok(self.stream_answer(account, "stream_create", info?, None, true))
-    }
-
-    pub(super) async fn current_info(&self, entry: &Entry) -> Result<StreamInfo, JsError> {
-        let op = Op::StreamInfo {
-            id: entry.id,
-            deleted_details: false,
-            subjects_filter: String::new(),
-            offset: 0,
-        };
-        Ok(self.stream_outcome(entry.engine, op).await?.0)
     }
 
     /// Names, subjects and limits that only the registry can judge.
@@ -259,13 +250,13 @@ impl JetStream {
         if served.as_ref().is_some_and(|served| served.find(&config.name).is_some()) {
             return Err(JsError::STREAM_NAME_EXIST);
         }
-        self.check_overlap(account, config, true).await?;
-        let limits = self.limits_of(account);
+        self.admission.check_overlap(account, config, true).await?;
+        let limits = self.accounts.limits_of(account);
         check_account(config, &limits)?;
         let elsewhere = served.map_or(0, |served| served.count());
         let count = {
-            let registry = self.registry.read();
-            (registry.count(account) + self.pending_changes.count(account, &registry) + elsewhere)
+            let registry = self.streams.read();
+            (registry.count(account) + self.rights.pending().count(account, &registry) + elsewhere)
                 as u64
         };
         if limits.max_streams.is_some_and(|max| count >= max) {
@@ -281,7 +272,7 @@ impl JetStream {
         config: &StreamConfig,
         already: u64,
     ) -> Result<(), JsError> {
-        let limits = self.limits_of(account);
+        let limits = self.accounts.limits_of(account);
         let wanted = u64::try_from(config.max_bytes).unwrap_or(0);
         let (limit, error) = if config.storage == StorageType::File {
             (limits.max_store_bytes, JsError::STORAGE_RESOURCES_EXCEEDED)
@@ -290,12 +281,12 @@ impl JetStream {
         };
         let Some(limit) = limit else { return Ok(()) };
         let reserved = {
-            let registry = self.registry.read();
-            let claimed = self.pending_changes.reserved_bytes(account, config.storage, &registry);
+            let registry = self.streams.read();
+            let claimed = self.rights.pending().reserved_bytes(account, config.storage, &registry);
             (registry.reserved_bytes(account, config.storage) - already).saturating_add(claimed)
         };
         let reserved = reserved.saturating_add(self.reserved_elsewhere(account, config));
-        let usage = timeout(CHANGE_TIMEOUT, self.usage(Some(account))).await;
+        let usage = timeout(CHANGE_TIMEOUT, self.calls.usage(Some(account))).await;
         let [mut file, mut memory] = usage.map_err(|_| usage_unknown())??;
         let [file_elsewhere, memory_elsewhere] = self.usage_elsewhere(account).await;
         file.add(&file_elsewhere);
@@ -321,31 +312,33 @@ impl JetStream {
             return Err(JsError::STREAM_MISMATCH);
         }
         set_stream_metadata(&mut config);
-        let changing = self.lock_for(account, name).await?;
-        let entry = self.entry(account, name)?;
+        let changing = self.rights.lock(account, name).await?;
+        let entry = self.streams.entry(account, name)?;
         let mut config = validate::stream_update(&entry.config, config, &self.limits(pedantic))?;
         self.check_copies(account, &mut config)?;
         // A stream that was moved stays where it is as long as the tag stays as it is.
-        if log_tag(&config) != log_tag(&entry.config) && self.engine_for(&config)? != entry.engine {
+        if log_tag(&config) != log_tag(&entry.config)
+            && self.names.of_config(&config)? != entry.engine
+        {
             return Err(placement_error(
                 "a stream does not change its log by an update: its placement tag must stay; \
                  nuthatch stream move changes it",
             ));
         }
-        self.check_replicas(&config, &self.log_name(entry.engine))?;
-        check_account(&config, &self.limits_of(account))?;
-        self.check_overlap(account, &config, true).await?;
+        self.check_replicas(&config, &self.names.name_of(entry.engine))?;
+        check_account(&config, &self.accounts.limits_of(account))?;
+        self.admission.check_overlap(account, &config, true).await?;
         let already = u64::try_from(entry.config.max_bytes).unwrap_or(0);
         if u64::try_from(config.max_bytes).unwrap_or(0) > already {
             self.check_space(account, &config, already).await?;
         }
         let pending = claim(entry.engine, config.clone());
         let op = Op::UpdateStream { id: entry.id, config: Box::new(config) };
-        let work = self.stream_outcome(entry.engine, op);
-        let (outcome, _changing) = self.settle(changing, pending, work).await;
+        let work = self.calls.stream_info(entry.engine, op);
+        let (outcome, _changing) = changing.settle(pending, work).await;
         let info = outcome?.0;
         let config = info.config.clone();
-        self.enter(Entry { config, ..(*entry).clone() }).await?;
+        self.streams.enter(Entry { config, ..(*entry).clone() }).await?;
         Ok(self.stream_answer(account, "stream_update", info, None, false))
     }
 
@@ -359,15 +352,15 @@ impl JetStream {
             return Err(JsError::NOT_EMPTY_REQUEST);
         }
         let changing = self.lock_forgotten(account, name).await?;
-        let entry = self.entry(account, name)?;
+        let entry = self.streams.entry(account, name)?;
         // Routes go first: nothing may be accepted for a stream that is about to vanish. If the
         // engine refuses, the stream is still there and gets its routes back.
-        self.leave(account, name).await;
+        self.streams.leave(account, name).await;
         let pending = claim(entry.engine, entry.config.clone());
-        let work = self.run(entry.engine, Op::DeleteStream { id: entry.id });
-        let (outcome, _changing) = self.settle(changing, pending, work).await;
+        let work = self.calls.run(entry.engine, Op::DeleteStream { id: entry.id });
+        let (outcome, _changing) = changing.settle(pending, work).await;
         if let Err(error) = outcome {
-            self.enter((*entry).clone()).await?;
+            self.streams.enter((*entry).clone()).await?;
             return Err(error);
         }
         Ok(envelope::ok(ResponseType("stream_delete"), &Success::YES))
@@ -381,7 +374,7 @@ impl JetStream {
         share: &mut Share,
     ) -> Answer {
         let request: InfoRequest = parse_optional(body, self.settings.strict)?;
-        let entry = self.entry(account, name)?;
+        let entry = self.streams.entry(account, name)?;
         let offset = offset_of(request.offset);
         let filtered = !request.subjects_filter.is_empty();
         let op = Op::StreamInfo {
@@ -390,7 +383,7 @@ impl JetStream {
             subjects_filter: request.subjects_filter,
             offset,
         };
-        let (info, total) = self.stream_outcome(entry.engine, op).await?;
+        let (info, total) = self.calls.stream_info(entry.engine, op).await?;
         let page = if filtered && total > 0 {
             Paged { total, offset, limit: SUBJECTS_PAGE }
         } else {
@@ -407,7 +400,7 @@ impl JetStream {
         if request.seq > 0 && request.keep > 0 {
             return Err(JsError::BAD_REQUEST);
         }
-        let entry = self.entry(account, name)?;
+        let entry = self.streams.entry(account, name)?;
         if entry.config.sealed {
             return Err(JsError::STREAM_SEALED);
         }
@@ -420,7 +413,7 @@ impl JetStream {
             0 => Op::Purge { id, request },
             term => Op::Truncate { id, request, term },
         };
-        match self.run(entry.engine, op).await? {
+        match self.calls.run(entry.engine, op).await? {
             OpOutcome::Purged(purged) => Ok(envelope::ok(
                 ResponseType("stream_purge"),
                 &PurgedBody { success: true, purged },
@@ -435,8 +428,8 @@ impl JetStream {
         }
         let request: GetBody = parse(body, self.settings.strict)?;
         let request = checked_get(request)?;
-        let entry = self.entry(account, name)?;
-        match self.run(entry.engine, Op::GetMessage { id: entry.id, request }).await? {
+        let entry = self.streams.entry(account, name)?;
+        match self.calls.run(entry.engine, Op::GetMessage { id: entry.id, request }).await? {
             OpOutcome::Message(found) => {
                 let message = StoredMessage {
                     subject: &String::from_utf8_lossy(&found.subject),
@@ -456,7 +449,7 @@ impl JetStream {
             return Err(JsError::BAD_REQUEST);
         }
         let request: DeleteBody = parse(body, self.settings.strict)?;
-        let entry = self.entry(account, name)?;
+        let entry = self.streams.entry(account, name)?;
         if entry.config.sealed {
             return Err(JsError::STREAM_SEALED);
         }
@@ -465,12 +458,8 @@ impl JetStream {
                 JsError::STREAM_MSG_DELETE_FAILED.with("err", "message delete not permitted")
             );
         }
-        self.run(entry.engine, Op::DeleteMessage { id: entry.id, seq: request.seq }).await?;
+        self.calls.run(entry.engine, Op::DeleteMessage { id: entry.id, seq: request.seq }).await?;
         Ok(envelope::ok(ResponseType("stream_msg_delete"), &Success::YES))
-    }
-
-    async fn stream_outcome(&self, engine: LogId, op: Op) -> Result<(StreamInfo, usize), JsError> {
-        stream_info_of(self.run(engine, op).await?)
     }
 
     /// Fills in what only the service knows of a stream.
@@ -499,14 +488,6 @@ pub(super) fn config_bytes(config: &StreamConfig) -> usize {
     let subjects = subjects_of(config);
     let metadata = config.metadata.iter().map(|(key, value)| key.len() + value.len());
     subjects.map(String::len).sum::<usize>() + metadata.sum::<usize>() + ASSET_BYTES
-}
-
-/// What an operation tells of a stream, and how many subjects it has in all.
-fn stream_info_of(outcome: OpOutcome) -> Result<(StreamInfo, usize), JsError> {
-    match outcome {
-        OpOutcome::Stream { info, subjects_total } => Ok((*info, subjects_total)),
-        other => Err(unexpected(&other)),
-    }
 }
 
 /// Checks an account's rules for configurations of streams.

@@ -8,7 +8,6 @@ use nuthatch_server::jetstream_port::{
     BoxFuture, JsAccount, JsHealth, JsLog, JsSample, JsStream, JsTotals, JsView, JszQuery,
     SampleQuery,
 };
-use nuthatch_server::options::GLOBAL_ACCOUNT;
 use nuthatch_streams::{AccountId, Op, OpOutcome};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,32 +18,10 @@ mod sample;
 const CONSUMERS_PAGE: usize = 1024;
 
 impl JetStream {
-    /// Name of an account as monitoring shows it. One that is no longer configured has only a
-    /// number.
-    pub(super) fn account_name(&self, account: AccountId) -> String {
-        if account == AccountId::GLOBAL {
-            return GLOBAL_ACCOUNT.to_owned();
-        }
-        let accounts = self.accounts.load();
-        accounts
-            .get(&account)
-            .map_or_else(|| format!("#{}", account.0), |served| served.name.clone())
-    }
-
-    /// Accounts that have JetStream or streams.
-    pub(super) fn account_ids(&self) -> Vec<AccountId> {
-        let mut ids = vec![AccountId::GLOBAL];
-        ids.extend(self.accounts.load().keys());
-        let with_streams = self.registry.read();
-        let others = with_streams.accounts().filter(|id| !self.serves(*id));
-        ids.extend(others);
-        ids
-    }
-
     async fn totals_of(&self, account: Option<AccountId>) -> JsTotals {
         // A log that does not answer shows as zeros here and as broken in the health check.
-        let [file, memory] = self.usage(account).await.unwrap_or_default();
-        let registry = self.registry.read();
+        let [file, memory] = self.calls.usage(account).await.unwrap_or_default();
+        let registry = self.streams.read();
         let accounts: Vec<AccountId> = match account {
             Some(account) => vec![account],
             None => registry.accounts().collect(),
@@ -79,7 +56,7 @@ impl JetStream {
         room: &mut JszRoom,
     ) -> Vec<JsStream> {
         let entries: Vec<Arc<Entry>> =
-            self.registry.read().of_account(account).take(room.assets).cloned().collect();
+            self.streams.read().of_account(account).take(room.assets).cloned().collect();
         let mut streams = Vec::with_capacity(entries.len());
         for entry in entries {
             if room.assets == 0 || !room.take(config_bytes(&entry.config)) {
@@ -87,11 +64,11 @@ impl JetStream {
             }
             room.assets -= 1;
             // A stream deleted meanwhile is left out.
-            let Ok(mut info) = self.current_info(&entry).await else { continue };
+            let Ok(mut info) = self.calls.current_info(&entry).await else { continue };
             self.complete_stream(&mut info);
             let moving = self.move_of(account, &info.config.name);
-            let log = self.registry.read().get(account, &info.config.name).map(|e| e.engine);
-            let log = log.map_or_else(String::new, |engine| self.log_name(engine));
+            let log = self.streams.read().get(account, &info.config.name).map(|e| e.engine);
+            let log = log.map_or_else(String::new, |engine| self.names.name_of(engine));
             let mut consumers =
                 if query.consumers { self.consumers_of(&entry).await } else { Vec::new() };
             consumers.truncate(room.assets);
@@ -119,7 +96,8 @@ impl JetStream {
                 limit: CONSUMERS_PAGE,
                 names_only: false,
             };
-            let Ok(OpOutcome::Consumers { total, infos, .. }) = self.run(entry.engine, op).await
+            let Ok(OpOutcome::Consumers { total, infos, .. }) =
+                self.calls.run(entry.engine, op).await
             else {
                 return all;
             };
@@ -168,15 +146,15 @@ impl JsView for JetStream {
 
     fn accounts(&self, query: JszQuery) -> BoxFuture<'_, (Vec<JsAccount>, bool)> {
         Box::pin(async move {
-            let ids = self.account_ids();
+            let ids = self.accounts.ids(self.streams.read().accounts());
             let mut accounts = Vec::new();
             let (mut before, mut room) =
                 (0, JszRoom { assets: query.assets_max, bytes: query.bytes_max, is_cut: false });
             for id in ids {
-                let name = self.account_name(id);
+                let name = self.accounts.name_of(id);
                 // With accounts of its own a configuration leaves the global one without users.
-                let is_spare = id == AccountId::GLOBAL && !self.accounts.load().is_empty();
-                if is_spare && self.registry.read().count(id) == 0 {
+                let is_spare = id == AccountId::GLOBAL && !self.accounts.is_global_only();
+                if is_spare && self.streams.read().count(id) == 0 {
                     continue;
                 }
                 if query.account.as_ref().is_some_and(|wanted| *wanted != name) {
@@ -213,17 +191,18 @@ impl JsView for JetStream {
         consumer: Option<&'a str>,
     ) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
-            let mut ids = self.account_ids().into_iter();
+            let mut ids = self.accounts.ids(self.streams.read().accounts()).into_iter();
             let id = ids
-                .find(|id| account.is_empty() || self.account_name(*id) == account)
+                .find(|id| account.is_empty() || self.accounts.name_of(*id) == account)
                 .ok_or_else(|| format!("JetStream account {account:?} not found"))?;
             let Some(stream) = stream else { return Ok(()) };
             let entry = self
+                .streams
                 .entry(id, stream)
                 .map_err(|_| format!("JetStream stream {stream:?} not found"))?;
             let Some(name) = consumer else { return Ok(()) };
             let op = Op::ConsumerInfo { id: entry.id, name: name.to_owned() };
-            match self.run(entry.engine, op).await {
+            match self.calls.run(entry.engine, op).await {
                 Ok(_) => Ok(()),
                 Err(error) => Err(format!("JetStream consumer {name:?} not available: {error}")),
             }

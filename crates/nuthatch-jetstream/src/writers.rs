@@ -23,8 +23,8 @@ impl JetStream {
     /// From the answer on the stream takes records of the writer with this term only.
     pub(super) async fn stream_fence(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
         let FenceBody { term } = parse(body, self.settings.strict)?;
-        let entry = self.entry(account, name)?;
-        match self.run(entry.engine, Op::Fence { id: entry.id, term }).await? {
+        let entry = self.streams.entry(account, name)?;
+        match self.calls.run(entry.engine, Op::Fence { id: entry.id, term }).await? {
             OpOutcome::Fenced { term, last_seq } => {
                 Ok(envelope::ok(ResponseType("stream_fence"), &FencedBody { term, last_seq }))
             }

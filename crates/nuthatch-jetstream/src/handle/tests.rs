@@ -187,7 +187,7 @@ async fn a_stream_whose_log_is_taken_away_while_it_is_created_comes_back_with_th
     drop(release);
     assert_eq!(creating.await.expect_err("its log is away").err_code, 10008);
     assert!(handle.find(ACCOUNT, Wanted::owner(b"goes.x")).is_none());
-    assert_eq!(handle.service.registry.read().count(ACCOUNT), 0);
+    assert_eq!(handle.service.streams.read().count(ACCOUNT), 0);
     create(&handle.service, "STAYS", "stays.>", &[]).await.expect("it is created");
 
     let back = Arc::into_inner(log).expect("nobody else has it");
@@ -260,7 +260,7 @@ async fn an_engine_hears_of_what_came_while_its_log_was_away() {
         Op::Source { id: stream, copies: vec![message] },
     ];
     for op in ops {
-        handle.service.run(id, op).await.expect("it is done");
+        handle.service.calls.run(id, op).await.expect("it is done");
     }
     let log = handle.detach(id).expect("it is attached");
     listener.listens.store(true, Ordering::SeqCst);

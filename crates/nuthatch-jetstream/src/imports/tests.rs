@@ -156,7 +156,7 @@ async fn an_import_is_not_put_in_service_while_batches_are_on_their_way() {
     }
     let done: Value = serde_json::from_slice(&act(&service, "finish").await.unwrap()).unwrap();
     assert_eq!(done["config"]["name"], "S", "{done}");
-    assert!(service.registry.read().get(ACCOUNT, "S").is_some());
+    assert!(service.streams.read().get(ACCOUNT, "S").is_some());
     assert_eq!(code(act(&service, "").await), JsError::STREAM_NOT_FOUND.err_code);
 }
 

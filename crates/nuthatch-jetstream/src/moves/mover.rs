@@ -1,7 +1,8 @@
 //! The task of one move: does what [`nuthatch_streams::migration::mover`] says, and tells it what became
 //! of it. Nothing here decides about a step.
 
-use super::{closed, placed};
+use super::closed;
+use crate::log_names::placed;
 use crate::move_table::Progress;
 use crate::pending_changes::{CHANGE_TIMEOUT, Changing, claim};
 use crate::registry::Entry;
@@ -172,7 +173,7 @@ impl MoveDriver {
             Side::Copy => self.copy.log,
         };
         let work = async {
-            match self.service.begin(engine, op).await {
+            match self.service.calls.begin(engine, op).await {
                 Ok(outcome) => {
                     outcome.await.map_or_else(|_| Happened::NoAnswer(closed()), Happened::Outcome)
                 }
@@ -191,10 +192,10 @@ impl MoveDriver {
     /// The right to change the stream's name, if it is where it was.
     async fn lock(&self) -> Result<(Changing, Arc<Entry>), Happened> {
         // The stream may be about to change in a log that takes long.
-        let Ok(changing) = self.service.lock_for(self.account, &self.name).await else {
+        let Ok(changing) = self.service.rights.lock(self.account, &self.name).await else {
             return Err(Happened::LockBusy);
         };
-        match self.service.entry(self.account, &self.name) {
+        match self.service.streams.entry(self.account, &self.name) {
             Ok(entry) if (entry.engine, entry.id) == (self.source.log, self.source.stream) => {
                 Ok((changing, entry))
             }
@@ -214,19 +215,19 @@ impl MoveDriver {
         let action = self.step(mover, Happened::Locked(Box::new(config.clone())));
         let pending = claim(self.source.log, entry.config.clone());
         let work = self.while_in(Phase::Held, mover, action);
-        let (action, changing) = self.service.settle(changing, pending, work).await;
+        let (action, changing) = changing.settle(pending, work).await;
         if mover.phase() != Phase::Settling {
             return action;
         }
         let pending = claim(self.copy.log, entry.config.clone());
         let work = self.while_in(Phase::Settling, mover, action);
-        let (action, _changing) = self.service.settle(changing, pending, work).await;
+        let (action, _changing) = changing.settle(pending, work).await;
         if action != Action::Switch {
             return action;
         }
         let (id, engine) = (self.copy.stream, self.copy.log);
         let new = Entry { id, engine, config: Arc::new(config), ..(**entry).clone() };
-        let seen = self.service.change(|registry| {
+        let seen = self.service.streams.change(|registry| {
             registry.rehome(entry, new);
             registry.version()
         });

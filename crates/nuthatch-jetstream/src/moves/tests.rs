@@ -4,7 +4,7 @@ use super::*;
 use crate::core_port::{CorePort, Take};
 use crate::logs_port::{LogsPort, NotTaken};
 use crate::service::Settings;
-use nuthatch_protocol::js::{StreamInfo, Time};
+use nuthatch_protocol::js::{StreamConfig, StreamInfo, Time};
 use nuthatch_server::jetstream_port::JsHealth;
 use nuthatch_streams::{Message, OpOutcome, Respond};
 use parking_lot::Mutex;
@@ -81,7 +81,7 @@ fn moving(logs: &Arc<Refusing>) -> (Arc<JetStream>, Arc<Entry>, MoveDriver) {
         config: Arc::new(config),
         created: Time(1),
     });
-    service.change(|registry| registry.insert((*entry).clone()));
+    service.streams.change(|registry| registry.insert((*entry).clone()));
     let copy = StreamRoute { log: LogId(3), stream: StreamId(2) };
     let mover = service.new_move(&entry, copy, RATE_DEFAULT_BYTES);
     (service, entry, mover)

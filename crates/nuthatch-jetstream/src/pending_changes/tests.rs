@@ -129,24 +129,24 @@ async fn a_log_that_does_not_answer_holds_up_its_own_streams_only() {
     service.stream_delete(ACCOUNT, "A", b"").await.unwrap();
     let other = service.clone();
     let slower = tokio::spawn(async move { create(&other, "D", "d.>", &["log:cold"]).await });
-    until(|| service.pending_changes.engine_of(ACCOUNT, "D").is_some()).await;
+    until(|| service.rights.pending().engine_of(ACCOUNT, "D").is_some()).await;
     create(&service, "A", "a", &[]).await.unwrap();
 
     assert_eq!(code(create(&service, "C", "c.>", &["log:cold"]).await), 10008, "its name");
     assert_eq!(code(create(&service, "E", "c.x", &[]).await), 10065, "its subjects");
-    assert!(service.registry.read().get(ACCOUNT, "C").is_none());
+    assert!(service.streams.read().get(ACCOUNT, "C").is_none());
 
     logs.answer_all();
     for created in [slow.await, slower.await] {
         let text: Value = serde_json::from_slice(&created.unwrap().unwrap()).unwrap();
         assert_eq!(text["did_create"], true, "{text}");
     }
-    assert_eq!(service.registry.read().count(ACCOUNT), 4);
+    assert_eq!(service.streams.read().count(ACCOUNT), 4);
     assert_eq!(code(create(&service, "E", "c.x", &[]).await), 10065);
 
     let other = service.clone();
     let deleting = tokio::spawn(async move { other.stream_delete(ACCOUNT, "C", b"").await });
-    until(|| service.pending_changes.engine_of(ACCOUNT, "C").is_some()).await;
+    until(|| service.rights.pending().engine_of(ACCOUNT, "C").is_some()).await;
     let update = service.stream_update(ACCOUNT, "C", br#"{"name":"C"}"#).await;
     assert_eq!(code(update), 10008, "it may still be there");
     logs.answer_all();
@@ -160,7 +160,7 @@ async fn a_log_is_not_attached_beside_a_change_that_takes_its_names_or_subjects(
     let (logs, service) = service();
     let other = service.clone();
     let slow = tokio::spawn(async move { create(&other, "C", "c.>", &["log:cold"]).await });
-    until(|| service.pending_changes.engine_of(ACCOUNT, "C").is_some()).await;
+    until(|| service.rights.pending().engine_of(ACCOUNT, "C").is_some()).await;
     for (name, subject) in [("C", "other"), ("D", "c.x")] {
         *logs.listed.lock() = vec![listed(name, subject)];
         let refused = service.load_log("new", LogId(9)).await;
@@ -170,5 +170,5 @@ async fn a_log_is_not_attached_beside_a_change_that_takes_its_names_or_subjects(
     assert_eq!(service.load_log("new", LogId(9)).await, Ok(1));
     logs.answer_all();
     slow.await.unwrap().unwrap();
-    assert_eq!(service.registry.read().count(ACCOUNT), 2);
+    assert_eq!(service.streams.read().count(ACCOUNT), 2);
 }

@@ -44,7 +44,7 @@ struct Holds {
 impl Driver {
     /// Never ends while the server runs.
     pub(super) async fn run(self) {
-        let mut changed = self.service.changes.subscribe();
+        let mut changed = self.service.streams.changes();
         let (target, source, mirrors) = (self.entry.id, self.source.clone(), self.mirrors);
         let mut machine = Replicator::new(Plan { target, source, mirrors });
         let mut holds = Holds::default();
@@ -64,7 +64,7 @@ impl Driver {
                         Side::Origin => holds.origin.expect("the origin was found here"),
                         Side::Target => self.entry.engine,
                     };
-                    Happened::Outcome(self.service.run(log, op).await)
+                    Happened::Outcome(self.service.calls.run(log, op).await)
                 }
                 Action::Ask { subject, body, until } => self.ask(&subject, &body, until).await,
                 Action::Listen { prefix } => self.listen(&prefix, &mut holds),

@@ -63,7 +63,7 @@ impl<'a> Driver<'a> {
     async fn perform(&mut self, action: Action) -> Happened {
         let Place { service, from, config, .. } = self.place;
         match action {
-            Action::Lock => match service.lock_for(from.account, &config.name).await {
+            Action::Lock => match service.rights.lock(from.account, &config.name).await {
                 Ok(changing) => {
                     self.changing = Some(changing);
                     Happened::Locked
@@ -91,7 +91,8 @@ impl<'a> Driver<'a> {
     async fn create(&mut self, config: Box<StreamConfig>) -> Happened {
         let Place { service, from, engine, .. } = self.place;
         let account = from.account;
-        let (id, work) = service.begin_new(*engine, |id| Op::CreateStream { id, account, config });
+        let (id, work) =
+            service.calls.begin_new(*engine, |id| Op::CreateStream { id, account, config });
         let config = &self.place.config;
         let outcome = self.settle(config, work).await;
         Happened::Created(id, outcome)
@@ -102,13 +103,13 @@ impl<'a> Driver<'a> {
         match op {
             Op::FinishRestore { ref config, .. } => {
                 let config = (**config).clone();
-                self.settle(&config, service.run(*engine, op)).await
+                self.settle(&config, service.calls.run(*engine, op)).await
             }
             // The next start deletes it.
             Op::DeleteStream { .. } if *service.stopping.borrow() => {
                 Err(JsError::CLUSTER_NOT_AVAIL)
             }
-            op => service.run(*engine, op).await,
+            op => service.calls.run(*engine, op).await,
         }
     }
 
@@ -118,10 +119,10 @@ impl<'a> Driver<'a> {
         config: &StreamConfig,
         work: impl Future<Output = OpResult>,
     ) -> OpResult {
-        let Place { service, engine, .. } = self.place;
+        let Place { engine, .. } = self.place;
         let changing = self.changing.take().expect("the name is held");
         let pending = claim(*engine, config.clone());
-        let (outcome, changing) = service.settle(changing, pending, work).await;
+        let (outcome, changing) = changing.settle(pending, work).await;
         self.changing = Some(changing);
         outcome
     }
@@ -132,7 +133,7 @@ impl<'a> Driver<'a> {
     ) -> Result<(StreamConfig, Vec<ConsumerSnapshot>), JsError> {
         let Place { service, from, config, .. } = self.place;
         let config = service.check_restored(from, config.clone()).await?;
-        let limits = service.consumer_limits(from.account);
+        let limits = service.accounts.consumer_limits(from.account);
         let consumers = checked_consumers(consumers, &config, &limits)?;
         Ok((config, consumers))
     }
@@ -143,6 +144,6 @@ impl<'a> Driver<'a> {
         let (config, created) = (info.config.clone(), info.created);
         let entry = Entry { id, engine: *engine, account: from.account, config, created };
         // One whose log was detached just now comes into service with it.
-        let _ = service.enter(entry).await;
+        let _ = service.streams.enter(entry).await;
     }
 }

@@ -25,19 +25,23 @@ impl JetStream {
     pub(super) async fn sample_of(&self, query: &SampleQuery) -> JsSample {
         let mut sizes: HashMap<(LogId, StreamId), StreamSize> = HashMap::new();
         let mut memory = None;
-        for (name, log) in self.logs.attached() {
+        for (name, log) in self.names.all() {
             memory = memory.or((name == MEMORY_LOG).then_some(log));
             // A log that does not answer shows no streams, and is broken in the health check.
-            if let Ok(OpOutcome::Sizes(found)) = self.run(log, Op::Sizes).await {
+            if let Ok(OpOutcome::Sizes(found)) = self.calls.run(log, Op::Sizes).await {
                 sizes.extend(found.into_iter().map(|size| ((log, size.id), size)));
             }
         }
-        let accounts = self.account_ids().into_iter().map(|id| (id, self.account_name(id)));
+        let accounts = self
+            .accounts
+            .ids(self.streams.read().accounts())
+            .into_iter()
+            .map(|id| (id, self.accounts.name_of(id)));
         let accounts: Vec<(AccountId, String)> = accounts.collect();
         let mut sample = JsSample::default();
         let mut chosen: Vec<Found> = Vec::new();
         for (id, name) in &accounts {
-            let entries: Vec<Arc<Entry>> = self.registry.read().of_account(*id).cloned().collect();
+            let entries: Vec<Arc<Entry>> = self.streams.read().of_account(*id).cloned().collect();
             let found = entries.into_iter().filter_map(|entry| {
                 let size = *sizes.get(&(entry.engine, entry.id))?;
                 Some((entry, size))
@@ -67,8 +71,7 @@ impl JetStream {
             let here = found.iter().filter(|(e, _)| (Some(e.engine) == memory) == in_memory);
             here.map(|(_, size)| size.bytes).sum()
         };
-        let accounts = self.accounts.load();
-        let limits = accounts.get(&id).map(|served| &served.limits);
+        let limits = self.accounts.own_limits_of(id);
         AccountSample {
             account: name.to_owned(),
             streams: found.len() as u64,
@@ -119,7 +122,8 @@ impl JetStream {
                 return (found, true);
             }
             let op = Op::ListConsumers { id: entry.id, offset, limit, names_only: false };
-            let Ok(OpOutcome::Consumers { total, infos, .. }) = self.run(entry.engine, op).await
+            let Ok(OpOutcome::Consumers { total, infos, .. }) =
+                self.calls.run(entry.engine, op).await
             else {
                 return (found, true);
             };

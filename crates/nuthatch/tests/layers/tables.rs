@@ -77,18 +77,19 @@ pub const JETSTREAM_LAYERS: &[&[&str]] = &[
         "envelope",
         "request",
         "registry",
-        "audit",
+        "account_table",
         "copy_tasks",
         "import_table",
         "move_table",
+        "stream_subjects",
         "pending_changes",
     ],
-    // What the calls share.
+    // What the calls share, each with a state or a port of its own.
+    &["stream_table", "log_names", "log_calls", "changing", "admission", "audit"],
+    // The service.
     &["service"],
     // The calls, and the tasks that they begin.
     &[
-        "changing",
-        "stream_subjects",
         "across",
         "placing",
         "step_down",

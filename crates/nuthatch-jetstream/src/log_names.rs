@@ -1,0 +1,123 @@
+//! The attached logs by their names, and which one a configuration asks for.
+
+use crate::logs_port::LogsPort;
+use crate::outcome::placement_error;
+use crate::registry::{DEFAULT_LOG, MEMORY_LOG};
+use nuthatch_protocol::js::{StorageType, StreamConfig};
+use nuthatch_protocol::jserror::JsError;
+use nuthatch_server::jetstream_port::LogId;
+use std::sync::Arc;
+
+/// A placement tag that begins so names the log in which a stream lives.
+pub const LOG_TAG: &str = "log:";
+
+/// The logs that are attached, by name.
+pub(super) struct LogNames {
+    logs: Arc<dyn LogsPort>,
+    /// Names of logs that answer before everything is durable.
+    lazy: Vec<String>,
+}
+
+impl LogNames {
+    pub(super) fn new(logs: Arc<dyn LogsPort>, lazy: Vec<String>) -> Self {
+        Self { logs, lazy }
+    }
+
+    /// All of them with their identities, the default one first.
+    pub(super) fn all(&self) -> Vec<(String, LogId)> {
+        self.logs.attached()
+    }
+
+    /// The attached log of this name.
+    pub(super) fn find(&self, name: &str) -> Option<LogId> {
+        let attached = self.logs.attached();
+        attached.into_iter().find(|(known, _)| known == name).map(|(_, id)| id)
+    }
+
+    /// The name of a log; empty: it is not attached.
+    pub(super) fn name_of(&self, log: LogId) -> String {
+        let attached = self.logs.attached();
+        attached.into_iter().find(|(_, id)| *id == log).map_or_else(String::new, |(name, _)| name)
+    }
+
+    /// The error that there is no log of this name.
+    pub(super) fn none_of(&self, name: &str) -> JsError {
+        let attached = self.logs.attached();
+        let names = attached.iter().map(|(name, _)| name.as_str());
+        let known: Vec<&str> = names.filter(|known| *known != MEMORY_LOG).collect();
+        let known = known.join(", ");
+        placement_error(&format!("there is no log {name:?} here; there are: {known}"))
+    }
+
+    /// The log of a stream: the one that its placement tag `log:NAME` names, or the default of its
+    /// storage type.
+    pub(super) fn of_config(&self, config: &StreamConfig) -> Result<LogId, JsError> {
+        match named_by_tag(config)? {
+            Some(name) => self.chosen(name),
+            None => {
+                let default = match config.storage {
+                    StorageType::File => DEFAULT_LOG,
+                    StorageType::Memory => MEMORY_LOG,
+                };
+                self.find(default).ok_or_else(|| self.none_of(default))
+            }
+        }
+    }
+
+    /// The log of this name, if a stream may choose it.
+    pub(super) fn chosen(&self, name: &str) -> Result<LogId, JsError> {
+        let found = self.find(name).filter(|_| name != MEMORY_LOG);
+        found.ok_or_else(|| self.none_of(name))
+    }
+
+    /// A move takes a stream out of one log once the other has it for good, which a log that syncs
+    /// later cannot say.
+    pub(super) fn check_syncs(&self, log: LogId) -> Result<(), JsError> {
+        let name = self.name_of(log);
+        if !self.lazy.contains(&name) {
+            return Ok(());
+        }
+        Err(placement_error(&format!(
+            "log '{name}' does not sync before it answers: streams move only between logs with \
+             sync_interval always"
+        )))
+    }
+}
+
+/// The names in placement tags `log:NAME`.
+fn log_tags(config: &StreamConfig) -> impl Iterator<Item = &str> {
+    let tags = config.placement.iter().flat_map(|placement| &placement.tags);
+    tags.filter_map(|tag| tag.strip_prefix(LOG_TAG))
+}
+
+/// The log that a configuration asks for by its first tag; [`named_by_tag`] checks that, too.
+pub(super) fn log_tag(config: &StreamConfig) -> Option<&str> {
+    log_tags(config).next()
+}
+
+/// The log that a placement tag names; `None`: no tag does.
+///
+/// # Errors
+/// Tags name several logs, or the stream is kept in memory.
+pub(super) fn named_by_tag(config: &StreamConfig) -> Result<Option<&str>, JsError> {
+    let mut names = log_tags(config);
+    let Some(name) = names.next() else { return Ok(None) };
+    if names.any(|other| other != name) {
+        return Err(placement_error("a stream lives in one log: give one tag 'log:NAME'"));
+    }
+    if config.storage == StorageType::Memory {
+        return Err(placement_error("a stream of storage 'memory' lives in no other log"));
+    }
+    Ok(Some(name))
+}
+
+/// A configuration for a stream that lives in log `to`: if it names a log, it names that one.
+pub(super) fn placed(config: &StreamConfig, to: &str) -> StreamConfig {
+    let mut config = config.clone();
+    if let Some(placement) = &mut config.placement {
+        for tag in placement.tags.iter_mut().filter(|tag| tag.starts_with(LOG_TAG)) {
+            *tag = format!("{LOG_TAG}{to}");
+        }
+    }
+    config
+}
