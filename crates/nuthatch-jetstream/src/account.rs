@@ -1,15 +1,20 @@
 //! `INFO`: an account's use of JetStream and its limits.
 
+use crate::account_table::{AccountLimits, AccountTable};
+use crate::api_stats::ApiStats;
 use crate::envelope::{self, ResponseType};
-use crate::service::{AccountLimits, Answer, JetStream};
-use nuthatch_protocol::js::{API_LEVEL, StorageType, StreamConfig};
+use crate::log_calls::LogCalls;
+use crate::other_nodes::OtherNodes;
+use crate::outcome::Answer;
+use crate::stream_table::StreamTable;
+use nuthatch_protocol::js::{API_LEVEL, StorageType};
 use nuthatch_protocol::jserror::JsError;
-use nuthatch_server::account_id::SYSTEM_ACCOUNT_ID;
 use nuthatch_server::operator::TIER;
-use nuthatch_server::served::Scope;
+use nuthatch_server::shares::Shares;
 use nuthatch_streams::AccountId;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Limits as account info shows them; -1 means none.
 #[derive(Serialize, Clone, Default, Debug)]
@@ -56,11 +61,6 @@ struct AccountBody<'a> {
     tiers: BTreeMap<String, TierBody>,
 }
 
-#[derive(Serialize)]
-struct PurgeBody {
-    initiated: bool,
-}
-
 #[allow(clippy::trivially_copy_pass_by_ref)] // the signature serde asks for
 const fn is_zero(value: &u64) -> bool {
     *value == 0
@@ -89,8 +89,22 @@ fn tier(name: String, limits: &AccountLimits, used: &TierBody) -> (String, TierB
     (name, TierBody { limits: shown(limits), ..used })
 }
 
-impl JetStream {
-    pub(super) async fn account_info(&self, account: AccountId) -> Answer {
+/// Tells accounts what they use.
+pub(super) struct AccountInfos {
+    /// JetStream domain, empty if none.
+    pub(super) domain: String,
+    pub(super) accounts: Arc<AccountTable>,
+    pub(super) stats: Arc<ApiStats>,
+    /// Requests under way.
+    pub(super) requests: Arc<Shares>,
+    pub(super) streams: Arc<StreamTable>,
+    pub(super) calls: Arc<LogCalls>,
+    pub(super) nodes: Arc<OtherNodes>,
+}
+
+impl AccountInfos {
+    /// `INFO`
+    pub(super) async fn info(&self, account: AccountId) -> Answer {
         let used = self.used(account).await?;
         let tiers = self.accounts.tiers_of(account);
         let counts = self.stats.of(account);
@@ -100,7 +114,7 @@ impl JetStream {
                 // Limits are those of its tiers, and so is what is reserved.
                 _ => TierBody { reserved_memory: 0, reserved_storage: 0, ..used.clone() },
             },
-            domain: &self.settings.domain,
+            domain: &self.domain,
             api: ApiBody {
                 level: API_LEVEL,
                 total: counts.total,
@@ -115,13 +129,12 @@ impl JetStream {
     /// What an account uses.
     async fn used(&self, account: AccountId) -> Result<TierBody, JsError> {
         let [mut file, mut memory] = self.calls.usage(Some(account)).await?;
-        let [file_elsewhere, memory_elsewhere] = self.usage_elsewhere(account).await;
+        let [file_elsewhere, memory_elsewhere] = self.nodes.usage(account).await;
         file.add(&file_elsewhere);
         memory.add(&memory_elsewhere);
         let reserved = |storage| {
             let here = self.streams.read().reserved_bytes(account, storage);
-            let config = StreamConfig { storage, ..StreamConfig::default() };
-            here.saturating_add(self.reserved_elsewhere(account, &config))
+            here.saturating_add(self.nodes.reserved(account, storage, ""))
         };
         Ok(TierBody {
             memory: memory.bytes,
@@ -132,42 +145,5 @@ impl JetStream {
             consumers: file.consumers + memory.consumers,
             limits: LimitsBody::default(),
         })
-    }
-
-    /// [`JetStream::account_purge`] at all nodes that are connected.
-    pub(super) async fn purge_everywhere(&self, name: &str, scope: &Scope) -> Answer {
-        let answer = self.account_purge(name).await?;
-        if *scope == Scope::Cluster {
-            self.ask_all(SYSTEM_ACCOUNT_ID, &format!("ACCOUNT.PURGE.{name}")).await;
-        }
-        Ok(answer)
-    }
-
-    /// Deletes all streams of an account, as `nats server account purge` asks for. The caller sees to
-    /// it that the system account asks. An account without streams is a success, as upstream.
-    pub(super) async fn account_purge(&self, name: &str) -> Answer {
-        if name.contains(['/', '\\']) {
-            let why = "account name can not contain path separators";
-            return Err(JsError::STREAM_GENERAL.with("err", why));
-        }
-        let names: Vec<(AccountId, String)> = {
-            let ids = self
-                .accounts
-                .ids(self.streams.read().accounts())
-                .into_iter()
-                .filter(|id| self.accounts.name_of(*id) == name);
-            let registry = self.streams.read();
-            let names_of =
-                |id| registry.of_account(id).map(move |entry| (id, entry.config.name.clone()));
-            ids.flat_map(names_of).collect()
-        };
-        for (account, stream) in names {
-            match self.stream_delete(account, &stream, b"").await {
-                // Another call was faster.
-                Err(error) if error.err_code == JsError::STREAM_NOT_FOUND.err_code => {}
-                done => drop(done?),
-            }
-        }
-        Ok(envelope::ok(ResponseType("account_purge"), &PurgeBody { initiated: true }))
     }
 }

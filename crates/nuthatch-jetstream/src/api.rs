@@ -1,19 +1,21 @@
 //! From a request to its answer: which call it is, who may make it, how it fails.
 
-use crate::across::Place;
+use crate::call_places::Place;
 use crate::envelope::{self, ResponseType};
+use crate::other_nodes::{NodeAsks, usage_answer};
+use crate::outcome::{Answer, Work};
+use crate::replication::OwnApi;
 use crate::request::{Call, empty_fields};
-use crate::service::{Answer, JetStream, Work};
+use crate::service::JetStream;
 use nuthatch_protocol::headers::find_header;
 use nuthatch_protocol::js::is_level_met;
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::account_id::SYSTEM_ACCOUNT_ID;
-use nuthatch_server::jetstream_port::Requester;
+use nuthatch_server::jetstream_port::{BoxFuture, Requester};
 use nuthatch_server::operations::Operation;
 use nuthatch_server::served::Scope;
 use nuthatch_server::shares::Share;
 use nuthatch_streams::AccountId;
-use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 /// When a request came.
@@ -46,7 +48,7 @@ impl JetStream {
     /// Handles one request whose subject behind the API prefix is `rest`, and answers it.
     /// Subjects that are no call get silence, as upstream. Returns the answer.
     pub async fn handle(
-        self: &Arc<Self>,
+        &self,
         from: &Requester,
         rest: &str,
         reply: &[u8],
@@ -65,7 +67,7 @@ impl JetStream {
 
     /// Handles a call that another node of the cluster hands on; `None`: it has no answer.
     pub(super) async fn handle_question(
-        self: &Arc<Self>,
+        &self,
         from: &Requester,
         (rest, headers, body): (&str, &[u8], &[u8]),
         scope: &Scope,
@@ -77,11 +79,22 @@ impl JetStream {
         self.handle_as(&request, |_| ()).await
     }
 
-    async fn handle_as(
-        self: &Arc<Self>,
-        request: &Asked<'_>,
-        deliver: impl FnOnce(&[u8]),
+    /// Answers what only nodes ask each other; `None`: it is no such question.
+    async fn answer_node(
+        &self,
+        account: AccountId,
+        question: &str,
+        body: &[u8],
     ) -> Option<Vec<u8>> {
+        match NodeAsks::read(question, body)? {
+            NodeAsks::Infos(names) => {
+                serde_json::to_vec(&self.lists.own_infos(account, names).await).ok()
+            }
+            NodeAsks::Usage => usage_answer(self.calls.usage(Some(account)).await.ok()?),
+        }
+    }
+
+    async fn handle_as(&self, request: &Asked<'_>, deliver: impl FnOnce(&[u8])) -> Option<Vec<u8>> {
         let began = Began::now();
         let Asked { from, rest, headers, .. } = *request;
         let api_call = Call::parse(rest)?;
@@ -110,7 +123,7 @@ impl JetStream {
 
     /// The answer of whoever serves what the call is about; `None`: nobody answers.
     async fn answer(
-        self: &Arc<Self>,
+        &self,
         request: &Asked<'_>,
         api_call: &Call<'_>,
         then: &mut Option<Work>,
@@ -118,18 +131,18 @@ impl JetStream {
     ) -> Option<Answer> {
         let Asked { from, rest, headers, body, scope, is_handed_on } = *request;
         let account = from.account;
-        let mut place = self.place_of(account, api_call, scope);
+        let mut place = self.places.of(account, api_call, scope);
         if place == Place::HereOnceWhole {
-            if let Err(error) = self.until_whole(account).await {
+            if let Err(error) = self.nodes.until_whole(account).await {
                 return Some(Err(error));
             }
-            place = self.place_of(account, api_call, scope);
+            place = self.places.of(account, api_call, scope);
         }
         match place {
             Place::Here | Place::HereOnceWhole => {
                 let answer = self.dispatch(request, api_call, then, share).await;
                 if answer.is_ok() && api_call.changes_streams() {
-                    self.until_known(account).await;
+                    self.nodes.until_known(account).await;
                 }
                 Some(answer)
             }
@@ -137,7 +150,7 @@ impl JetStream {
             Place::At(_, Scope::Cluster) if is_handed_on => None,
             Place::At(node, scope) => {
                 let call = (rest, headers, body);
-                let answer = self.hand_on(account, (&node, &scope), call).await?;
+                let answer = self.nodes.hand_on(account, (&node, &scope), call).await?;
                 let charged = share.grow(answer.len());
                 Some(charged.map(|()| answer).map_err(|_| JsError::STREAM_TOO_MANY_REQUESTS))
             }
@@ -180,7 +193,7 @@ impl JetStream {
     }
 
     async fn dispatch(
-        self: &Arc<Self>,
+        &self,
         request: &Asked<'_>,
         api_call: &Call<'_>,
         then: &mut Option<Work>,
@@ -189,68 +202,83 @@ impl JetStream {
         let Asked { from, headers, body, scope, .. } = *request;
         let account = from.account;
         if let Call::AccountPurge(name) = *api_call {
-            return self.purge_everywhere(name, scope).await;
+            return self.stream_calls.purge_everywhere(name, scope).await;
         }
         if matches!(api_call, Call::MetaStepDown) {
-            return self.meta_step_down(body).await;
+            return self.step_downs.of_leader(body).await;
         }
         if !self.accounts.serves(account) {
             return Err(JsError::NOT_ENABLED_FOR_ACCOUNT);
         }
+        let streams = &self.stream_calls;
         match *api_call {
-            Call::AccountInfo => self.account_info(account).await,
-            Call::StreamCreate(name) => self.stream_create(account, (name, scope), body).await,
-            Call::StreamUpdate(name) => self.update_anywhere(account, name, body).await,
-            Call::StreamDelete(name) => self.stream_delete(account, name, body).await,
-            Call::StreamInfo(name) => self.stream_info(account, name, body, share).await,
-            Call::StreamMove(name) => self.stream_move(account, name, body).await,
-            Call::StreamImport(name) => self.stream_import(account, name, body).await,
+            Call::AccountInfo => self.account_infos.info(account).await,
+            Call::StreamCreate(name) => streams.create(account, (name, scope), body).await,
+            Call::StreamUpdate(name) => streams.update_anywhere(account, name, body).await,
+            Call::StreamDelete(name) => streams.delete(account, name, body).await,
+            Call::StreamInfo(name) => streams.info(account, name, body, share).await,
+            Call::StreamMove(name) => self.moves.call(account, name, body).await,
+            Call::StreamImport(name) => self.imports.call(account, name, body).await,
             Call::StreamImportMessages(name) => {
-                self.import_messages(account, name, headers, body).await
+                self.imports.messages(account, name, headers, body).await
             }
-            Call::StreamImportRead(name) => self.import_read(account, name, body).await,
-            Call::StreamFence(name) => self.stream_fence(account, name, body).await,
-            Call::StreamStepDown(name) => self.stream_step_down(account, name, body).await,
+            Call::StreamImportRead(name) => self.imports.read(account, name, body).await,
+            Call::StreamFence(name) => streams.fence(account, name, body).await,
+            Call::StreamStepDown(name) => self.step_downs.of_stream(account, name, body).await,
             Call::ConsumerStepDown(stream, name) => {
-                self.consumer_step_down(account, (stream, name), body).await
+                self.step_downs.of_consumer(account, (stream, name), body).await
             }
-            Call::StreamPurge(name) => self.stream_purge(account, name, body).await,
-            Call::StreamSnapshot(name) => self.stream_snapshot(from, name, body, then).await,
-            Call::StreamRestore(name) => self.stream_restore(from, name, body, then).await,
-            Call::StreamNames => self.stream_names(account, body).await,
-            Call::StreamList => self.stream_list(account, body, share).await,
-            Call::MsgGet(name) => self.msg_get(account, name, body).await,
-            Call::MsgDelete(name) => self.msg_delete(account, name, body).await,
+            Call::StreamPurge(name) => streams.purge(account, name, body).await,
+            Call::StreamSnapshot(name) => self.snapshots.begin(from, name, body, then).await,
+            Call::StreamRestore(name) => self.restores.begin(from, name, body, then).await,
+            Call::StreamNames => self.lists.names(account, body).await,
+            Call::StreamList => self.lists.list(account, body, share).await,
+            Call::MsgGet(name) => streams.msg_get(account, name, body).await,
+            Call::MsgDelete(name) => streams.msg_delete(account, name, body).await,
             Call::ConsumerCreateEphemeral(_)
             | Call::ConsumerCreate { .. }
             | Call::ConsumerCreateDurable { .. } => {
-                self.consumer_create(account, *api_call, body).await
+                self.consumers.create(account, *api_call, body).await
             }
             Call::ConsumerInfo(stream, name) => {
-                self.consumer_info(account, stream, name, body).await
+                self.consumers.info(account, stream, name, body).await
             }
             Call::ConsumerDelete(stream, name) => {
-                self.consumer_delete(account, stream, name, body).await
+                self.consumers.delete(account, stream, name, body).await
             }
             Call::ConsumerPause(stream, name) => {
-                self.consumer_pause(account, stream, name, body).await
+                self.consumers.pause(account, stream, name, body).await
             }
             Call::ConsumerUnpin(stream, name) => {
-                self.consumer_unpin(account, stream, name, body).await
+                self.consumers.unpin(account, stream, name, body).await
             }
             Call::ConsumerReset(stream, name) => {
-                self.consumer_reset(account, stream, name, body).await
+                self.consumers.reset(account, stream, name, body).await
             }
             Call::ConsumerNames(stream) => {
-                self.consumer_page(account, stream, body, true, share).await
+                self.consumers.page(account, stream, body, true, share).await
             }
             Call::ConsumerList(stream) => {
-                self.consumer_page(account, stream, body, false, share).await
+                self.consumers.page(account, stream, body, false, share).await
             }
             Call::AccountPurge(_) | Call::MetaStepDown | Call::ClusterOnly(_) => {
                 Err(JsError::CLUSTER_REQUIRED)
             }
         }
+    }
+}
+
+impl OwnApi for JetStream {
+    fn ask<'a>(
+        &'a self,
+        account: AccountId,
+        call: &'a str,
+        body: &'a [u8],
+    ) -> BoxFuture<'a, Option<Vec<u8>>> {
+        Box::pin(async move {
+            let from = Requester { account, client: None };
+            self.handle(&from, call, b"", b"", body).await
+        })
     }
 }
 

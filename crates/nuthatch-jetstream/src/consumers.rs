@@ -1,18 +1,22 @@
 //! `CONSUMER.*` calls.
 
 use crate::envelope::{self, Paged, ResponseType, Success};
-use crate::outcome::unexpected;
+use crate::infos::Infos;
+use crate::log_calls::LogCalls;
+use crate::metadata::set_consumer_metadata;
+use crate::outcome::{Answer, unexpected};
 use crate::registry::Entry;
+use crate::replicas::Replicas;
 use crate::request::{Call, is_empty, parse, parse_optional};
-use crate::service::{Answer, JetStream, set_consumer_metadata};
-use crate::streams::{LIST_PAGE, NAMES_PAGE, check_lengths, offset_of};
+use crate::sizes::{LIST_PAGE, NAMES_PAGE, check_lengths, offset_of};
+use crate::stream_table::StreamTable;
 use nuthatch_protocol::js::{ConsumerAction, ConsumerInfo, CreateConsumerRequest, Nanos, Time};
 use nuthatch_protocol::jserror::JsError;
-use nuthatch_server::jetstream_port::LogId;
 use nuthatch_server::shares::Share;
 use nuthatch_streams::consumer::{PreparedConsumer, is_valid_group};
 use nuthatch_streams::{AccountId, Op, OpOutcome};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -76,28 +80,40 @@ struct ListBody {
     consumers: Vec<ConsumerInfo>,
 }
 
-impl JetStream {
-    pub(super) async fn consumer_create(
+/// Handles the calls about consumers.
+pub(super) struct ConsumerCalls {
+    /// Unknown JSON fields are errors.
+    pub(super) strict: bool,
+    pub(super) streams: Arc<StreamTable>,
+    pub(super) calls: Arc<LogCalls>,
+    pub(super) infos: Arc<Infos>,
+    pub(super) replicas: Arc<Replicas>,
+}
+
+impl ConsumerCalls {
+    /// `CONSUMER.CREATE`.
+    pub(super) async fn create(
         &self,
         account: AccountId,
         api_call: Call<'_>,
         body: &[u8],
     ) -> Answer {
-        let mut request: CreateConsumerRequest = parse(body, self.settings.strict)?;
+        let mut request: CreateConsumerRequest = parse(body, self.strict)?;
         name_from_subject(&api_call, &mut request)?;
         let config = &request.config;
         let filters = config.filter_subjects.iter().chain([&config.filter_subject]);
         check_lengths(filters, JsError::CONSUMER_CREATE)?;
-        if request.config.num_replicas > self.replicas_max() {
+        if request.config.num_replicas > self.replicas.max() {
             return Err(JsError::STREAM_REPLICAS_NOT_SUPPORTED);
         }
         let entry = self.streams.entry(account, &request.stream_name)?;
         set_consumer_metadata(&mut request.config);
         let op = Op::CreateConsumer { id: entry.id, request: PreparedConsumer::new(request) };
-        self.consumer_answer("consumer_create", &entry, op).await
+        self.answer("consumer_create", &entry, op).await
     }
 
-    pub(super) async fn consumer_info(
+    /// `CONSUMER.INFO`.
+    pub(super) async fn info(
         &self,
         account: AccountId,
         stream: &str,
@@ -109,10 +125,11 @@ impl JetStream {
         }
         let entry = self.streams.entry(account, stream)?;
         let op = Op::ConsumerInfo { id: entry.id, name: name.to_owned() };
-        self.consumer_answer("consumer_info", &entry, op).await
+        self.answer("consumer_info", &entry, op).await
     }
 
-    pub(super) async fn consumer_delete(
+    /// `CONSUMER.DELETE`.
+    pub(super) async fn delete(
         &self,
         account: AccountId,
         stream: &str,
@@ -130,14 +147,14 @@ impl JetStream {
 
     /// Pauses a consumer until a time, or resumes it without one. It is an update of its
     /// configuration.
-    pub(super) async fn consumer_pause(
+    pub(super) async fn pause(
         &self,
         account: AccountId,
         stream: &str,
         name: &str,
         body: &[u8],
     ) -> Answer {
-        let request: PauseRequest = parse_optional(body, self.settings.strict)?;
+        let request: PauseRequest = parse_optional(body, self.strict)?;
         let entry = self.streams.entry(account, stream)?;
         let op = Op::ConsumerInfo { id: entry.id, name: name.to_owned() };
         let mut config = match self.calls.run(entry.engine, op).await? {
@@ -167,14 +184,15 @@ impl JetStream {
         }
     }
 
-    pub(super) async fn consumer_unpin(
+    /// `CONSUMER.UNPIN`.
+    pub(super) async fn unpin(
         &self,
         account: AccountId,
         stream: &str,
         name: &str,
         body: &[u8],
     ) -> Answer {
-        let request: UnpinRequest = parse(body, self.settings.strict)?;
+        let request: UnpinRequest = parse(body, self.strict)?;
         if request.group.is_empty() {
             return Err(JsError::INVALID_JSON.with("err", "consumer group not specified"));
         }
@@ -187,20 +205,20 @@ impl JetStream {
         Ok(envelope::ok(ResponseType("consumer_unpin"), &NoBody {}))
     }
 
-    pub(super) async fn consumer_reset(
+    /// `CONSUMER.RESET`.
+    pub(super) async fn reset(
         &self,
         account: AccountId,
         stream: &str,
         name: &str,
         body: &[u8],
     ) -> Answer {
-        let request: ResetRequest = parse(body, self.settings.strict)?;
+        let request: ResetRequest = parse(body, self.strict)?;
         let entry = self.streams.entry(account, stream)?;
         let op = Op::ResetConsumer { id: entry.id, name: name.to_owned(), seq: request.seq };
         match self.calls.run(entry.engine, op).await? {
             OpOutcome::Reset { seq, mut info } => {
-                self.complete_consumer(&mut info);
-                self.complete_consumer_cluster(kept(&entry), &mut info);
+                self.infos.complete_consumer(&entry, &mut info);
                 let body = ResetBody { info: &info, reset_seq: seq };
                 Ok(envelope::ok(ResponseType("consumer_reset"), &body))
             }
@@ -208,7 +226,8 @@ impl JetStream {
         }
     }
 
-    pub(super) async fn consumer_page(
+    /// `CONSUMER.NAMES` and `CONSUMER.LIST`.
+    pub(super) async fn page(
         &self,
         account: AccountId,
         stream: &str,
@@ -216,7 +235,7 @@ impl JetStream {
         names_only: bool,
         share: &mut Share,
     ) -> Answer {
-        let request: PageRequest = parse_optional(body, self.settings.strict)?;
+        let request: PageRequest = parse_optional(body, self.strict)?;
         let entry = self.streams.entry(account, stream)?;
         let offset = offset_of(request.offset);
         let limit = if names_only { NAMES_PAGE } else { LIST_PAGE };
@@ -231,28 +250,21 @@ impl JetStream {
             return Ok(envelope::ok(ResponseType("consumer_names"), &body));
         }
         for info in &mut infos {
-            self.complete_consumer(info);
-            self.complete_consumer_cluster(kept(&entry), info);
+            self.infos.complete_consumer(&entry, info);
         }
         let body = ListBody { page, consumers: infos };
         envelope::charged(ResponseType("consumer_list"), &body, share)
     }
 
-    async fn consumer_answer(&self, kind: &'static str, entry: &Entry, op: Op) -> Answer {
+    async fn answer(&self, kind: &'static str, entry: &Entry, op: Op) -> Answer {
         match self.calls.run(entry.engine, op).await? {
             OpOutcome::Consumer(mut info) => {
-                self.complete_consumer(&mut info);
-                self.complete_consumer_cluster(kept(entry), &mut info);
+                self.infos.complete_consumer(entry, &mut info);
                 Ok(envelope::ok(ResponseType(kind), &*info))
             }
             other => Err(unexpected(&other)),
         }
     }
-}
-
-/// Where a stream's consumers are, and of how many replicas it is.
-fn kept(stream: &Entry) -> (LogId, i64) {
-    (stream.engine, stream.config.num_replicas)
 }
 
 /// Checks the request against its subject and puts the consumer's name into the configuration

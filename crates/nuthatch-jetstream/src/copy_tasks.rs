@@ -1,7 +1,7 @@
 //! The tasks of mirrors and sources, and how they are doing.
 
 use crate::foreign::Foreign;
-use nuthatch_protocol::js::StreamSource;
+use nuthatch_protocol::js::{StreamInfo, StreamSource, StreamSourceInfo};
 use nuthatch_server::jetstream_port::StreamRoute;
 use nuthatch_streams::control::Now;
 use nuthatch_streams::control::replication::Status;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 /// An origin that was never heard of.
-pub(super) const NEVER_NS: i64 = -1;
+const NEVER_NS: i64 = -1;
 /// An origin of this server counts as heard of so often.
 const IN_SIGHT: Duration = Duration::from_secs(1);
 
@@ -28,16 +28,35 @@ pub(super) enum OriginLocation {
 
 /// The tasks of all streams that copy others.
 #[derive(Default)]
-pub(super) struct Replication {
+pub(super) struct CopyTasks {
     pub(super) tasks: Mutex<FxHashMap<StreamRoute, Vec<Task>>>,
     /// Accounts have changed, and with them what they may copy of each other.
     pub(super) accounts_changed: AtomicBool,
 }
 
-impl Replication {
+impl CopyTasks {
     /// Accounts have changed.
     pub(super) fn note_accounts(&self) {
         self.accounts_changed.store(true, Ordering::Release);
+    }
+
+    /// Fills in how the mirror or the sources of the stream at `route` are doing.
+    pub(super) fn complete(&self, route: StreamRoute, info: &mut StreamInfo) {
+        let tasks = self.tasks.lock();
+        let tasks = tasks.get(&route).map_or(&[][..], Vec::as_slice);
+        // In the order of the configuration, unless it was created or changed just now: then its tasks
+        // are still to come.
+        let told = |source: &StreamSource, mirrors, at: usize| {
+            let is_its = |task: &&Task| task.mirrors == mirrors && task.source == *source;
+            match tasks.get(at).filter(is_its) {
+                Some(task) => describe(source, &task.shared.status(), task.shared.active_ns()),
+                None => describe(source, &Status::default(), NEVER_NS),
+            }
+        };
+        let mirrors = usize::from(info.config.mirror.is_some());
+        info.mirror = info.config.mirror.as_ref().map(|mirror| told(mirror, true, 0));
+        let sources = info.config.sources.iter().enumerate();
+        info.sources = sources.map(|(at, source)| told(source, false, mirrors + at)).collect();
     }
 }
 
@@ -96,6 +115,18 @@ fn active_ns(status: &Status, now: Now) -> i64 {
     let longest = if status.is_in_sight { IN_SIGHT } else { Duration::MAX };
     let since = |at: Now| now.saturating_sub(at).min(longest).as_nanos();
     status.active.map_or(NEVER_NS, |at| i64::try_from(since(at)).unwrap_or(i64::MAX))
+}
+
+fn describe(source: &StreamSource, status: &Status, active_ns: i64) -> StreamSourceInfo {
+    StreamSourceInfo {
+        name: source.name.clone(),
+        external: source.external.clone(),
+        lag: status.lag,
+        active: active_ns,
+        error: status.error.clone(),
+        filter_subject: source.filter_subject.clone(),
+        subject_transforms: source.subject_transforms.clone(),
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The JetStream service as connections see it: routes, API requests, queues of the engines.
 
-use crate::across::Place;
 use crate::audit::{self, Called, ServerIdentity};
+use crate::call_places::Place;
 use crate::core_port::CorePort;
 use crate::engines::{EVENT_BASE_BYTES, Engines};
 use crate::log_table::{AttachError, AttachedLog};
@@ -118,9 +118,9 @@ impl JetStreamHandle {
     ) -> Result<Arc<Self>, String> {
         let domain = (!settings.domain.is_empty()).then(|| settings.domain.clone());
         let service = Arc::new(JetStream::new(core.clone(), engines.clone(), settings));
-        service.load().await?;
+        service.loading.load().await?;
         let runtime = Handle::current();
-        runtime.spawn(service.clone().copy_streams());
+        runtime.spawn(service.replication.clone().run(service.clone()));
         let long_calls = LongCalls::new()?;
         let long_turns = AccountTurns::new(LONG_CALLS_OF_ACCOUNT_MAX);
         let name_turns = AccountTurns::new(LONG_CALLS_OF_ACCOUNT_MAX);
@@ -275,13 +275,13 @@ impl JetStreamHandle {
     pub async fn attach(&self, log: AttachedLog) -> Result<usize, AttachError> {
         let (id, slot, name) = (log.id, log.slot, log.name.clone());
         self.engines.logs.attach(log)?;
-        match self.service.load_log(&name, id).await {
+        match self.service.loading.load_log(&name, id).await {
             Ok(count) => {
                 self.tell_all(slot);
                 Ok(count)
             }
             Err(why) => {
-                self.service.forget_log(id);
+                self.service.loading.forget_log(id);
                 self.engines.logs.detach(id);
                 Err(AttachError::Streams(why))
             }
@@ -300,7 +300,7 @@ impl JetStreamHandle {
     /// ones is refused. Returns the log, which is open still; `None`: it is not attached.
     pub fn detach(&self, log: LogId) -> Option<Arc<AttachedLog>> {
         let gone = self.engines.logs.detach(log)?;
-        self.service.forget_log(log);
+        self.service.loading.forget_log(log);
         Some(gone)
     }
 }
@@ -420,7 +420,7 @@ impl JetStreamPort for JetStreamHandle {
         }
         let call = std::str::from_utf8(call).ok().and_then(Call::parse);
         call.is_none_or(|call| {
-            self.service.place_of(account, &call, &Scope::Cluster) != Place::Nowhere
+            self.service.places.of(account, &call, &Scope::Cluster) != Place::Nowhere
         })
     }
 
@@ -544,7 +544,7 @@ impl JetStreamPort for JetStreamHandle {
     }
 
     fn view(&self) -> &dyn JsView {
-        &*self.service
+        &self.service.view
     }
 }
 

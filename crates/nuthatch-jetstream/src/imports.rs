@@ -6,14 +6,21 @@
 //! sequence. At the end it gets its consumers and its true name and configuration in one step, as a
 //! stream that is restored from a backup does ([`crate::restore`]).
 
+use crate::account_table::AccountTable;
+use crate::admission::Admission;
+use crate::changing::ChangeRights;
 use crate::envelope::{self, ResponseType, Success};
 use crate::import_table::{Arrived, ImportTable};
-use crate::outcome::unexpected;
+use crate::infos::Infos;
+use crate::log_calls::LogCalls;
+use crate::origins::Origins;
+use crate::outcome::{Answer, unexpected};
 use crate::pending_changes::{Changing, claim, claim_of_name};
+use crate::placing::Placing;
 use crate::registry::Entry;
 use crate::request::{parse, parse_optional};
 use crate::restore::checked_consumers;
-use crate::service::{Answer, JetStream};
+use crate::stream_table::StreamTable;
 use nuthatch_protocol::headers::find_header;
 use nuthatch_protocol::import::{self, IMPORT_AFTER, Imported};
 use nuthatch_protocol::js::{ConsumerSnapshot, StreamConfig, StreamInfo, StreamState, Time};
@@ -63,7 +70,7 @@ struct ImportBody {
 
 /// One call about an import: does what [`nuthatch_streams::control::import::Call`] says.
 struct ImportCall<'a> {
-    service: &'a JetStream,
+    service: &'a StreamImports,
     table: Arc<ImportTable>,
     account: AccountId,
     name: &'a str,
@@ -79,9 +86,14 @@ impl Drop for ImportCall<'_> {
 }
 
 impl<'a> ImportCall<'a> {
-    fn new(service: &'a JetStream, account: AccountId, name: &'a str, request: Request) -> Self {
+    fn new(
+        service: &'a StreamImports,
+        account: AccountId,
+        name: &'a str,
+        request: Request,
+    ) -> Self {
         let machine = Call::new(Key { account, name: name.to_owned() }, request);
-        let table = service.imports.clone();
+        let table = service.table.clone();
         Self { service, table, account, name, machine, changing: None }
     }
 
@@ -106,7 +118,7 @@ impl<'a> ImportCall<'a> {
             },
             CallAction::Check(config, consumers) => {
                 let (service, account) = (self.service, self.account);
-                let checked = service.checked_import(account, self.name, *config, consumers).await;
+                let checked = service.checked(account, self.name, *config, consumers).await;
                 checked.unwrap_or_else(CallHappened::Failed)
             }
             CallAction::Create { log, config, claim: claimed } => {
@@ -182,27 +194,37 @@ impl ImportRequest {
     }
 }
 
-impl JetStream {
+/// Brings streams of other servers here.
+pub(super) struct StreamImports {
+    /// Unknown JSON fields are errors.
+    pub(super) strict: bool,
+    pub(super) accounts: Arc<AccountTable>,
+    pub(super) streams: Arc<StreamTable>,
+    pub(super) calls: Arc<LogCalls>,
+    pub(super) rights: Arc<ChangeRights>,
+    pub(super) admission: Arc<Admission>,
+    pub(super) origins: Arc<Origins>,
+    pub(super) placing: Arc<Placing>,
+    pub(super) infos: Arc<Infos>,
+    pub(super) table: Arc<ImportTable>,
+}
+
+impl StreamImports {
     /// `STREAM.IMPORT.S`: begins an import, tells how it is doing, ends it or gives it up.
-    pub(super) async fn stream_import(
-        &self,
-        account: AccountId,
-        name: &str,
-        body: &[u8],
-    ) -> Answer {
-        let request: ImportRequest = parse_optional(body, self.settings.strict)?;
+    pub(super) async fn call(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
+        let request: ImportRequest = parse_optional(body, self.strict)?;
         let kind = ResponseType("stream_import");
         Ok(match ImportCall::new(self, account, name, request.asked()?).run().await? {
             Ended::UnderWay(info, verified) => {
                 envelope::ok(kind, &ImportBody { importing: true, state: info.state, verified })
             }
-            Ended::Finished(info) => self.stream_answer(account, kind.0, *info, None, false),
+            Ended::Finished(info) => self.infos.answer(account, kind.0, *info, false),
             Ended::Cancelled => envelope::ok(kind, &Success::YES),
         })
     }
 
     /// An imported stream, checked by itself and beside the others, and the log that it belongs in.
-    async fn checked_import(
+    async fn checked(
         &self,
         account: AccountId,
         name: &str,
@@ -212,46 +234,45 @@ impl JetStream {
         if config.name != name {
             return Err(JsError::STREAM_MISMATCH);
         }
-        let mut config = self.restored_config(config)?;
-        self.check_copies(account, &mut config)?;
+        let mut config = self.admission.restored_config(config)?;
+        self.origins.check(account, &mut config)?;
         if self.streams.read().get(account, &config.name).is_some() {
             return Err(JsError::STREAM_NAME_EXIST);
         }
-        self.check_new(account, &config).await?;
-        let log = self.names.of_config(&config)?;
-        self.check_replicas(&config, &self.names.name_of(log))?;
+        self.admission.check_new(account, &config).await?;
+        let log = self.placing.here(&config)?;
         let consumers =
             checked_consumers(consumers, &config, &self.accounts.consumer_limits(account))?;
         Ok(CallHappened::Checked(Box::new(config), consumers, log.0))
     }
 
-    fn import_target(&self, account: AccountId, name: &str) -> Result<Target, JsError> {
-        self.imports.target(account, name).ok_or(JsError::STREAM_NOT_FOUND)
+    fn target(&self, account: AccountId, name: &str) -> Result<Target, JsError> {
+        self.table.target(account, name).ok_or(JsError::STREAM_NOT_FOUND)
     }
 
     /// `STREAM.IMPORT.S.MSGS`: stores a batch.
-    pub(super) async fn import_messages(
+    pub(super) async fn messages(
         &self,
         account: AccountId,
         name: &str,
         headers: &[u8],
         body: &[u8],
     ) -> Answer {
-        self.import_target(account, name)?;
+        self.target(account, name)?;
         let (messages, gap_to) =
             import::read(body).map_err(|why| JsError::STREAM_RESTORE.with_err(why))?;
         let copies = messages.into_iter().map(replica).collect();
         let arrived = Arrived { copies, after: after(headers)?, gap_to };
         // Not behind anything that waits: batches are taken in the order in which they came.
-        let answer = self.imports.take(Key { account, name: name.to_owned() }, arrived)?;
+        let answer = self.table.take(Key { account, name: name.to_owned() }, arrived)?;
         answer.await.unwrap_or(Err(JsError::CLUSTER_NOT_AVAIL))?;
         Ok(envelope::ok(ResponseType("stream_import_messages"), &Success::YES))
     }
 
     /// `STREAM.IMPORT.S.READ`: what was stored, as a batch.
-    pub(super) async fn import_read(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
-        let request: ReadRequest = parse(body, self.settings.strict)?;
-        let Target { log, stream: id } = self.import_target(account, name)?;
+    pub(super) async fn read(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
+        let request: ReadRequest = parse(body, self.strict)?;
+        let Target { log, stream: id } = self.target(account, name)?;
         let request = RangeRequest { from: request.from, ..RangeRequest::default() };
         let range = match self.calls.run(LogId(log), Op::ReadRange { id, request }).await? {
             OpOutcome::Range(range) => range,

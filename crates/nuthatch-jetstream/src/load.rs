@@ -1,10 +1,15 @@
 //! The streams that logs hold come into the registry, at a start or with a log that is attached, and
 //! leave it with a log that is detached.
 
-use crate::logs_port::call;
+use crate::changing::ChangeRights;
+use crate::core_port::CorePort;
+use crate::import_table::ImportTable;
+use crate::log_names::LogNames;
+use crate::logs_port::{LogsPort, call};
+use crate::moves::StreamMoves;
 use crate::pending_changes::{Changing, ELSEWHERE};
 use crate::registry::Entry;
-use crate::service::JetStream;
+use crate::stream_table::StreamTable;
 use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome};
 use nuthatch_server::jetstream_port::LogId;
 use nuthatch_streams::control::import::{Key, Target};
@@ -14,15 +19,26 @@ use nuthatch_streams::{AccountId, Op, OpOutcome, migration};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-impl JetStream {
+/// Takes the streams of logs in, and out.
+pub(super) struct Loading {
+    pub(super) core: Arc<dyn CorePort>,
+    pub(super) logs: Arc<dyn LogsPort>,
+    pub(super) names: Arc<LogNames>,
+    pub(super) streams: Arc<StreamTable>,
+    pub(super) rights: Arc<ChangeRights>,
+    pub(super) imports: Arc<ImportTable>,
+    pub(super) moves: Arc<StreamMoves>,
+}
+
+impl Loading {
     /// Asks every engine for its streams. Two streams of one name cannot be (the registry
     /// serialises creates); if damage ever made it so, the error says which.
     ///
     /// # Errors
     /// A sentence for the log and the exit.
-    pub async fn load(self: &Arc<Self>) -> Result<usize, String> {
+    pub(super) async fn load(&self) -> Result<usize, String> {
         let mut catalogs = Vec::new();
-        let attached = self.logs.attached();
+        let attached = self.names.all();
         for (name, engine) in &attached {
             let outcome = call(&*self.logs, *engine, Op::Catalog).await;
             let Ok(Ok(OpOutcome::Catalog { streams, next_id, unreadable_records })) = outcome
@@ -51,8 +67,8 @@ impl JetStream {
                 names[*log], copy.config.name
             ));
         }
-        self.forget_left(&ids, &found.forget, &catalogs).await;
-        self.resume_moves(&ids, &found.resume);
+        self.moves.forget_left(&ids, &found.forget, &catalogs).await;
+        self.moves.resume(&ids, &found.resume);
         Ok(count)
     }
 

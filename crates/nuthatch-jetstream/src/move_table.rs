@@ -48,6 +48,15 @@ impl Moves {
         self.known.lock().get(&(account, name.to_owned())).cloned()
     }
 
+    /// How the move of a stream is doing, if one is under way.
+    pub(super) fn report_of(&self, account: AccountId, name: &str) -> Option<MoveReport> {
+        if self.active.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let progress = self.of(account, name)?;
+        progress.is_under_way().then(|| progress.report())
+    }
+
     /// It has ended well.
     pub(super) fn forget(&self, account: AccountId, name: &str) {
         self.known.lock().remove(&(account, name.to_owned()));

@@ -13,15 +13,18 @@ mod mover;
 
 pub use crate::move_table::COPIES_AT_ONCE;
 
+use crate::changing::ChangeRights;
+use crate::core_port::CorePort;
 use crate::envelope::{self, ResponseType};
-use crate::log_calls::BUSY_PAUSE;
-use crate::logs_port::NotTaken;
-use crate::move_table::Progress;
-use crate::outcome::placement_error;
+use crate::log_calls::{BUSY_PAUSE, LogCalls};
+use crate::log_names::LogNames;
+use crate::logs_port::{LogsPort, NotTaken};
+use crate::move_table::{Moves, Progress};
+use crate::outcome::{Answer, placement_error};
 use crate::pending_changes::{CHANGE_TIMEOUT, Changing};
 use crate::registry::Entry;
 use crate::request::parse_optional;
-use crate::service::{Answer, JetStream};
+use crate::stream_table::StreamTable;
 use mover::MoveDriver;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::StorageType;
@@ -67,26 +70,30 @@ struct MoveBody {
     report: Option<MoveReport>,
 }
 
-impl JetStream {
-    /// How the move of a stream is doing, if one is under way.
-    pub(super) fn move_of(&self, account: AccountId, name: &str) -> Option<MoveReport> {
-        if self.moves.active.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        let progress = self.moves.of(account, name)?;
-        progress.is_under_way().then(|| progress.report())
-    }
+/// Moves streams.
+pub(super) struct StreamMoves {
+    /// Unknown JSON fields are errors.
+    pub(super) strict: bool,
+    pub(super) core: Arc<dyn CorePort>,
+    pub(super) logs: Arc<dyn LogsPort>,
+    pub(super) names: Arc<LogNames>,
+    pub(super) streams: Arc<StreamTable>,
+    pub(super) calls: Arc<LogCalls>,
+    pub(super) rights: Arc<ChangeRights>,
+    pub(super) table: Arc<Moves>,
+}
 
+impl StreamMoves {
     /// `STREAM.MOVE`: begins a move, gives one up, or tells how one is doing.
-    pub(super) async fn stream_move(
+    pub(super) async fn call(
         self: &Arc<Self>,
         account: AccountId,
         name: &str,
         body: &[u8],
     ) -> Answer {
-        let request: MoveRequest = parse_optional(body, self.settings.strict)?;
+        let request: MoveRequest = parse_optional(body, self.strict)?;
         let entry = self.streams.entry(account, name)?;
-        let known = self.moves.of(account, name);
+        let known = self.table.of(account, name);
         let under_way = known.clone().filter(|progress| progress.is_under_way());
         match (request.cancel, under_way) {
             (true, Some(progress)) => {
@@ -104,15 +111,15 @@ impl JetStream {
                 return Err(placement_error(&text));
             }
             (false, None) if !request.log.is_empty() => {
-                self.begin_move(&entry, &request).await?;
+                self.begin(&entry, &request).await?;
             }
             (false, _) => {}
         }
-        Ok(self.move_answer(account, name))
+        Ok(self.answer(account, name))
     }
 
-    fn move_answer(&self, account: AccountId, name: &str) -> Vec<u8> {
-        let progress = self.moves.of(account, name);
+    fn answer(&self, account: AccountId, name: &str) -> Vec<u8> {
+        let progress = self.table.of(account, name);
         let engine = self.streams.read().get(account, name).map(|entry| entry.engine);
         let body = MoveBody {
             stream: name.to_owned(),
@@ -123,7 +130,7 @@ impl JetStream {
         envelope::ok(ResponseType("stream_move"), &body)
     }
 
-    async fn begin_move(
+    async fn begin(
         self: &Arc<Self>,
         entry: &Arc<Entry>,
         request: &MoveRequest,
@@ -137,7 +144,9 @@ impl JetStream {
         for engine in [entry.engine, target] {
             self.names.check_syncs(engine)?;
         }
-        if entry.engine == target || self.move_of(entry.account, &entry.config.name).is_some() {
+        if entry.engine == target
+            || self.table.report_of(entry.account, &entry.config.name).is_some()
+        {
             return Ok(());
         }
         let arriving = timeout(CHANGE_TIMEOUT, self.begin_arrival(target, &entry)).await;
@@ -165,7 +174,7 @@ impl JetStream {
     ) -> MoveDriver {
         let (from, to) = (self.names.name_of(entry.engine), self.names.name_of(copy.log));
         let progress = Progress::new(&from, &to, rate_bytes);
-        self.moves.add((entry.account, entry.config.name.clone()), progress.clone());
+        self.table.add((entry.account, entry.config.name.clone()), progress.clone());
         let source = StreamRoute { log: entry.engine, stream: entry.id };
         let (account, name) = (entry.account, entry.config.name.clone());
         let (service, origin) = (self.clone(), Instant::now());
@@ -173,7 +182,7 @@ impl JetStream {
     }
 
     /// Goes on with moves that a stop of the server interrupted, between these logs.
-    pub(super) fn resume_moves(self: &Arc<Self>, logs: &[LogId], moves: &[Resume]) {
+    pub(super) fn resume(self: &Arc<Self>, logs: &[LogId], moves: &[Resume]) {
         for resume in moves {
             let source = StreamRoute { log: logs[resume.source.log], stream: resume.source.stream };
             let copy = StreamRoute { log: logs[resume.copy.log], stream: resume.copy.stream };
@@ -212,7 +221,7 @@ impl JetStream {
             Progress::new(log, &engine.map_or_else(String::new, |at| self.names.name_of(at)), 0);
         progress.switched.store(true, Ordering::Release);
         *progress.error.lock() = Some(error.to_string());
-        self.moves.add((account, name.to_owned()), progress);
+        self.table.add((account, name.to_owned()), progress);
     }
 
     /// The right to change the registry, once no other log holds anything of this stream: were it
@@ -225,7 +234,7 @@ impl JetStream {
         let until = Instant::now() + FORGET_TIMEOUT;
         loop {
             let guard = self.rights.lock(account, name).await?;
-            let Some(progress) = self.moves.unforgotten(account, name) else { return Ok(guard) };
+            let Some(progress) = self.table.unforgotten(account, name) else { return Ok(guard) };
             drop(guard);
             if Instant::now() >= until {
                 return Err(JsError::STREAM_DELETE.with_err(format!(

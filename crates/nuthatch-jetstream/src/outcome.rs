@@ -4,6 +4,13 @@ use crate::logs_port::{CallError, NotTaken};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::OpOutcome;
 use nuthatch_streams::op::OpResult;
+use std::pin::Pin;
+
+/// Result of a handler: the body already encoded, or the error to encode.
+pub(super) type Answer = Result<Vec<u8>, JsError>;
+
+/// Work that continues once a request has been answered.
+pub(super) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What an operation came to, as the API tells it.
 pub(super) fn told(outcome: Result<OpResult, CallError>) -> Result<OpOutcome, JsError> {

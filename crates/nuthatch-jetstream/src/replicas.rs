@@ -3,12 +3,13 @@
 //! The cluster's log is on all of its nodes, so a stream there is kept as often as there are nodes, however few
 //! replicas were asked for; shown are those that were. Every other log is on one node only.
 
+use crate::core_port::CorePort;
+use crate::log_names::LogNames;
 use crate::registry::DEFAULT_LOG;
-use crate::service::JetStream;
-use nuthatch_protocol::js::{ClusterInfo, ConsumerInfo, Nanos, PeerInfo, StreamConfig, StreamInfo};
+use nuthatch_protocol::js::{ClusterInfo, Nanos, PeerInfo, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::LogId;
-use nuthatch_streams::AccountId;
+use std::sync::Arc;
 
 /// What the names of quorum logs but the first begin with.
 const QUORUM_LOG: &str = "default-";
@@ -34,14 +35,24 @@ pub(super) fn is_quorum_log(name: &str) -> bool {
 /// Most replicas of a stream that can be asked for, of nodes of a cluster.
 const CLUSTER_REPLICAS_MAX: i64 = 5;
 
-impl JetStream {
+/// Which nodes keep what.
+pub(super) struct Replicas {
+    core: Arc<dyn CorePort>,
+    names: Arc<LogNames>,
+}
+
+impl Replicas {
+    pub(super) fn new(core: Arc<dyn CorePort>, names: Arc<LogNames>) -> Self {
+        Self { core, names }
+    }
+
     /// Most replicas of a stream: more than one are an error where there is one server.
-    pub(super) fn replicas_max(&self) -> i64 {
+    pub(super) fn max(&self) -> i64 {
         if self.core.cluster().is_some() { CLUSTER_REPLICAS_MAX } else { 1 }
     }
 
     /// Refuses replicas that a stream would not have in this log.
-    pub(super) fn check_replicas(&self, config: &StreamConfig, log: &str) -> Result<(), JsError> {
+    pub(super) fn check(&self, config: &StreamConfig, log: &str) -> Result<(), JsError> {
         let Some(cluster) = self.core.cluster() else { return Ok(()) };
         let asked = usize::try_from(config.num_replicas).unwrap_or_default();
         let refuse = |why: String| {
@@ -59,29 +70,6 @@ impl JetStream {
         } else {
             Ok(())
         }
-    }
-
-    /// Fills in where a stream is kept, on a node of a cluster.
-    pub(super) fn complete_cluster(&self, account: AccountId, info: &mut StreamInfo) {
-        let name = &info.config.name;
-        let Some(engine) = self.streams.read().get(account, name).map(|entry| entry.engine) else {
-            return;
-        };
-        let replicas = usize::try_from(info.config.num_replicas).unwrap_or_default();
-        if let Some(cluster) = self.cluster_of(engine, replicas) {
-            info.cluster = Some(cluster);
-        }
-    }
-
-    /// The same for a consumer in this log, which is kept as often as its stream unless it says otherwise.
-    pub(super) fn complete_consumer_cluster(
-        &self,
-        (engine, of_stream): (LogId, i64),
-        info: &mut ConsumerInfo,
-    ) {
-        let own = info.config.num_replicas;
-        let replicas = if own > 0 { own } else { of_stream };
-        info.cluster = self.cluster_of(engine, usize::try_from(replicas).unwrap_or_default());
     }
 
     /// The cluster part of infos about what is in this log: the leader, and the others of so many replicas.

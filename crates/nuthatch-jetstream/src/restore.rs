@@ -7,25 +7,31 @@ mod driver;
 mod fill;
 mod upload;
 
+use crate::account_table::AccountTable;
+use crate::admission::Admission;
+use crate::api_stats::ApiStats;
+use crate::changing::ChangeRights;
+use crate::core_port::CorePort;
 use crate::envelope::{self, ResponseType};
+use crate::infos::Infos;
+use crate::log_calls::LogCalls;
+use crate::metadata::set_consumer_metadata;
+use crate::origins::Origins;
+use crate::outcome::{Answer, Work};
+use crate::placing::Placing;
 use crate::request::{is_empty, parse};
-use crate::service::{
-    Answer, JetStream, RESTORES_MAX, RESTORES_OF_ACCOUNT_MAX, Work, set_consumer_metadata,
-    set_stream_metadata,
-};
 use crate::snapshot::times;
+use crate::stream_table::StreamTable;
+use crate::transfers::{RESTORES_MAX, RESTORES_OF_ACCOUNT_MAX, Transfers};
 use driver::{Driver, Ended, Place};
 use fill::{ConsumerRoom, ReadError};
-use nuthatch_protocol::js::{
-    ConsumerSnapshot, CreateConsumerRequest, DiscardPolicy, StreamConfig, Time,
-};
+use nuthatch_protocol::js::{ConsumerSnapshot, CreateConsumerRequest, StreamConfig, Time};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::Requester;
 use nuthatch_server::random::random_id;
 use nuthatch_server::shares::{Full, Share};
 use nuthatch_streams::consumer::{ConsumerLimits, validate_consumer};
 use nuthatch_streams::control::restore::Happened;
-use nuthatch_streams::validate;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -66,22 +72,40 @@ struct Restore {
     _room: Share,
 }
 
-impl JetStream {
-    pub(super) async fn stream_restore(
+/// Makes streams of archives.
+pub(super) struct Restores {
+    /// Unknown JSON fields are errors.
+    pub(super) strict: bool,
+    pub(super) core: Arc<dyn CorePort>,
+    pub(super) accounts: Arc<AccountTable>,
+    pub(super) streams: Arc<StreamTable>,
+    pub(super) calls: Arc<LogCalls>,
+    pub(super) rights: Arc<ChangeRights>,
+    pub(super) admission: Arc<Admission>,
+    pub(super) origins: Arc<Origins>,
+    pub(super) placing: Arc<Placing>,
+    pub(super) infos: Arc<Infos>,
+    pub(super) transfers: Arc<Transfers>,
+    pub(super) stats: Arc<ApiStats>,
+}
+
+impl Restores {
+    /// `STREAM.RESTORE`
+    pub(super) async fn begin(
         self: &Arc<Self>,
         from: &Requester,
         name: &str,
         body: &[u8],
         then: &mut Option<Work>,
     ) -> Answer {
-        let answer = self.begin_restore(from, name, body, then).await;
+        let answer = self.try_begin(from, name, body, then).await;
         if answer.is_err() {
             self.stats.refused_restores.fetch_add(1, Ordering::Relaxed);
         }
         answer
     }
 
-    async fn begin_restore(
+    async fn try_begin(
         self: &Arc<Self>,
         from: &Requester,
         name: &str,
@@ -91,7 +115,7 @@ impl JetStream {
         if is_empty(body) {
             return Err(JsError::BAD_REQUEST);
         }
-        let mut config = parse::<RestoreRequest>(body, self.settings.strict)?.config;
+        let mut config = parse::<RestoreRequest>(body, self.strict)?.config;
         if config.name.is_empty() {
             name.clone_into(&mut config.name);
         }
@@ -101,14 +125,14 @@ impl JetStream {
         if name.contains(['/', '\\']) {
             return Err(JsError::STREAM_NAME_CONTAINS_PATH_SEPARATORS);
         }
-        let config = self.restored_config(config)?;
-        let config = self.check_restored(from, config).await?;
-        let engine = self.names.of_config(&config)?;
-        self.check_replicas(&config, &self.names.name_of(engine))?;
-        let room = self.restores.take(from.account, 1);
+        let config = self.admission.restored_config(config)?;
+        let config = self.check(from, config).await?;
+        let engine = self.placing.here(&config)?;
+        let room = self.transfers.restores.take(from.account, 1);
         let room = room.map_err(|full| JsError::STREAM_RESTORE.with_err(too_many(full)))?;
         let subject = format!("$JS.SNAPSHOT.RESTORE.{name}.{}", random_id(SUBJECT_ID_CHARS));
-        let Some(upload) = Upload::open(self.clone(), from.account, &subject, Handle::current())
+        let transfers = self.transfers.clone();
+        let Some(upload) = Upload::open(transfers, from.account, &subject, Handle::current())
         else {
             let error = JsError::RESTORE_SUBSCRIBE_FAILED.with("subject", &subject);
             return Err(error.with_err("the account is gone"));
@@ -116,7 +140,7 @@ impl JetStream {
         let body = RestoreBody { deliver_subject: &subject };
         let answer = envelope::ok(ResponseType("stream_restore"), &body);
         let (service, from) = (self.clone(), from.clone());
-        let consumer_bytes = self.transfer_bytes.take(from.account, 0);
+        let consumer_bytes = self.transfers.bytes.take(from.account, 0);
         let consumer_bytes = consumer_bytes.expect("there is always room for nothing");
         let consumers = ConsumerRoom::new(consumer_bytes);
         let place = Place { service, from, config, engine };
@@ -125,35 +149,17 @@ impl JetStream {
         Ok(answer)
     }
 
-    /// A configuration of a backup, checked by itself. Unlike one of a new stream it may be sealed.
-    pub(super) fn restored_config(
-        &self,
-        mut config: StreamConfig,
-    ) -> Result<StreamConfig, JsError> {
-        set_stream_metadata(&mut config);
-        let is_sealed = std::mem::take(&mut config.sealed);
-        let mut config = validate::stream_config(config, &self.limits(false))?;
-        if is_sealed {
-            config.sealed = true;
-            config.max_age = 0;
-            config.discard = DiscardPolicy::New;
-            (config.deny_delete, config.deny_purge) = (true, true);
-            config.allow_rollup_hdrs = false;
-        }
-        Ok(config)
-    }
-
     /// Whether there is room for the stream beside the others, now.
-    async fn check_restored(
+    async fn check(
         &self,
         from: &Requester,
         mut config: StreamConfig,
     ) -> Result<StreamConfig, JsError> {
-        self.check_copies(from.account, &mut config)?;
+        self.origins.check(from.account, &mut config)?;
         if self.streams.read().get(from.account, &config.name).is_some() {
             return Err(JsError::STREAM_NAME_EXIST_RESTORE_FAILED);
         }
-        self.check_new(from.account, &config).await?;
+        self.admission.check_new(from.account, &config).await?;
         Ok(config)
     }
 }
@@ -173,7 +179,7 @@ impl Restore {
     fn on_thread(mut self, handle: &Handle) {
         let Place { service, from, config, .. } = &self.place;
         let start = service.core.now();
-        service.tell_transfer(from, "restore_create", &config.name, serde_json::Map::new());
+        service.transfers.tell(from, "restore_create", &config.name, serde_json::Map::new());
         let ended = self.restore(handle);
         self.answer(ended, start);
     }
@@ -206,7 +212,7 @@ impl Restore {
     fn answer(mut self, ended: Ended, start: Time) {
         let Place { service, from, config, .. } = &self.place;
         let answer = match ended {
-            Ok(info) => service.stream_answer(from.account, "stream_create", *info, None, false),
+            Ok(info) => service.infos.answer(from.account, "stream_create", *info, false),
             Err(error) => {
                 service.stats.refused_restores.fetch_add(1, Ordering::Relaxed);
                 envelope::failed(ResponseType("stream_create"), &error, json!({}))
@@ -215,7 +221,7 @@ impl Restore {
         self.upload.answer(&answer);
         let mut fields = times(start, service.core.now());
         fields.insert("bytes".to_owned(), json!(self.upload.received()));
-        service.tell_transfer(from, "restore_complete", &config.name, fields);
+        service.transfers.tell(from, "restore_complete", &config.name, fields);
     }
 }
 

@@ -4,11 +4,13 @@
 //! consumers' states, and what does not fill a chunk yet. It holds the stream as of the request;
 //! what is deleted meanwhile may be missing in it, what comes later is not in it.
 
-use crate::audit::{self, ServerIdentity};
-use crate::outcome::unexpected;
+use crate::core_port::CorePort;
+use crate::log_calls::LogCalls;
+use crate::outcome::{Answer, Work, unexpected};
 use crate::registry::Entry;
 use crate::request::{is_empty, parse};
-use crate::service::{Answer, JetStream, SNAPSHOTS_MAX, SNAPSHOTS_OF_ACCOUNT_MAX, Work};
+use crate::stream_table::StreamTable;
+use crate::transfers::{SNAPSHOTS_MAX, SNAPSHOTS_OF_ACCOUNT_MAX, Transfers};
 use crate::{envelope, envelope::ResponseType};
 use nuthatch_archive::SnapshotWriter;
 use nuthatch_protocol::js::{ConsumerSnapshot, StreamConfig, StreamState, Time};
@@ -113,7 +115,7 @@ fn within(wanted: i64, (min, default, max): (usize, usize, usize)) -> usize {
 
 /// A snapshot on its way.
 struct Snapshot {
-    service: Arc<JetStream>,
+    service: Arc<Snapshots>,
     from: Requester,
     entry: Arc<Entry>,
     request: SnapshotRequest,
@@ -123,7 +125,7 @@ struct Snapshot {
 
 /// Chunks on their way to the receiver.
 struct Chunks<'a> {
-    service: &'a JetStream,
+    service: &'a Snapshots,
     account: AccountId,
     to: &'a str,
     /// Prefix of acknowledgement subjects.
@@ -141,8 +143,19 @@ struct Acked {
     more: Notify,
 }
 
-impl JetStream {
-    pub(super) async fn stream_snapshot(
+/// Makes snapshots of streams.
+pub(super) struct Snapshots {
+    /// Unknown JSON fields are errors.
+    pub(super) strict: bool,
+    pub(super) core: Arc<dyn CorePort>,
+    pub(super) streams: Arc<StreamTable>,
+    pub(super) calls: Arc<LogCalls>,
+    pub(super) transfers: Arc<Transfers>,
+}
+
+impl Snapshots {
+    /// `STREAM.SNAPSHOT`
+    pub(super) async fn begin(
         self: &Arc<Self>,
         from: &Requester,
         name: &str,
@@ -153,11 +166,11 @@ impl JetStream {
             return Err(JsError::BAD_REQUEST);
         }
         let entry = self.streams.entry(from.account, name)?;
-        let request: SnapshotRequest = parse(body, self.settings.strict)?;
+        let request: SnapshotRequest = parse(body, self.strict)?;
         if !is_valid_publish_subject(request.deliver_subject.as_bytes()) {
             return Err(JsError::SNAPSHOT_DELIVER_SUBJECT_INVALID);
         }
-        let place = self.snapshots.take(from.account, 1);
+        let place = self.transfers.snapshots.take(from.account, 1);
         let place = place.map_err(|full| JsError::STREAM_SNAPSHOT.with_err(too_many(full)))?;
         let state = self.calls.current_info(&entry).await?.state;
         let body = SnapshotBody { config: &entry.config, state: &state };
@@ -166,27 +179,6 @@ impl JetStream {
         let snapshot = Snapshot { service, from, entry, request, state, _place: place };
         *then = Some(Box::pin(snapshot.run()));
         Ok(answer)
-    }
-
-    /// Description of this server in advisories.
-    pub(super) fn place(&self) -> ServerIdentity<'_> {
-        ServerIdentity {
-            server: self.core.server_name(),
-            domain: &self.settings.domain,
-            now: self.core.now(),
-        }
-    }
-
-    /// Tells of a snapshot or a restore, if anybody wants to know.
-    pub(super) fn tell_transfer(
-        &self,
-        from: &Requester,
-        what: &str,
-        stream: &str,
-        fields: Map<String, serde_json::Value>,
-    ) {
-        let told = audit::Transfer { from, what, stream, fields };
-        audit::tell_transfer(told, &self.place(), &*self.core, &self.streams);
     }
 }
 
@@ -213,7 +205,7 @@ impl Snapshot {
         let start = service.core.now();
         let mut fields = Map::new();
         fields.insert("state".to_owned(), json!(self.state));
-        service.tell_transfer(&self.from, "snapshot_create", name, fields);
+        service.transfers.tell(&self.from, "snapshot_create", name, fields);
         let result = self.send().await;
         let (status, error) = match result {
             Ok(()) => ("NATS/1.0 204\r\n\r\n".to_owned(), String::new()),
@@ -229,7 +221,7 @@ impl Snapshot {
         if !error.is_empty() {
             fields.insert("error".to_owned(), json!(error));
         }
-        service.tell_transfer(&self.from, "snapshot_complete", name, fields);
+        service.transfers.tell(&self.from, "snapshot_complete", name, fields);
     }
 
     /// The last message, which says how it went.
@@ -270,7 +262,7 @@ impl Snapshot {
     async fn stream(&self, mut chunks: Chunks<'_>) -> Result<(), Broken> {
         chunks.wait_for_interest().await?;
         let now_ns = self.service.core.now().0;
-        let bytes = self.service.transfer_bytes.take(self.from.account, 0);
+        let bytes = self.service.transfers.bytes.take(self.from.account, 0);
         let mut bytes = bytes.expect("there is always room for nothing");
         let consumers = self.consumers(&mut bytes).await?;
         let mut state = self.state.clone();

@@ -1,15 +1,19 @@
 //! Step-downs of leaders: what is kept on several nodes is a log, so the log of a stream or consumer goes to another node
 //! with all that is in it.
 
+use crate::core_port::CorePort;
 use crate::envelope::{self, ResponseType, Success};
-use crate::outcome::described;
+use crate::log_calls::LogCalls;
+use crate::log_names::LogNames;
+use crate::outcome::{Answer, described};
 use crate::registry::DEFAULT_LOG;
 use crate::replicas::is_quorum_log;
 use crate::request::parse_optional;
-use crate::service::{Answer, JetStream};
+use crate::stream_table::StreamTable;
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::{AccountId, Op};
 use serde::Deserialize;
+use std::sync::Arc;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -24,20 +28,27 @@ struct Preference {
     preferred: String,
 }
 
-impl JetStream {
-    pub(super) async fn stream_step_down(
-        &self,
-        account: AccountId,
-        name: &str,
-        body: &[u8],
-    ) -> Answer {
+/// Hands logs over to other nodes.
+pub(super) struct StepDowns {
+    /// Unknown JSON fields are errors.
+    pub(super) strict: bool,
+    pub(super) core: Arc<dyn CorePort>,
+    pub(super) names: Arc<LogNames>,
+    pub(super) streams: Arc<StreamTable>,
+    pub(super) calls: Arc<LogCalls>,
+}
+
+impl StepDowns {
+    /// `STREAM.LEADER.STEPDOWN`
+    pub(super) async fn of_stream(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
         let to = self.preferred(body)?;
         let entry = self.streams.entry(account, name)?;
         self.hand_over(&self.names.name_of(entry.engine), to).await?;
         Ok(envelope::ok(ResponseType("stream_leader_stepdown"), &Success::YES))
     }
 
-    pub(super) async fn consumer_step_down(
+    /// `CONSUMER.LEADER.STEPDOWN`
+    pub(super) async fn of_consumer(
         &self,
         account: AccountId,
         (stream, name): (&str, &str),
@@ -51,8 +62,8 @@ impl JetStream {
         Ok(envelope::ok(ResponseType("consumer_leader_stepdown"), &Success::YES))
     }
 
-    /// The leader is the owner of the first quorum log.
-    pub(super) async fn meta_step_down(&self, body: &[u8]) -> Answer {
+    /// `META.LEADER.STEPDOWN`: the leader is the owner of the first quorum log.
+    pub(super) async fn of_leader(&self, body: &[u8]) -> Answer {
         let to = self.preferred(body)?;
         self.hand_over(DEFAULT_LOG, to).await?;
         Ok(envelope::ok(ResponseType("meta_leader_stepdown"), &Success::YES))
@@ -61,7 +72,7 @@ impl JetStream {
     /// The node that a request prefers; `None`: any.
     fn preferred(&self, body: &[u8]) -> Result<Option<String>, JsError> {
         let Some(cluster) = self.core.cluster() else { return Err(JsError::CLUSTER_REQUIRED) };
-        let request: StepDownRequest = parse_optional(body, self.settings.strict)?;
+        let request: StepDownRequest = parse_optional(body, self.strict)?;
         let preferred = request.placement.preferred;
         if preferred.is_empty() {
             return Ok(None);

@@ -161,19 +161,23 @@ mod tests {
         // A literal: a part that grows must not lower what is expected.
         let parts = 40;
         let turns = turns_during(async {
-            service.stream_create(ACCOUNT, ("S", &Scope::Cluster), text.as_bytes()).await.unwrap();
+            service
+                .stream_calls
+                .create(ACCOUNT, ("S", &Scope::Cluster), text.as_bytes())
+                .await
+                .unwrap();
         });
         assert!(turns.await >= parts);
         assert!(route("s.0").is_some() && route("s.49999").is_some());
         // What stays has its route all the time.
         let text = body("S", (49_999..50_001).map(|n| format!("s.{n}")));
         let turns = turns_during(async {
-            service.stream_update(ACCOUNT, "S", text.as_bytes()).await.unwrap();
+            service.stream_calls.update(ACCOUNT, "S", text.as_bytes()).await.unwrap();
         });
         assert!(turns.await >= parts);
         let there = ["s.0", "s.49999", "s.50000"].map(|subject| route(subject).is_some());
         assert_eq!(there, [false, true, true]);
-        service.stream_delete(ACCOUNT, "S", b"").await.unwrap();
+        service.stream_calls.delete(ACCOUNT, "S", b"").await.unwrap();
         assert!(route("s.49999").is_none());
         create(&service, "T", "s.>", &[]).await.unwrap();
     }
@@ -182,14 +186,23 @@ mod tests {
     async fn comparing_subjects_has_a_bound() {
         let (_logs, service) = service();
         let text = body("S", (0..5000).map(|n| format!("a.b{n}.s")));
-        service.stream_create(ACCOUNT, ("S", &Scope::Cluster), text.as_bytes()).await.unwrap();
+        service
+            .stream_calls
+            .create(ACCOUNT, ("S", &Scope::Cluster), text.as_bytes())
+            .await
+            .unwrap();
         let text = body("T", (0..5000).map(|n| format!("a.*.t{n}")));
-        let answer = service.stream_create(ACCOUNT, ("T", &Scope::Cluster), text.as_bytes()).await;
+        let answer =
+            service.stream_calls.create(ACCOUNT, ("T", &Scope::Cluster), text.as_bytes()).await;
         let error = answer.expect_err("25 million steps are too many");
         assert_eq!(error.err_code, 10052);
         assert!(error.description.contains("too entangled"), "{error}");
         let text = body("T", (0..100).map(|n| format!("a.*.t{n}")));
-        service.stream_create(ACCOUNT, ("T", &Scope::Cluster), text.as_bytes()).await.unwrap();
+        service
+            .stream_calls
+            .create(ACCOUNT, ("T", &Scope::Cluster), text.as_bytes())
+            .await
+            .unwrap();
         assert_eq!(code(create(&service, "U", "a.*.t9", &[]).await), 10065);
     }
 
@@ -202,12 +215,12 @@ mod tests {
             tiers: Vec::new(),
         };
         service.set_accounts([(OTHER, served)].into_iter().collect());
-        let changing = service.rights.lock(OTHER, "S").await.unwrap();
+        let changing = service.stream_calls.rights.lock(OTHER, "S").await.unwrap();
         let created = timeout(Duration::from_secs(20), create(&service, "S", "s", &[]));
         created.await.expect("it waits for no other account").unwrap();
         let waiting = service.clone();
         let behind = tokio::spawn(async move {
-            waiting.rights.lock(OTHER, "T").await.map(drop).unwrap();
+            waiting.stream_calls.rights.lock(OTHER, "T").await.map(drop).unwrap();
         });
         yield_now().await;
         assert!(!behind.is_finished());

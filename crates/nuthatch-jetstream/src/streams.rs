@@ -1,32 +1,36 @@
 //! `STREAM.*` calls.
 
+use crate::account_table::AccountTable;
+use crate::admission::Admission;
+use crate::changing::ChangeRights;
 use crate::envelope::{self, Paged, ResponseType, Success};
-use crate::log_calls::stream_info_of;
-use crate::log_names::log_tag;
-use crate::outcome::{described, placement_error, unexpected};
-use crate::pending_changes::{CHANGE_TIMEOUT, Changing, claim};
-use crate::placing::Home;
+use crate::infos::Infos;
+use crate::log_calls::{LogCalls, stream_info_of};
+use crate::log_names::{LogNames, log_tag};
+use crate::metadata::set_stream_metadata;
+use crate::moves::StreamMoves;
+use crate::origins::Origins;
+use crate::other_nodes::OtherNodes;
+use crate::outcome::{Answer, placement_error, unexpected};
+use crate::pending_changes::{Changing, claim};
+use crate::placing::{Home, Placing};
 use crate::registry::Entry;
+use crate::replicas::Replicas;
 use crate::request::{is_empty, parse, parse_optional};
-use crate::service::{AccountLimits, Answer, JetStream, set_stream_metadata};
+use crate::sizes::offset_of;
+use crate::stream_table::StreamTable;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use nuthatch_protocol::js::{StorageType, StreamConfig, StreamInfo, Time};
+use nuthatch_protocol::js::{StreamConfig, Time};
 use nuthatch_protocol::jserror::JsError;
+use nuthatch_server::account_id::SYSTEM_ACCOUNT_ID;
 use nuthatch_server::served::Scope;
 use nuthatch_server::shares::Share;
 use nuthatch_streams::op::{GetMessage, PurgeRequest};
-use nuthatch_streams::validate::{self, Limits};
-use nuthatch_streams::{AccountId, Op, OpOutcome};
+use nuthatch_streams::{AccountId, Op, OpOutcome, validate};
 use serde::{Deserialize, Serialize};
-use tokio::time::timeout;
+use std::sync::Arc;
 
-/// Names in one page of `STREAM.NAMES` and `CONSUMER.NAMES`.
-pub(super) const NAMES_PAGE: usize = 1024;
-/// Infos in one page of `STREAM.LIST` and `CONSUMER.LIST`.
-pub(super) const LIST_PAGE: usize = 256;
-/// What else of a stream or consumer stands in an answer, about.
-pub(super) const ASSET_BYTES: usize = 1024;
 /// Subjects in one page of `STREAM.INFO`.
 const SUBJECTS_PAGE: usize = 100_000;
 
@@ -71,14 +75,16 @@ struct GetBody {
     up_to_time: Option<Time>,
 }
 
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct FenceBody {
+    term: u64,
+}
+
 #[derive(Serialize)]
-struct StreamBody<'a> {
-    #[serde(flatten)]
-    page: Option<Paged>,
-    #[serde(flatten)]
-    info: &'a StreamInfo,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    did_create: bool,
+struct FencedBody {
+    term: u64,
+    last_seq: u64,
 }
 
 #[derive(Serialize)]
@@ -98,75 +104,43 @@ struct MessageBody<'a> {
 }
 
 #[derive(Serialize)]
+struct AccountPurgedBody {
+    initiated: bool,
+}
+
+#[derive(Serialize)]
 struct PurgedBody {
     success: bool,
     purged: u64,
 }
 
-/// Longest subject of a stream's or consumer's configuration, in bytes: no publish has a longer one
-/// by default, and a tree of subjects is as deep as they have tokens.
-pub(super) const SUBJECT_BYTES_MAX: usize = 4096;
-
-/// Refuses subjects that are longer than any message's.
-pub(super) fn check_lengths<'a>(
-    subjects: impl IntoIterator<Item = &'a String>,
-    kind: JsError,
-) -> Result<(), JsError> {
-    match subjects.into_iter().find(|subject| subject.len() > SUBJECT_BYTES_MAX) {
-        Some(long) => {
-            let text = format!("a subject of {} bytes: at most {SUBJECT_BYTES_MAX}", long.len());
-            Err(kind.with_err(text))
-        }
-        None => Ok(()),
-    }
+/// Handles the calls about streams.
+pub(super) struct StreamCalls {
+    /// Unknown JSON fields are errors.
+    pub(super) strict: bool,
+    pub(super) accounts: Arc<AccountTable>,
+    pub(super) names: Arc<LogNames>,
+    pub(super) streams: Arc<StreamTable>,
+    pub(super) calls: Arc<LogCalls>,
+    pub(super) rights: Arc<ChangeRights>,
+    pub(super) nodes: Arc<OtherNodes>,
+    pub(super) replicas: Arc<Replicas>,
+    pub(super) placing: Arc<Placing>,
+    pub(super) admission: Arc<Admission>,
+    pub(super) origins: Arc<Origins>,
+    pub(super) infos: Arc<Infos>,
+    pub(super) moves: Arc<StreamMoves>,
 }
 
-/// The subjects and filters of a configuration.
-fn subjects_of(config: &StreamConfig) -> impl Iterator<Item = &String> {
-    config.subjects.iter().chain(subjects_of_sources(config))
-}
-
-/// The filters and transforms of a mirror or of sources.
-fn subjects_of_sources(config: &StreamConfig) -> impl Iterator<Item = &String> {
-    let sources = config.mirror.iter().chain(&config.sources);
-    sources.flat_map(|source| {
-        let transforms = source.subject_transforms.iter();
-        transforms.flat_map(|t| [&t.src, &t.dest]).chain([&source.filter_subject])
-    })
-}
-
-/// A request's offset as a count; negative means 0, as upstream.
-pub(super) fn offset_of(offset: i64) -> usize {
-    usize::try_from(offset).unwrap_or(0)
-}
-
-impl JetStream {
-    pub(super) fn limits(&self, pedantic: bool) -> Limits {
-        Limits {
-            pedantic,
-            max_replicas: self.replicas_max(),
-            max_duplicate_window: self.settings.max_duplicate_window,
-            ..Limits::default()
-        }
-    }
-
-    /// Reads a stream configuration and `pedantic`, which is part of the request only.
-    pub(super) fn read_config(&self, body: &[u8]) -> Result<(StreamConfig, bool), JsError> {
-        let mut map: serde_json::Map<String, serde_json::Value> = parse(body, false)?;
-        let pedantic = map.remove("pedantic").is_some_and(|value| value == true);
-        let text = serde_json::to_vec(&map).map_err(|e| JsError::INVALID_JSON.with("err", e))?;
-        let config: StreamConfig = parse(&text, self.settings.strict)?;
-        check_lengths(subjects_of(&config), JsError::STREAM_INVALID_CONFIG)?;
-        Ok((config, pedantic))
-    }
-
-    pub(super) async fn stream_create(
+impl StreamCalls {
+    /// `STREAM.CREATE`.
+    pub(super) async fn create(
         &self,
         account: AccountId,
         (name, scope): (&str, &Scope),
         body: &[u8],
     ) -> Answer {
-        let (mut config, pedantic) = self.read_config(body)?;
+        let (mut config, pedantic) = self.admission.read_config(body)?;
         if config.name != name {
             return Err(JsError::STREAM_MISMATCH);
         }
@@ -174,9 +148,9 @@ impl JetStream {
             return Err(JsError::STREAM_NAME_CONTAINS_PATH_SEPARATORS);
         }
         set_stream_metadata(&mut config);
-        let mut config = validate::stream_config(config, &self.limits(pedantic))?;
+        let mut config = validate::stream_config(config, &self.admission.limits(pedantic))?;
         let changing = self.rights.lock(account, name).await?;
-        self.check_copies(account, &mut config)?;
+        self.origins.check(account, &mut config)?;
         let existing = self.streams.read().get(account, name).cloned();
         if let Some(existing) = existing {
             return self.create_existing(account, &existing, &config, changing).await;
@@ -184,9 +158,8 @@ impl JetStream {
         let engine = match self.home_of_new(account, &config, scope).await? {
             Home::Here(engine) => engine,
             Home::At { node, log } => {
-                return self
-                    .create_elsewhere(account, changing, (node, log), (&config, body))
-                    .await;
+                let made = (&config, body);
+                return self.nodes.create_at(account, changing, (&node, log), made).await;
             }
         };
         let pending = claim(engine, config.clone());
@@ -198,7 +171,7 @@ impl JetStream {
         let config = info.config.clone();
         let entry = Entry { id, engine, account, config, created: info.created };
         self.streams.enter(entry).await?;
-        Ok(self.stream_answer(account, "stream_create", info, None, true))
+        Ok(self.infos.answer(account, "stream_create", info, true))
     }
 
     /// Where a new stream is to live, once nothing speaks against it.
@@ -213,14 +186,13 @@ impl JetStream {
             self.admission.check_overlap(account, config, false).await?;
             return self.names.find(log).map(Home::Here).ok_or_else(|| self.names.none_of(log));
         }
-        self.check_whole(account)?;
-        let served = self.core.served(account);
-        if let Some((node, stream)) = served.and_then(|served| served.find(&config.name)) {
+        self.nodes.check_whole(account)?;
+        if let Some((node, stream)) = self.nodes.find(account, &config.name) {
             // It is there: the node compares the two.
             return Ok(Home::At { node, log: stream.log.clone() });
         }
-        self.check_new(account, config).await?;
-        self.home_for(account, config)
+        self.admission.check_new(account, config).await?;
+        self.placing.home_for(account, config)
     }
 
     /// Creating what exists: the same configuration is a success, another one is 10058.
@@ -236,77 +208,46 @@ impl JetStream {
         }
         let pending = claim(existing.engine, existing.config.clone());
         let (info, _changing) = changing.settle(pending, self.calls.current_info(existing)).await;
-        Ok(self.stream_answer(account, "stream_create", info?, None, true))
+        Ok(self.infos.answer(account, "stream_create", info?, true))
     }
 
-    /// Names, subjects and limits that only the registry can judge.
-    pub(super) async fn check_new(
-        &self,
-        account: AccountId,
-        config: &StreamConfig,
-    ) -> Result<(), JsError> {
-        self.check_whole(account)?;
-        let served = self.core.served(account);
-        if served.as_ref().is_some_and(|served| served.find(&config.name).is_some()) {
-            return Err(JsError::STREAM_NAME_EXIST);
-        }
-        self.admission.check_overlap(account, config, true).await?;
-        let limits = self.accounts.limits_of(account);
-        check_account(config, &limits)?;
-        let elsewhere = served.map_or(0, |served| served.count());
-        let count = {
-            let registry = self.streams.read();
-            (registry.count(account) + self.rights.pending().count(account, &registry) + elsewhere)
-                as u64
-        };
-        if limits.max_streams.is_some_and(|max| count >= max) {
-            return Err(JsError::MAXIMUM_STREAMS_LIMIT);
-        }
-        self.check_space(account, config, 0).await
-    }
-
-    /// Whether `max_bytes` still fits what the account may reserve.
-    async fn check_space(
-        &self,
-        account: AccountId,
-        config: &StreamConfig,
-        already: u64,
-    ) -> Result<(), JsError> {
-        let limits = self.accounts.limits_of(account);
-        let wanted = u64::try_from(config.max_bytes).unwrap_or(0);
-        let (limit, error) = if config.storage == StorageType::File {
-            (limits.max_store_bytes, JsError::STORAGE_RESOURCES_EXCEEDED)
-        } else {
-            (limits.max_memory_bytes, JsError::MEMORY_RESOURCES_EXCEEDED)
-        };
-        let Some(limit) = limit else { return Ok(()) };
-        let reserved = {
-            let registry = self.streams.read();
-            let claimed = self.rights.pending().reserved_bytes(account, config.storage, &registry);
-            (registry.reserved_bytes(account, config.storage) - already).saturating_add(claimed)
-        };
-        let reserved = reserved.saturating_add(self.reserved_elsewhere(account, config));
-        let usage = timeout(CHANGE_TIMEOUT, self.calls.usage(Some(account))).await;
-        let [mut file, mut memory] = usage.map_err(|_| usage_unknown())??;
-        let [file_elsewhere, memory_elsewhere] = self.usage_elsewhere(account).await;
-        file.add(&file_elsewhere);
-        memory.add(&memory_elsewhere);
-        let used = if config.storage == StorageType::File { file.bytes } else { memory.bytes };
-        if reserved.saturating_add(wanted) > limit || used > limit {
-            return Err(error);
-        }
-        Ok(())
-    }
-
-    pub(super) async fn stream_update(
+    /// Updates a stream of any node.
+    pub(super) async fn update_anywhere(
         &self,
         account: AccountId,
         name: &str,
         body: &[u8],
     ) -> Answer {
-        let (mut config, pedantic) = self.read_config(body)?;
+        if !self.streams.has(account, name) {
+            self.nodes.check_whole(account)?;
+            if let Some((node, _)) = self.nodes.find(account, name) {
+                return self.update_elsewhere(account, (&node, name), body).await;
+            }
+        }
+        self.update(account, name, body).await
+    }
+
+    /// Hands an update of a stream of another node on once its subjects are known to be free.
+    async fn update_elsewhere(
+        &self,
+        account: AccountId,
+        (node, name): (&str, &str),
+        body: &[u8],
+    ) -> Answer {
+        let changing = self.rights.lock(account, name).await?;
+        // What is wrong with it otherwise the node says.
+        let read = self.admission.read_config(body);
+        let config = read.map(|(config, _)| config).unwrap_or_default();
+        let config = StreamConfig { name: name.to_owned(), ..config };
+        self.admission.check_overlap(account, &config, true).await?;
+        self.nodes.update_at(account, changing, node, (config, body)).await
+    }
+
+    /// `STREAM.UPDATE` of a stream of this node.
+    pub(super) async fn update(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
+        let (mut config, pedantic) = self.admission.read_config(body)?;
         if config.name.is_empty() {
-            validate::stream_config(config.clone(), &self.limits(pedantic))?;
+            validate::stream_config(config.clone(), &self.admission.limits(pedantic))?;
         }
         if config.name != name {
             return Err(JsError::STREAM_MISMATCH);
@@ -314,8 +255,9 @@ impl JetStream {
         set_stream_metadata(&mut config);
         let changing = self.rights.lock(account, name).await?;
         let entry = self.streams.entry(account, name)?;
-        let mut config = validate::stream_update(&entry.config, config, &self.limits(pedantic))?;
-        self.check_copies(account, &mut config)?;
+        let mut config =
+            validate::stream_update(&entry.config, config, &self.admission.limits(pedantic))?;
+        self.origins.check(account, &mut config)?;
         // A stream that was moved stays where it is as long as the tag stays as it is.
         if log_tag(&config) != log_tag(&entry.config)
             && self.names.of_config(&config)? != entry.engine
@@ -325,13 +267,8 @@ impl JetStream {
                  nuthatch stream move changes it",
             ));
         }
-        self.check_replicas(&config, &self.names.name_of(entry.engine))?;
-        check_account(&config, &self.accounts.limits_of(account))?;
-        self.admission.check_overlap(account, &config, true).await?;
-        let already = u64::try_from(entry.config.max_bytes).unwrap_or(0);
-        if u64::try_from(config.max_bytes).unwrap_or(0) > already {
-            self.check_space(account, &config, already).await?;
-        }
+        self.replicas.check(&config, &self.names.name_of(entry.engine))?;
+        self.admission.check_changed(account, &entry.config, &config).await?;
         let pending = claim(entry.engine, config.clone());
         let op = Op::UpdateStream { id: entry.id, config: Box::new(config) };
         let work = self.calls.stream_info(entry.engine, op);
@@ -339,19 +276,15 @@ impl JetStream {
         let info = outcome?.0;
         let config = info.config.clone();
         self.streams.enter(Entry { config, ..(*entry).clone() }).await?;
-        Ok(self.stream_answer(account, "stream_update", info, None, false))
+        Ok(self.infos.answer(account, "stream_update", info, false))
     }
 
-    pub(super) async fn stream_delete(
-        &self,
-        account: AccountId,
-        name: &str,
-        body: &[u8],
-    ) -> Answer {
+    /// `STREAM.DELETE`.
+    pub(super) async fn delete(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
         if !is_empty(body) {
             return Err(JsError::NOT_EMPTY_REQUEST);
         }
-        let changing = self.lock_forgotten(account, name).await?;
+        let changing = self.moves.lock_forgotten(account, name).await?;
         let entry = self.streams.entry(account, name)?;
         // Routes go first: nothing may be accepted for a stream that is about to vanish. If the
         // engine refuses, the stream is still there and gets its routes back.
@@ -366,14 +299,15 @@ impl JetStream {
         Ok(envelope::ok(ResponseType("stream_delete"), &Success::YES))
     }
 
-    pub(super) async fn stream_info(
+    /// `STREAM.INFO`.
+    pub(super) async fn info(
         &self,
         account: AccountId,
         name: &str,
         body: &[u8],
         share: &mut Share,
     ) -> Answer {
-        let request: InfoRequest = parse_optional(body, self.settings.strict)?;
+        let request: InfoRequest = parse_optional(body, self.strict)?;
         let entry = self.streams.entry(account, name)?;
         let offset = offset_of(request.offset);
         let filtered = !request.subjects_filter.is_empty();
@@ -389,14 +323,12 @@ impl JetStream {
         } else {
             Paged { total: 0, offset: 0, limit: 0 }
         };
-        let mut info = StreamInfo { cluster: Some(self.cluster()), ..info };
-        self.complete(account, &mut info);
-        let body = StreamBody { page: Some(page), info: &info, did_create: false };
-        envelope::charged(ResponseType("stream_info"), &body, share)
+        self.infos.charged(account, info, page, share)
     }
 
-    pub(super) async fn stream_purge(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
-        let request: PurgeBody = parse_optional(body, self.settings.strict)?;
+    /// `STREAM.PURGE`.
+    pub(super) async fn purge(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
+        let request: PurgeBody = parse_optional(body, self.strict)?;
         if request.seq > 0 && request.keep > 0 {
             return Err(JsError::BAD_REQUEST);
         }
@@ -422,11 +354,12 @@ impl JetStream {
         }
     }
 
+    /// `STREAM.MSG.GET`.
     pub(super) async fn msg_get(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
         if is_empty(body) {
             return Err(JsError::BAD_REQUEST);
         }
-        let request: GetBody = parse(body, self.settings.strict)?;
+        let request: GetBody = parse(body, self.strict)?;
         let request = checked_get(request)?;
         let entry = self.streams.entry(account, name)?;
         match self.calls.run(entry.engine, Op::GetMessage { id: entry.id, request }).await? {
@@ -444,11 +377,12 @@ impl JetStream {
         }
     }
 
+    /// `STREAM.MSG.DELETE`.
     pub(super) async fn msg_delete(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
         if is_empty(body) {
             return Err(JsError::BAD_REQUEST);
         }
-        let request: DeleteBody = parse(body, self.settings.strict)?;
+        let request: DeleteBody = parse(body, self.strict)?;
         let entry = self.streams.entry(account, name)?;
         if entry.config.sealed {
             return Err(JsError::STREAM_SEALED);
@@ -462,56 +396,55 @@ impl JetStream {
         Ok(envelope::ok(ResponseType("stream_msg_delete"), &Success::YES))
     }
 
-    /// Fills in what only the service knows of a stream.
-    fn complete(&self, account: AccountId, info: &mut StreamInfo) {
-        self.complete_stream(info);
-        self.complete_copies(account, info);
-        self.complete_home(account, info);
-        self.complete_cluster(account, info);
+    /// `STREAM.FENCE`: one writer takes a stream for itself. From the answer on the stream takes
+    /// records of the writer with this term only.
+    pub(super) async fn fence(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
+        let FenceBody { term } = parse(body, self.strict)?;
+        let entry = self.streams.entry(account, name)?;
+        match self.calls.run(entry.engine, Op::Fence { id: entry.id, term }).await? {
+            OpOutcome::Fenced { term, last_seq } => {
+                Ok(envelope::ok(ResponseType("stream_fence"), &FencedBody { term, last_seq }))
+            }
+            other => Err(unexpected(&other)),
+        }
     }
 
-    pub(super) fn stream_answer(
-        &self,
-        account: AccountId,
-        kind: &'static str,
-        mut info: StreamInfo,
-        page: Option<Paged>,
-        did_create: bool,
-    ) -> Vec<u8> {
-        self.complete(account, &mut info);
-        envelope::ok(ResponseType(kind), &StreamBody { page, info: &info, did_create })
+    /// [`StreamCalls::account_purge`] at all nodes that are connected.
+    pub(super) async fn purge_everywhere(&self, name: &str, scope: &Scope) -> Answer {
+        let answer = self.account_purge(name).await?;
+        if *scope == Scope::Cluster {
+            self.nodes.ask_all(SYSTEM_ACCOUNT_ID, &format!("ACCOUNT.PURGE.{name}")).await;
+        }
+        Ok(answer)
     }
-}
 
-/// What a configuration adds to an answer, about.
-pub(super) fn config_bytes(config: &StreamConfig) -> usize {
-    let subjects = subjects_of(config);
-    let metadata = config.metadata.iter().map(|(key, value)| key.len() + value.len());
-    subjects.map(String::len).sum::<usize>() + metadata.sum::<usize>() + ASSET_BYTES
-}
-
-/// Checks an account's rules for configurations of streams.
-fn check_account(config: &StreamConfig, limits: &AccountLimits) -> Result<(), JsError> {
-    let stream_bytes = match config.storage {
-        StorageType::File => limits.max_store_stream_bytes,
-        StorageType::Memory => limits.max_memory_stream_bytes,
-    };
-    if limits.max_bytes_required && config.max_bytes <= 0 {
-        return Err(JsError::STREAM_MAX_BYTES_REQUIRED);
+    /// Deletes all streams of an account, as `nats server account purge` asks for. The caller sees to
+    /// it that the system account asks. An account without streams is a success, as upstream.
+    async fn account_purge(&self, name: &str) -> Answer {
+        if name.contains(['/', '\\']) {
+            let why = "account name can not contain path separators";
+            return Err(JsError::STREAM_GENERAL.with("err", why));
+        }
+        let names: Vec<(AccountId, String)> = {
+            let ids = self
+                .accounts
+                .ids(self.streams.read().accounts())
+                .into_iter()
+                .filter(|id| self.accounts.name_of(*id) == name);
+            let registry = self.streams.read();
+            let names_of =
+                |id| registry.of_account(id).map(move |entry| (id, entry.config.name.clone()));
+            ids.flat_map(names_of).collect()
+        };
+        for (account, stream) in names {
+            match self.delete(account, &stream, b"").await {
+                // Another call was faster.
+                Err(error) if error.err_code == JsError::STREAM_NOT_FOUND.err_code => {}
+                done => drop(done?),
+            }
+        }
+        Ok(envelope::ok(ResponseType("account_purge"), &AccountPurgedBody { initiated: true }))
     }
-    if stream_bytes.is_some_and(|max| u64::try_from(config.max_bytes).is_ok_and(|own| own > max)) {
-        return Err(JsError::STREAM_MAX_STREAM_BYTES_EXCEEDED);
-    }
-    let above = |max: u64| u64::try_from(config.max_consumers).is_ok_and(|own| own > max);
-    if limits.max_consumers.is_some_and(above) {
-        return Err(JsError::MAXIMUM_CONSUMERS_LIMIT);
-    }
-    Ok(())
-}
-
-fn usage_unknown() -> JsError {
-    let text = "a log does not answer, so what the account stores is not known: try again later";
-    described(JsError::CLUSTER_NOT_AVAIL, text.to_owned())
 }
 
 /// The combinations that upstream refuses with 10003 (`jsMsgGetRequest`).

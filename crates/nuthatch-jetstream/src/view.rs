@@ -1,8 +1,15 @@
 //! JetStream for monitoring: totals, accounts, streams, consumers, health.
 
+use crate::account_table::AccountTable;
+use crate::api_stats::ApiStats;
+use crate::infos::Infos;
+use crate::log_calls::LogCalls;
+use crate::log_names::LogNames;
+use crate::logs_port::LogsPort;
+use crate::move_table::Moves;
 use crate::registry::Entry;
-use crate::service::JetStream;
-use crate::streams::{ASSET_BYTES, config_bytes};
+use crate::sizes::{ASSET_BYTES, config_bytes};
+use crate::stream_table::StreamTable;
 use nuthatch_protocol::js::{ConsumerInfo, StorageType};
 use nuthatch_server::jetstream_port::{
     BoxFuture, JsAccount, JsHealth, JsLog, JsSample, JsStream, JsTotals, JsView, JszQuery,
@@ -17,7 +24,19 @@ mod sample;
 /// Consumers listed for one stream in one operation.
 const CONSUMERS_PAGE: usize = 1024;
 
-impl JetStream {
+/// The service as monitoring sees it.
+pub(super) struct View {
+    pub(super) accounts: Arc<AccountTable>,
+    pub(super) names: Arc<LogNames>,
+    pub(super) streams: Arc<StreamTable>,
+    pub(super) logs: Arc<dyn LogsPort>,
+    pub(super) calls: Arc<LogCalls>,
+    pub(super) infos: Arc<Infos>,
+    pub(super) moves: Arc<Moves>,
+    pub(super) stats: Arc<ApiStats>,
+}
+
+impl View {
     async fn totals_of(&self, account: Option<AccountId>) -> JsTotals {
         // A log that does not answer shows as zeros here and as broken in the health check.
         let [file, memory] = self.calls.usage(account).await.unwrap_or_default();
@@ -65,8 +84,8 @@ impl JetStream {
             room.assets -= 1;
             // A stream deleted meanwhile is left out.
             let Ok(mut info) = self.calls.current_info(&entry).await else { continue };
-            self.complete_stream(&mut info);
-            let moving = self.move_of(account, &info.config.name);
+            self.infos.complete_stream(&mut info);
+            let moving = self.moves.report_of(account, &info.config.name);
             let log = self.streams.read().get(account, &info.config.name).map(|e| e.engine);
             let log = log.map_or_else(String::new, |engine| self.names.name_of(engine));
             let mut consumers =
@@ -131,7 +150,7 @@ fn filter_bytes(info: &ConsumerInfo) -> usize {
     info.config.filter_subjects.iter().map(String::len).sum::<usize>() + ASSET_BYTES
 }
 
-impl JsView for JetStream {
+impl JsView for View {
     fn logs(&self) -> Vec<JsLog> {
         self.logs.logs()
     }

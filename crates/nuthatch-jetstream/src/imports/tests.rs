@@ -3,7 +3,7 @@
 use super::*;
 use crate::logs_port::{LogsPort, NotTaken};
 use crate::pending_changes::tests::{ACCOUNT, Logs, code};
-use crate::service::Settings;
+use crate::service::{JetStream, Settings};
 use nuthatch_server::jetstream_port::JsHealth;
 use nuthatch_streams::Respond;
 use nuthatch_streams::op::OpResult;
@@ -85,7 +85,7 @@ fn config(name: &str) -> StreamConfig {
 
 async fn act(service: &JetStream, action: &str) -> Answer {
     let body = json!({ "action": action, "config": config("S") }).to_string();
-    service.stream_import(ACCOUNT, "S", body.as_bytes()).await
+    service.imports.call(ACCOUNT, "S", body.as_bytes()).await
 }
 
 /// A server with an import of the stream S.
@@ -107,7 +107,7 @@ fn send(service: &Arc<JetStream>, seq: u64) -> JoinHandle<Answer> {
     let headers = format!("NATS/1.0\r\nNuthatch-Import-After: {}\r\n\r\n", seq - 1);
     let service = service.clone();
     tokio::spawn(
-        async move { service.import_messages(ACCOUNT, "S", headers.as_bytes(), &batch).await },
+        async move { service.imports.messages(ACCOUNT, "S", headers.as_bytes(), &batch).await },
     )
 }
 
@@ -181,7 +181,7 @@ async fn a_batch_says_after_which_sequence_it_comes() {
     let headers = b"NATS/1.0\r\nNuthatch-Import-After: many\r\n\r\n";
     let mut batch = Vec::new();
     import::begin(&mut batch);
-    let refused = service.import_messages(ACCOUNT, "S", headers, &batch).await;
+    let refused = service.imports.messages(ACCOUNT, "S", headers, &batch).await;
     assert_eq!(code(refused), JsError::STREAM_RESTORE.err_code);
     assert_eq!(code(act(&service, "fly").await), JsError::STREAM_RESTORE.err_code);
 }

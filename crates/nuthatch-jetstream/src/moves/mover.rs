@@ -1,12 +1,11 @@
 //! The task of one move: does what [`nuthatch_streams::migration::mover`] says, and tells it what became
 //! of it. Nothing here decides about a step.
 
-use super::closed;
+use super::{StreamMoves, closed};
 use crate::log_names::placed;
 use crate::move_table::Progress;
 use crate::pending_changes::{CHANGE_TIMEOUT, Changing, claim};
 use crate::registry::Entry;
-use crate::service::JetStream;
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::StreamRoute;
 use nuthatch_streams::migration::mover::{
@@ -38,7 +37,7 @@ const RETRY_MAX: Duration = Duration::from_secs(10);
 
 /// The task of one move.
 pub(super) struct MoveDriver {
-    pub(super) service: Arc<JetStream>,
+    pub(super) service: Arc<StreamMoves>,
     pub(super) account: AccountId,
     pub(super) name: String,
     /// Location of the stream.
@@ -150,7 +149,7 @@ impl MoveDriver {
     /// Waits for its turn, or until it is cancelled.
     async fn take_turn<'a>(&'a self, holds: &mut Holds<'a>) -> Happened {
         tokio::select! {
-            permit = self.service.moves.room.acquire() => {
+            permit = self.service.table.room.acquire() => {
                 holds.turn = permit.ok();
                 Happened::Turn(holds.turn.is_some())
             }
@@ -275,7 +274,7 @@ impl MoveDriver {
         let say = |text: &str| self.service.core.say(text);
         match ended {
             Ended::Moved => {
-                self.service.moves.forget(self.account, name);
+                self.service.table.forget(self.account, name);
                 self.close(None);
             }
             // The move stays under way: the stream must not leave its new log.
@@ -321,7 +320,7 @@ impl MoveDriver {
     fn close(&self, error: Option<String>) {
         *self.progress.error.lock() = error;
         self.progress.ended.store(true, Ordering::Release);
-        self.service.moves.active.fetch_sub(1, Ordering::AcqRel);
+        self.service.table.active.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

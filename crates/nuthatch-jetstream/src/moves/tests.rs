@@ -3,7 +3,7 @@
 use super::*;
 use crate::core_port::{CorePort, Take};
 use crate::logs_port::{LogsPort, NotTaken};
-use crate::service::Settings;
+use crate::service::{JetStream, Settings};
 use nuthatch_protocol::js::{StreamConfig, StreamInfo, Time};
 use nuthatch_server::jetstream_port::JsHealth;
 use nuthatch_streams::{Message, OpOutcome, Respond};
@@ -83,7 +83,7 @@ fn moving(logs: &Arc<Refusing>) -> (Arc<JetStream>, Arc<Entry>, MoveDriver) {
     });
     service.streams.change(|registry| registry.insert((*entry).clone()));
     let copy = StreamRoute { log: LogId(3), stream: StreamId(2) };
-    let mover = service.new_move(&entry, copy, RATE_DEFAULT_BYTES);
+    let mover = service.moves.new_move(&entry, copy, RATE_DEFAULT_BYTES);
     (service, entry, mover)
 }
 
@@ -100,12 +100,12 @@ async fn a_move_that_fails_again_and_again_says_why_once() {
         assert_eq!(said.len(), 1, "{said:?}");
         assert!(said[0].contains("lacks messages from 3 to 5") && said[0].contains("\"S\""));
     }
-    assert_eq!(service.moves.under_way(), [0, 1]);
-    let report = service.move_of(AccountId::GLOBAL, "S").expect("it is under way");
+    assert_eq!(service.moves.table.under_way(), [0, 1]);
+    let report = service.moves.table.report_of(AccountId::GLOBAL, "S").expect("it is under way");
     assert!(report.error.is_some_and(|error| error.contains("lacks messages")));
     let mut info = StreamInfo { config: entry.config.clone(), ..StreamInfo::default() };
-    service.complete_home(AccountId::GLOBAL, &mut info);
-    let shown = &info.config.metadata[crate::service::MOVE_KEY];
+    service.stream_calls.infos.complete(AccountId::GLOBAL, &mut info);
+    let shown = &info.config.metadata[crate::metadata::MOVE_KEY];
     assert!(shown.contains("last problem:") && shown.contains("lacks messages"), "{shown}");
     // Another reason is told.
     "the medium is full".clone_into(&mut logs.reason.lock());
@@ -126,7 +126,7 @@ async fn a_move_that_is_given_up_takes_no_turn_from_others() {
     let progress = mover.progress.clone();
     let moving = tokio::spawn(mover.run());
     logs.asked_again(1).await;
-    assert_eq!(service.moves.room.available_permits(), COPIES_AT_ONCE - 1, "it copies");
+    assert_eq!(service.moves.table.room.available_permits(), COPIES_AT_ONCE - 1, "it copies");
     progress.cancelled.store(true, Ordering::Release);
     progress.wake.notify_one();
     let info = Box::new(StreamInfo { config: entry.config.clone(), ..StreamInfo::default() });
@@ -135,7 +135,7 @@ async fn a_move_that_is_given_up_takes_no_turn_from_others() {
     while logs.waiting.lock().is_empty() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert_eq!(service.moves.room.available_permits(), COPIES_AT_ONCE);
+    assert_eq!(service.moves.table.room.available_permits(), COPIES_AT_ONCE);
     for _ in 0..2 {
         while logs.waiting.lock().is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -146,5 +146,5 @@ async fn a_move_that_is_given_up_takes_no_turn_from_others() {
     moving.await.expect("it ends");
     let report = progress.report();
     assert_eq!(report.error.as_deref(), Some("cancelled"));
-    assert_eq!(service.moves.active.load(Ordering::Acquire), 0);
+    assert_eq!(service.moves.table.active.load(Ordering::Acquire), 0);
 }

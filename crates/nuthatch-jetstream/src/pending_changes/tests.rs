@@ -3,7 +3,8 @@
 use super::*;
 use crate::core_port::{CorePort, Take};
 use crate::logs_port::{LogsPort, NotTaken};
-use crate::service::{Answer, JetStream, Settings};
+use crate::outcome::Answer;
+use crate::service::{JetStream, Settings};
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{StreamInfo, Time};
 use nuthatch_server::jetstream_port::JsHealth;
@@ -99,7 +100,7 @@ pub(crate) async fn create(
 ) -> Answer {
     let placement = json!({ "tags": tags });
     let body = json!({ "name": name, "subjects": [subject], "placement": placement });
-    service.stream_create(ACCOUNT, (name, &Scope::Cluster), body.to_string().as_bytes()).await
+    service.stream_calls.create(ACCOUNT, (name, &Scope::Cluster), body.to_string().as_bytes()).await
 }
 
 pub(crate) fn service() -> (Arc<Logs>, Arc<JetStream>) {
@@ -126,10 +127,10 @@ async fn a_log_that_does_not_answer_holds_up_its_own_streams_only() {
     until(|| logs.waiting.lock().len() == 1).await;
     create(&service, "A", "a", &[]).await.unwrap();
     create(&service, "B", "b", &[]).await.unwrap();
-    service.stream_delete(ACCOUNT, "A", b"").await.unwrap();
+    service.stream_calls.delete(ACCOUNT, "A", b"").await.unwrap();
     let other = service.clone();
     let slower = tokio::spawn(async move { create(&other, "D", "d.>", &["log:cold"]).await });
-    until(|| service.rights.pending().engine_of(ACCOUNT, "D").is_some()).await;
+    until(|| service.stream_calls.rights.pending().engine_of(ACCOUNT, "D").is_some()).await;
     create(&service, "A", "a", &[]).await.unwrap();
 
     assert_eq!(code(create(&service, "C", "c.>", &["log:cold"]).await), 10008, "its name");
@@ -145,9 +146,9 @@ async fn a_log_that_does_not_answer_holds_up_its_own_streams_only() {
     assert_eq!(code(create(&service, "E", "c.x", &[]).await), 10065);
 
     let other = service.clone();
-    let deleting = tokio::spawn(async move { other.stream_delete(ACCOUNT, "C", b"").await });
-    until(|| service.rights.pending().engine_of(ACCOUNT, "C").is_some()).await;
-    let update = service.stream_update(ACCOUNT, "C", br#"{"name":"C"}"#).await;
+    let deleting = tokio::spawn(async move { other.stream_calls.delete(ACCOUNT, "C", b"").await });
+    until(|| service.stream_calls.rights.pending().engine_of(ACCOUNT, "C").is_some()).await;
+    let update = service.stream_calls.update(ACCOUNT, "C", br#"{"name":"C"}"#).await;
     assert_eq!(code(update), 10008, "it may still be there");
     logs.answer_all();
     deleting.await.unwrap().unwrap();
@@ -160,14 +161,14 @@ async fn a_log_is_not_attached_beside_a_change_that_takes_its_names_or_subjects(
     let (logs, service) = service();
     let other = service.clone();
     let slow = tokio::spawn(async move { create(&other, "C", "c.>", &["log:cold"]).await });
-    until(|| service.rights.pending().engine_of(ACCOUNT, "C").is_some()).await;
+    until(|| service.stream_calls.rights.pending().engine_of(ACCOUNT, "C").is_some()).await;
     for (name, subject) in [("C", "other"), ("D", "c.x")] {
         *logs.listed.lock() = vec![listed(name, subject)];
-        let refused = service.load_log("new", LogId(9)).await;
+        let refused = service.loading.load_log("new", LogId(9)).await;
         assert!(refused.is_err_and(|why| why.contains("under way")), "{name} {subject}");
     }
     *logs.listed.lock() = vec![listed("D", "d")];
-    assert_eq!(service.load_log("new", LogId(9)).await, Ok(1));
+    assert_eq!(service.loading.load_log("new", LogId(9)).await, Ok(1));
     logs.answer_all();
     slow.await.unwrap().unwrap();
     assert_eq!(service.streams.read().count(ACCOUNT), 2);

@@ -1,14 +1,14 @@
 //! The task of one mirror or source: does what [`nuthatch_streams::control::replication`] says, and
 //! tells it what became of it. Nothing here decides about a step.
 
-use super::Origin;
+use super::{OwnApi, Replication};
 use crate::copy_tasks::Shared;
 use crate::core_port::{CorePort, Inbox};
+use crate::origins::Origin;
 use crate::registry::Entry;
-use crate::service::JetStream;
 use nuthatch_protocol::js::StreamSource;
 use nuthatch_protocol::jserror::JsError;
-use nuthatch_server::jetstream_port::{LogId, Requester};
+use nuthatch_server::jetstream_port::LogId;
 use nuthatch_server::random::random_token;
 use nuthatch_streams::Message;
 use nuthatch_streams::control::Now;
@@ -25,7 +25,8 @@ const REPLY_PREFIX: &str = "$JSC.R";
 const RANDOM_CHARS: usize = 8;
 /// The task of one mirror or source.
 pub(super) struct Driver {
-    pub(super) service: Arc<JetStream>,
+    pub(super) service: Arc<Replication>,
+    pub(super) api: Arc<dyn OwnApi>,
     pub(super) entry: Arc<Entry>,
     pub(super) source: StreamSource,
     pub(super) mirrors: bool,
@@ -119,7 +120,7 @@ impl Driver {
     }
 
     fn locate(&self, holds: &mut Holds) -> Happened {
-        match self.service.origin(self.entry.account, &self.source) {
+        match self.service.origins.find(self.entry.account, &self.source) {
             Ok(Origin::Here(origin)) => {
                 holds.origin = Some(origin.engine);
                 Happened::Located(Location::Here { id: origin.id, created: origin.created })
@@ -156,8 +157,7 @@ impl Driver {
     }
 
     async fn ask_own(&self, call: &str, body: &[u8], until: Now) -> Happened {
-        let from = Requester { account: self.entry.account, client: None };
-        let asked = self.service.handle(&from, call, b"", b"", body);
+        let asked = self.api.ask(self.entry.account, call, body);
         match timeout(self.left(until), asked).await {
             Ok(Some(answer)) => Happened::Answered(answer),
             Ok(None) => Happened::Unanswered(Unanswered::NobodyListens),

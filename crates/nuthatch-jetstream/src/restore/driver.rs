@@ -1,10 +1,9 @@
 //! Does what [`nuthatch_streams::control::restore`] says, and tells it what became of it. Nothing here
 //! decides about a step.
 
-use super::checked_consumers;
+use super::{Restores, checked_consumers};
 use crate::pending_changes::{Changing, claim};
 use crate::registry::Entry;
-use crate::service::JetStream;
 use nuthatch_protocol::js::{ConsumerSnapshot, StreamConfig, StreamInfo};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::{LogId, Requester};
@@ -21,7 +20,7 @@ pub(super) type Ended = Result<Box<StreamInfo>, JsError>;
 
 /// Where a restore puts its stream, and as what.
 pub(super) struct Place {
-    pub(super) service: Arc<JetStream>,
+    pub(super) service: Arc<Restores>,
     pub(super) from: Requester,
     /// Checked, but not against what may come until the end.
     pub(super) config: StreamConfig,
@@ -106,7 +105,7 @@ impl<'a> Driver<'a> {
                 self.settle(&config, service.calls.run(*engine, op)).await
             }
             // The next start deletes it.
-            Op::DeleteStream { .. } if *service.stopping.borrow() => {
+            Op::DeleteStream { .. } if *service.transfers.stopping().borrow() => {
                 Err(JsError::CLUSTER_NOT_AVAIL)
             }
             op => service.calls.run(*engine, op).await,
@@ -132,7 +131,7 @@ impl<'a> Driver<'a> {
         consumers: Vec<ConsumerSnapshot>,
     ) -> Result<(StreamConfig, Vec<ConsumerSnapshot>), JsError> {
         let Place { service, from, config, .. } = self.place;
-        let config = service.check_restored(from, config.clone()).await?;
+        let config = service.check(from, config.clone()).await?;
         let limits = service.accounts.consumer_limits(from.account);
         let consumers = checked_consumers(consumers, &config, &limits)?;
         Ok((config, consumers))

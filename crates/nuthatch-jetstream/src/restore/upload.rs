@@ -1,6 +1,6 @@
 //! The chunks of an upload as a stream of bytes, with a reply for each once it has been used.
 
-use crate::service::JetStream;
+use crate::transfers::Transfers;
 use nuthatch_archive::ArchiveError;
 use nuthatch_streams::{AccountId, Message};
 use std::any::Any;
@@ -27,7 +27,7 @@ struct Chunk {
 
 /// An upload.
 pub(super) struct Upload {
-    service: Arc<JetStream>,
+    transfers: Arc<Transfers>,
     account: AccountId,
     handle: Handle,
     chunks: mpsc::Receiver<Chunk>,
@@ -44,7 +44,7 @@ pub(super) struct Upload {
 impl Upload {
     /// Takes chunks on this subject from now on; `None` if the account is gone.
     pub(super) fn open(
-        service: Arc<JetStream>,
+        transfers: Arc<Transfers>,
         account: AccountId,
         subject: &str,
         handle: Handle,
@@ -64,9 +64,9 @@ impl Upload {
                 queued.fetch_sub(bytes, Ordering::AcqRel);
             }
         });
-        let subscribed = service.core.subscribe(account, subject, take)?;
+        let subscribed = transfers.core.subscribe(account, subject, take)?;
         Some(Self {
-            service,
+            transfers,
             account,
             handle,
             chunks,
@@ -91,7 +91,7 @@ impl Upload {
         }
         let used = std::mem::take(&mut self.current.reply);
         if !used.is_empty() {
-            self.service.core.answer(self.account, &used, b"");
+            self.transfers.core.answer(self.account, &used, b"");
         }
         let chunk = self.wait()?;
         self.queued_bytes.fetch_sub(chunk.body.len(), Ordering::AcqRel);
@@ -106,7 +106,7 @@ impl Upload {
 
     /// The next chunk, which does not come when the server goes down.
     fn wait(&mut self) -> io::Result<Chunk> {
-        let mut stopping = self.service.stopping.subscribe();
+        let mut stopping = self.transfers.stopping();
         // A runtime that goes down has no timers any more: it must not be asked for one.
         if *stopping.borrow() {
             return Err(failed("the server goes down"));
@@ -141,7 +141,7 @@ impl Upload {
             return;
         }
         let reply = std::mem::take(&mut self.current.reply);
-        self.service.core.answer(self.account, &reply, body);
+        self.transfers.core.answer(self.account, &reply, body);
     }
 }
 

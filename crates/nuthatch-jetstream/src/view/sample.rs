@@ -1,8 +1,7 @@
 //! What metrics show: what accounts use, the largest streams, and durable consumers of those.
 
-use super::CONSUMERS_PAGE;
+use super::{CONSUMERS_PAGE, View};
 use crate::registry::{Entry, MEMORY_LOG};
-use crate::service::JetStream;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{ConsumerInfo, DiscardPolicy};
 use nuthatch_server::jetstream_port::{
@@ -19,7 +18,7 @@ const LISTED_PER_SHOWN: usize = 10;
 /// A stream of the registry with what its log says of it.
 type Found = (Arc<Entry>, StreamSize);
 
-impl JetStream {
+impl View {
     /// One question to each log tells the sizes of all streams; only those that are shown are looked at
     /// further.
     pub(super) async fn sample_of(&self, query: &SampleQuery) -> JsSample {

@@ -1,0 +1,295 @@
+//! The other nodes of the cluster, as calls ask them: what they serve, what they answer, what is done there.
+
+use crate::core_port::CorePort;
+use crate::logs_port::LogsPort;
+use crate::outcome::{Answer, described};
+use crate::pending_changes::{Changing, ELSEWHERE, claim};
+use nuthatch_protocol::js::{StorageType, StreamConfig, StreamInfo};
+use nuthatch_protocol::jserror::JsError;
+use nuthatch_server::served::{Scope, Served, ServedStream};
+use nuthatch_server::shares::Share;
+use nuthatch_streams::AccountId;
+use nuthatch_streams::op::Usage;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+/// How long a call waits until the leader knows the streams of all nodes.
+const WHOLE_WITHIN: Duration = Duration::from_secs(4);
+
+/// How long other nodes' parts of a list are waited for.
+const GATHERED_WITHIN: Duration = Duration::from_secs(4);
+
+/// How long it is waited for whether a node has made a stream whose connection ended meanwhile.
+const FOUND_OUT_WITHIN: Duration = Duration::from_secs(10);
+
+/// Questions between nodes that no client can ask: infos of these streams, and what an account uses.
+const NODE_LIST: &str = "NODE.LIST";
+const NODE_USAGE: &str = "NODE.USAGE";
+
+/// A question that only nodes ask each other.
+pub(super) enum NodeAsks {
+    /// The infos of the streams of these names, as an array.
+    Infos(Vec<String>),
+    /// What the account uses there ([`usage_answer`]).
+    Usage,
+}
+
+impl NodeAsks {
+    /// `None`: it is no such question.
+    pub(super) fn read(question: &str, body: &[u8]) -> Option<Self> {
+        match question {
+            NODE_LIST => Some(Self::Infos(decoded(body))),
+            NODE_USAGE => Some(Self::Usage),
+            _ => None,
+        }
+    }
+}
+
+/// What an account uses at one node.
+#[derive(Serialize, Deserialize, Default)]
+#[serde(default)]
+struct UsageAt {
+    /// In logs, and in memory: bytes, streams, consumers.
+    file: [u64; 3],
+    memory: [u64; 3],
+}
+
+/// The answer to [`NodeAsks::Usage`].
+pub(super) fn usage_answer([file, memory]: [Usage; 2]) -> Option<Vec<u8>> {
+    let counts = |usage: Usage| [usage.bytes, usage.streams, usage.consumers];
+    serde_json::to_vec(&UsageAt { file: counts(file), memory: counts(memory) }).ok()
+}
+
+/// The other nodes. Where there are none they serve nothing and are not asked.
+pub(super) struct OtherNodes {
+    core: Arc<dyn CorePort>,
+    /// Those of this node.
+    logs: Arc<dyn LogsPort>,
+}
+
+impl OtherNodes {
+    pub(super) fn new(core: Arc<dyn CorePort>, logs: Arc<dyn LogsPort>) -> Self {
+        Self { core, logs }
+    }
+
+    /// The node that serves the account's stream of this name, and what it told of it.
+    pub(super) fn find(
+        &self,
+        account: AccountId,
+        name: &str,
+    ) -> Option<(String, Arc<ServedStream>)> {
+        self.core.served(account)?.find(name)
+    }
+
+    /// How many streams of the account they serve.
+    pub(super) fn count(&self, account: AccountId) -> usize {
+        self.core.served(account).map_or(0, |served| served.count())
+    }
+
+    /// Hands a call on to a node; `None`: there is no answer.
+    pub(super) async fn hand_on(
+        &self,
+        account: AccountId,
+        (node, scope): (&str, &Scope),
+        call: (&str, &[u8], &[u8]),
+    ) -> Option<Vec<u8>> {
+        let served = self.core.served(account)?;
+        let answer = served.ask(node, scope, call)?.await;
+        Some(answer.ok()??.to_vec())
+    }
+
+    /// Waits until the leader knows the streams of all nodes.
+    ///
+    /// # Errors
+    /// That takes too long.
+    pub(super) async fn until_whole(&self, account: AccountId) -> Result<(), JsError> {
+        let Some(served) = self.core.served(account) else { return Ok(()) };
+        let mut changes = served.changes();
+        let late = Instant::now() + WHOLE_WITHIN;
+        while let Err(error) = self.check_whole(account) {
+            let changed = timeout_at(late, changes.changed()).await;
+            if !matches!(changed, Ok(Ok(()))) {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the leader knows the streams of all nodes.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(super) fn check_whole(&self, account: AccountId) -> Result<(), JsError> {
+        let served = self.core.served(account);
+        let Some(lacking) = served.and_then(|served| self.lacking(&served)) else { return Ok(()) };
+        let text = format!("not all streams of the cluster are known ({lacking}): try again later");
+        Err(described(JsError::CLUSTER_NOT_AVAIL, text))
+    }
+
+    /// Whose streams are not known; `None`: all are.
+    fn lacking(&self, served: &Served) -> Option<String> {
+        let nodes = served.nodes();
+        if let Some((node, ..)) = nodes.iter().find(|(.., is_complete)| !is_complete) {
+            return Some(format!("node {node} has not told all"));
+        }
+        let own = self.logs.attached();
+        let is_served = |log: &String| {
+            own.iter().any(|(name, _)| name == log)
+                || nodes.iter().any(|(_, state, _)| state.logs.contains(log))
+        };
+        let quorum_logs = self.core.quorum_logs();
+        let gone = quorum_logs.into_iter().find(|log| !is_served(log))?;
+        Some(format!("no node serves log {gone}"))
+    }
+
+    /// Infos of streams by name, of which the names for each node are given; some may not come.
+    pub(super) async fn infos(
+        &self,
+        account: AccountId,
+        wanted: BTreeMap<String, Vec<&str>>,
+        share: &mut Share,
+    ) -> Result<BTreeMap<String, StreamInfo>, JsError> {
+        let bodies = wanted
+            .into_iter()
+            .map(|(node, names)| (node, serde_json::to_vec(&names).expect("names become JSON")));
+        let mut infos = BTreeMap::new();
+        for answer in self.gather(account, NODE_LIST, bodies.collect()).await {
+            share.grow(answer.len()).map_err(|_| JsError::STREAM_TOO_MANY_REQUESTS)?;
+            let told: Vec<StreamInfo> = decoded(&answer);
+            infos.extend(told.into_iter().map(|info| (info.config.name.clone(), info)));
+        }
+        Ok(infos)
+    }
+
+    /// What the account uses at the other nodes: in logs, and in memory.
+    pub(super) async fn usage(&self, account: AccountId) -> [Usage; 2] {
+        let Some(served) = self.core.served(account) else { return Default::default() };
+        let nodes = served.nodes().into_iter().map(|(node, ..)| (node, Vec::new()));
+        let mut sums = [Usage::default(); 2];
+        for answer in self.gather(account, NODE_USAGE, nodes.collect()).await {
+            let UsageAt { file, memory } = decoded(&answer);
+            for (sum, [bytes, streams, consumers]) in sums.iter_mut().zip([file, memory]) {
+                sum.add(&Usage { bytes, streams, consumers, ..Usage::default() });
+            }
+        }
+        sums
+    }
+
+    /// Bytes that the account's streams of this storage reserve at other nodes, but for the stream of the name `except`.
+    pub(super) fn reserved(&self, account: AccountId, storage: StorageType, except: &str) -> u64 {
+        let Some(served) = self.core.served(account) else { return 0 };
+        served.reserved(storage == StorageType::Memory, except)
+    }
+
+    /// Asks all nodes to do something, and waits for them.
+    pub(super) async fn ask_all(&self, account: AccountId, call: &str) {
+        let Some(served) = self.core.served(account) else { return };
+        let nodes = served.nodes().into_iter().map(|(node, ..)| (node, Vec::new()));
+        self.gather(account, call, nodes.collect()).await;
+    }
+
+    /// Asks nodes and returns what they answer in time.
+    async fn gather(
+        &self,
+        account: AccountId,
+        question: &str,
+        nodes: Vec<(String, Vec<u8>)>,
+    ) -> Vec<Vec<u8>> {
+        let Some(served) = self.core.served(account) else { return Vec::new() };
+        let late = Instant::now() + GATHERED_WITHIN;
+        let asked: Vec<_> = nodes
+            .into_iter()
+            .map(|(node, body)| {
+                let answer = served.ask(&node, &Scope::Node, (question, b"", &body));
+                (node, answer)
+            })
+            .collect();
+        let mut answers = Vec::new();
+        for (node, answer) in asked {
+            let answered = async { answer?.await.ok()? };
+            match timeout_at(late, answered).await {
+                Ok(Some(answer)) => answers.push(answer.to_vec()),
+                _ => self
+                    .core
+                    .say(&format!("node {node} does not answer {question}: its part is missing")),
+            }
+        }
+        answers
+    }
+
+    /// Creates a stream, which was checked, in a log of another node. Its name and subjects are taken until that node's
+    /// table has it.
+    pub(super) async fn create_at(
+        &self,
+        account: AccountId,
+        changing: Changing,
+        (node, log): (&str, String),
+        (config, body): (&StreamConfig, &[u8]),
+    ) -> Answer {
+        let call = format!("STREAM.CREATE.{}", config.name);
+        let scope = Scope::Log(log);
+        let work = async {
+            let answer = self.hand_on(account, (node, &scope), (&call, b"", body)).await;
+            match answer {
+                Some(answer) => Some(answer),
+                None if self.comes_back(account, node).await => {
+                    // A stream that was made then is found as it is.
+                    self.hand_on(account, (node, &scope), (&call, b"", body)).await
+                }
+                None => None,
+            }
+        };
+        let (answer, _changing) = changing.settle(claim(ELSEWHERE, config.clone()), work).await;
+        answer.ok_or_else(|| unknown(node))
+    }
+
+    /// Hands an update of a stream of another node on, whose subjects are known to be free.
+    pub(super) async fn update_at(
+        &self,
+        account: AccountId,
+        changing: Changing,
+        node: &str,
+        (config, body): (StreamConfig, &[u8]),
+    ) -> Answer {
+        let call = format!("STREAM.UPDATE.{}", config.name);
+        let work = self.hand_on(account, (node, &Scope::Node), (&call, b"", body));
+        let (answer, _changing) = changing.settle(claim(ELSEWHERE, config), work).await;
+        answer.ok_or_else(|| unknown(node))
+    }
+
+    /// Waits until a node is connected again and has told of all its streams; `false`: that takes too long.
+    async fn comes_back(&self, account: AccountId, node: &str) -> bool {
+        let Some(served) = self.core.served(account) else { return false };
+        let (mut changes, late) = (served.changes(), Instant::now() + FOUND_OUT_WITHIN);
+        while !served.nodes().iter().any(|(name, _, is_complete)| name == node && *is_complete) {
+            if !matches!(timeout_at(late, changes.changed()).await, Ok(Ok(()))) {
+                return false;
+            }
+        }
+        true
+    }
+    /// After a change of streams here: waits until the other nodes know of it, so that whoever hears of the change can
+    /// use it at any node.
+    pub(super) async fn until_known(&self, account: AccountId) {
+        if let Some(served) = self.core.served(account)
+            && served.has_nodes()
+        {
+            self.core.tell_streams(account);
+            served.until_known().await;
+        }
+    }
+}
+
+fn unknown(node: &str) -> JsError {
+    let text = format!("node {node} was lost before it answered: whether it was done is not known");
+    described(JsError::CLUSTER_NOT_AVAIL, text)
+}
+
+/// What another node said; nothing, if that makes no sense.
+fn decoded<T: DeserializeOwned + Default>(body: &[u8]) -> T {
+    serde_json::from_slice(body).unwrap_or_default()
+}
