@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # What packaging/ has for Prometheus and Grafana, against the real server: promtool on /metrics, on the rules and on their
-# unit tests; then a Prometheus scrapes a server at work and one with trouble for some seconds, and each expression of each
-# dashboard must have a value, each rule be evaluated, and alerts fire where there is trouble (a stopped log, a full disk, a
-# consumer that falls behind, a bucket that is gone) and nowhere else. All servers send to a small OTLP collector, so the binary
-# must have the feature `otlp`.
+# unit tests; then a Prometheus scrapes a server at work and many with trouble for some minutes, and each expression of each
+# dashboard must have a value, each rule be evaluated, and each alert fire about a server that has its trouble, and about none
+# without (troubles.py makes most of them). The first servers send to a small OTLP collector, so the binary must have the
+# feature `otlp`.
 #
 #   run.sh [--server-cmd "CMD ARGS"] [--install-only]
 #
@@ -151,8 +151,11 @@ work_on() { # url
     done
 }
 
-# What is told only after minutes or hours, is told after seconds.
-hasten() { sed -E 's/for: [0-9]+[mh]$/for: 2s/; s/\[(30m|1h)\]/[1m]/g' "$repo/packaging/prometheus/rules.yml"; }
+# What is told only after minutes or hours, or beyond a GiB, is told after seconds, and beyond a MiB.
+hasten() {
+    sed -E 's/for: [0-9]+[smh]$/for: 2s/; s/\[(2m|5m|15m|30m|1h)\]/[1m]/g; s/\[1d\] offset 1h/[1m] offset 20s/; s/> 3600$/> 20/
+        s/1024 \* 1024 \* 1024$/1024 * 1024/; s/512 \* 1024 \* 1024$/8 * 1024 * 1024/' "$repo/packaging/prometheus/rules.yml"
+}
 
 start_prometheus() {
     hasten >"$work/rules.yml"
@@ -162,6 +165,7 @@ rule_files: ["$work/rules.yml"]
 scrape_configs:
   - job_name: nuthatch
     static_configs: [{ targets: ["$sound", "$troubled", "$full", "127.0.0.1:1"] }]
+    file_sd_configs: [{ files: ["$work/troubles/targets.json"] }]
 CONF
     promtool check config "$work/prometheus.yml"
     prometheus --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/tsdb" \
@@ -182,7 +186,7 @@ check() { # stage, arguments…
 promtool test rules "$here/rules.test.yml"
 check files
 
-mkdir "$work/otlp"
+mkdir "$work/otlp" "$work/troubles"
 python3 "$here/collector.py" "$work/otlp" >"$work/collector.log" 2>&1 &
 started+=($!)
 until [ -f "$work/otlp/port" ]; do kill -0 $! || { cat "$work/collector.log" >&2; die "the collector ended"; }; sleep 0.1; done
@@ -198,8 +202,18 @@ make_streams "$troubled_nats" >/dev/null
 fill "$sound_nats" orders.bulk >/dev/null
 work_on "$sound_nats" >/dev/null 2>"$work/load.log" &
 started+=($!)
+python3 "$here/troubles.py" "$nuthatch" "$work/troubles" >"$work/troubles.log" 2>&1 &
+troubles=$!
+started+=("$troubles")
+until [ -f "$work/troubles/targets.json" ]; do
+    kill -0 "$troubles" 2>/dev/null || { cat "$work/troubles.log" >&2; die "servers for trouble do not start"; }
+    sleep 0.1
+done
 start_prometheus
 check scraped "$prometheus" "$sound" "$troubled" "$full"
+check dashboards "$prometheus" "$sound" "$(cat "$work/troubles/node")"
+# From here on troubles.py makes its own.
+echo "$prometheus" >"$work/troubles/address" && mv "$work/troubles/address" "$work/troubles/prometheus"
 
 # The trouble: both buckets are gone. The log in one stops with the next publish, nothing moves to the other, and nobody
 # reads what is published meanwhile.
@@ -215,5 +229,6 @@ fill "$full_nats" orders.bulk 10000 >"$work/full.log" 2>&1 || true
 ! "$nuthatch" -s "$full_nats" pub -q -J orders.bulk more 2>/dev/null || die "a publish that does not fit was acknowledged"
 check page "$sound"
 check collected "$work/otlp"
-check dashboards "$prometheus" "$sound"
 check alerts "$prometheus" "$sound" "$troubled" "$full"
+wait "$troubles" || { cat "$work/troubles.log" >&2; die "not all alerts fire"; }
+cat "$work/troubles.log"

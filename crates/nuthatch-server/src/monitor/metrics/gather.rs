@@ -13,6 +13,7 @@ use nuthatch_object::{RequestKind, TierStatus};
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+mod cluster;
 mod storage;
 
 /// Everything, with the streams and consumers that are asked for.
@@ -22,6 +23,7 @@ pub(super) async fn gather(server: &Server, query: SampleQuery) -> Vec<Family> {
     let sample = view.sample(query).await;
     let mut page = Vec::with_capacity(120);
     of_server(&mut page, server);
+    cluster::of_cluster(&mut page, server);
     of_process(&mut page, server);
     of_accounts(&mut page, server, &sample);
     if server.options().jetstream.enabled {

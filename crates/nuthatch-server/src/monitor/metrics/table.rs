@@ -106,6 +106,18 @@ metrics! {
             "Published messages that no log took: queue or medium full, log stopped");
         HTTP_REQUESTS = counter("nuthatch_http_requests", &["path"], "Requests to this port");
     }
+    "Cluster" {
+        CLUSTER_NODES = gauge("nuthatch_cluster_nodes", &[],
+            "Nodes of the cluster, this one included; this and what follows only of servers in one");
+        CLUSTER_CONNECTED = gauge("nuthatch_cluster_connected_nodes", &[],
+            "Those that this node has connections to, itself included");
+        QUORUM_OWNED = gauge("nuthatch_quorum_log_owned", LOG,
+            "1 for a quorum log that this node owns; 0 at all nodes: nobody does, and nothing is acknowledged");
+        QUORUM_BEHIND = gauge("nuthatch_quorum_log_replicas_behind", LOG,
+            "Other nodes that are away or lack more than 16 entries of it; told by its owner alone");
+        QUORUM_LAG = gauge("nuthatch_quorum_log_replica_lag_entries", &["log", "node"],
+            "Entries (syncs of the log) that a node lacks; likewise");
+    }
     "Process and runtime" {
         RESIDENT = gauge("process_resident_memory_bytes", &[], "Resident memory");
         CPU = counter("process_cpu_seconds", &[], "Processor time used");
