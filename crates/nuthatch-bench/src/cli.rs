@@ -482,7 +482,7 @@ fn repeat(
     let options = connect.options()?;
     let probe = Client::connect(&options)?;
     let server_pid = common.server_pid.or_else(|| process::find_server(probe.server()));
-    let version = probe.info().version.clone();
+    let version = probe.info().version.to_string();
     drop(probe);
     let watched = watched.cloned();
     let target = Target { options, server_pid, timeout: connect.timeout, watched };

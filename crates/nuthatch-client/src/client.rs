@@ -3,6 +3,8 @@
 //! The load generator drives [`Client::reader`] and [`Client::writer`] directly; the command line
 //! uses [`Client::request`] and [`Client::next_message`].
 
+mod reconnect;
+
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -11,46 +13,16 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nuthatch_protocol::wire::write::push_connect;
-use serde::Deserialize;
+use nuthatch_protocol::greeting::Connect;
 
+use self::reconnect::Known;
 use crate::frame::{self, Event, Message};
 use crate::nkey::Nkey;
 use crate::socket::{Socket, TlsError, TlsSettings};
 use crate::transport::{Reader, TransportError, Writer};
 use crate::url::{Credentials, ServerUrl, UrlError};
 
-/// The server's INFO.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct ServerInfo {
-    /// Version, such as `2.15.2`.
-    pub version: String,
-    /// Name given by its operator.
-    pub server_name: String,
-    /// Largest message accepted, headers and body, in bytes.
-    pub max_payload: usize,
-    /// Whether JetStream is on.
-    pub jetstream: bool,
-    /// Whether credentials are needed.
-    pub auth_required: bool,
-    /// Whether the connection must be encrypted.
-    pub tls_required: bool,
-    /// Whether the connection may be encrypted.
-    pub tls_available: bool,
-    /// What an nkey has to sign, when the server takes nkeys.
-    pub nonce: Option<String>,
-    /// Its unique id.
-    pub server_id: String,
-    /// JetStream domain, when it has one.
-    pub domain: String,
-    /// Name of its cluster, when it is part of one.
-    pub cluster: String,
-    /// Number it gave this connection.
-    pub client_id: u64,
-    /// Our address as the server sees it.
-    pub client_ip: String,
-}
+pub use nuthatch_protocol::greeting::ServerInfo;
 
 /// How to connect.
 #[derive(Debug, Clone)]
@@ -249,6 +221,7 @@ pub struct Client {
     next_sid: u64,
     requests: u64,
     request_sid: Option<u64>,
+    known: Known,
 }
 
 impl Client {
@@ -310,7 +283,8 @@ impl Client {
         let inbox = format!("{}.{:011x}", options.inbox_prefix, random_u64() >> 20);
         let server = server.clone();
         let (next_sid, requests, request_sid) = (1, 0, None);
-        Ok(Self { reader, writer, info, server, inbox, next_sid, requests, request_sid })
+        let known = Known::new(options);
+        Ok(Self { reader, writer, info, server, inbox, next_sid, requests, request_sid, known })
     }
 
     /// The server's INFO.
@@ -336,7 +310,17 @@ impl Client {
         let sid = self.next_sid;
         self.next_sid += 1;
         self.writer.subscribe(subject, queue, sid)?;
+        self.known.subscribed(subject, queue, sid);
         Ok(sid)
+    }
+
+    /// Ends a subscription.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn unsubscribe(&mut self, sid: u64) -> Result<(), TransportError> {
+        self.known.unsubscribed(sid);
+        self.writer.unsubscribe(sid)
     }
 
     /// Sends everything queued and waits until the server has processed it. Messages that arrive
@@ -442,7 +426,14 @@ impl Client {
         }
     }
 
-    fn next_with_sid(&mut self, deadline: Instant) -> Result<(u64, OwnedMessage), TransportError> {
+    /// [`Client::next_message`] with the id of its subscription.
+    ///
+    /// # Errors
+    /// As [`Client::next_message`].
+    pub fn next_with_sid(
+        &mut self,
+        deadline: Instant,
+    ) -> Result<(u64, OwnedMessage), TransportError> {
         loop {
             match self.reader.next_buffered()? {
                 Some(Event::Message(m)) => return Ok((m.sid, m.into())),
@@ -563,29 +554,30 @@ fn connect_line(server: &ServerUrl, options: &ConnectOptions, info: &ServerInfo)
     let own = &server.credentials;
     let anonymous = own.user.is_none() && own.token.is_none();
     let login = if anonymous { &options.credentials } else { own };
-    let mut json = serde_json::json!({
-        "verbose": false, "pedantic": false, "echo": options.echo, "lang": "rust",
-        "name": options.name, "version": env!("CARGO_PKG_VERSION"), "protocol": 1,
-        "headers": true, "no_responders": true,
-    });
-    let fields = [("user", &login.user), ("pass", &login.password), ("auth_token", &login.token)];
-    for (key, value) in fields {
-        if let Some(value) = value {
-            json[key] = value.as_str().into();
-        }
-    }
+    let mut connect = Connect {
+        verbose: Some(false),
+        pedantic: Some(false),
+        echo: Some(options.echo),
+        headers: Some(true),
+        no_responders: Some(true),
+        protocol: Some(1),
+        name: Some(options.name.clone()),
+        lang: Some("rust".to_owned()),
+        version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        user: login.user.clone(),
+        pass: login.password.clone(),
+        auth_token: login.token.clone(),
+        ..Connect::default()
+    };
     if let Some(identity) = &options.identity {
         match &identity.jwt {
-            Some(jwt) => json["jwt"] = jwt.as_str().into(),
-            None => json["nkey"] = identity.key.public().into(),
+            Some(jwt) => connect.jwt = Some(jwt.clone()),
+            None => connect.nkey = Some(identity.key.public().into()),
         }
-        if let Some(nonce) = &info.nonce {
-            json["sig"] = identity.key.sign(nonce).into();
-        }
+        let nonce = Some(info.nonce.as_str()).filter(|nonce| !nonce.is_empty());
+        connect.sig = nonce.map(|nonce| identity.key.sign(nonce));
     }
-    let mut line = Vec::new();
-    push_connect(&mut line, json.to_string().as_bytes());
-    line
+    connect.encode()
 }
 
 /// A number that differs between processes and calls: the standard library seeds its hash maps

@@ -1,11 +1,21 @@
-//! JetStream's API as plain JSON over request and reply.
+//! JetStream's API over request and reply: typed ([`JetStream`]), or as plain JSON for what passes it on.
+
+mod calls;
+mod kv;
+mod objects;
 
 use std::time::Duration;
+
+use nuthatch_protocol::headers;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{Client, RequestError};
+
+pub use calls::{Answer, Delivered, JetStream};
+pub use kv::{Entry, KeyValue, KvError, Operation, set_time_to_live};
+pub use objects::{ObjectError, ObjectInfo, ObjectLink, ObjectOptions, ObjectStore};
 
 /// Prefix of all API subjects.
 pub const API_PREFIX: &str = "$JS.API";
@@ -14,6 +24,20 @@ pub const API_PREFIX: &str = "$JS.API";
 pub const STREAM_NOT_FOUND: u64 = 10059;
 /// `consumer not found` in JetStream's error table.
 pub const CONSUMER_NOT_FOUND: u64 = 10014;
+/// `no message found` in JetStream's error table.
+pub const NO_MESSAGE: u64 = 10037;
+/// A write expected another last sequence: an entry of JetStream's error table.
+pub const WRONG_LAST_SEQUENCE: u64 = 10071;
+
+/// Headers as on the wire; nothing for none. Names and values are without line ends.
+#[must_use]
+pub fn header_block(pairs: &[(&str, &str)]) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in pairs {
+        headers::append(&mut block, name.as_bytes(), value.as_bytes());
+    }
+    block
+}
 
 /// An error as JetStream reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -136,6 +160,22 @@ pub fn list_at(
     }
 }
 
+/// Answer to a publish as it stands on the wire.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Ack {
+    stream: String,
+    seq: u64,
+    duplicate: bool,
+    error: Option<ApiError>,
+}
+
+/// The error in an answer, if it has one.
+#[must_use]
+pub fn refusal(answer: &[u8]) -> Option<ApiError> {
+    serde_json::from_slice::<Ack>(answer).ok()?.error
+}
+
 /// Answer to a publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PubAck {
@@ -161,16 +201,6 @@ impl PubAck {
     }
 
     fn parse_any(body: &[u8], stream: &str) -> Self {
-        #[derive(Deserialize)]
-        struct Ack {
-            #[serde(default)]
-            stream: String,
-            #[serde(default)]
-            seq: u64,
-            #[serde(default)]
-            duplicate: bool,
-            error: Option<ApiError>,
-        }
         match serde_json::from_slice::<Ack>(body) {
             Err(_) => Self::Failed(format!("not an ack: {:?}", String::from_utf8_lossy(body))),
             Ok(Ack { error: Some(err), .. }) => {

@@ -1,8 +1,10 @@
 //! A lean blocking NATS client: one thread, one socket, no allocation per message.
 //!
-//! Shared by the command line and the load generator, which talk to any NATS server. [`Client`] is a
-//! connection; [`js`] asks the JetStream API; [`connect`] holds the options that client commands
-//! share, with their environment variables and contexts.
+//! For any NATS server; the command line, the web console, the workbench and embedded brokers use it. [`Client`] is a
+//! connection (TLS, nkeys, credentials, [`Client::reconnect`]); [`js`] is JetStream with its types
+//! ([`js::JetStream`], [`js::KeyValue`], [`js::ObjectStore`]); [`service`] answers requests and tells of itself;
+//! [`log`] is a log's own interface; [`connect`] holds the options that client commands share, with their environment
+//! variables and contexts.
 
 mod client;
 pub mod connect;
@@ -10,6 +12,7 @@ pub mod frame;
 pub mod js;
 pub mod log;
 pub mod nkey;
+pub mod service;
 pub mod socket;
 pub mod transport;
 pub mod units;

@@ -13,8 +13,11 @@ pub use reader::{LogReader, Start};
 pub use record::{Position, Record, stream_name};
 
 use crate::frame::Message;
-use crate::js::{self, ApiError, JsError, PubAck};
+use crate::js::{self, ApiError, JetStream, JsError, PubAck};
 use crate::{Client, RequestError, TransportError};
+use nuthatch_protocol::js::{Placement, PurgeRequest, StreamConfig, StreamInfo};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -164,41 +167,45 @@ impl Log {
             known => drop(known?),
         }
         if mode == Mode::ReadWrite {
-            log.api("STREAM.FENCE", &json!({ "term": term }))?;
+            log.api::<Value>("STREAM.FENCE", &json!({ "term": term }))?;
         }
         Ok(log)
     }
 
     fn create(&mut self, options: &ChannelOptions) -> Result<(), LogError> {
-        let nanos = |time: Option<Duration>| time.map_or(0, |time| time.as_nanos() as u64);
-        let mut config = json!({
-            "name": self.stream, "subjects": [self.subject], "storage": "file", "discard": "old",
-            "max_age": nanos(options.max_age), "allow_direct": true, "deny_delete": true,
-            "metadata": {"nuthatch.channel": self.channel},
-        });
-        if let Some(bytes) = options.max_bytes {
-            config["max_bytes"] = bytes.into();
-        }
-        if options.repeat_window.is_some() {
-            config["duplicate_window"] = nanos(options.repeat_window).into();
-        }
-        if let Some(replicas) = options.replicas {
-            config["num_replicas"] = replicas.into();
-        }
-        if !options.tags.is_empty() {
-            config["placement"] = json!({ "tags": options.tags });
-        }
-        match self.api("STREAM.CREATE", &config) {
+        let nanos = |time: Option<Duration>| {
+            time.map_or(0, |time| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX))
+        };
+        let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let tagged = Placement { tags: options.tags.clone(), ..Placement::default() };
+        let config = StreamConfig {
+            name: self.stream.clone(),
+            subjects: vec![self.subject.clone()],
+            max_age: nanos(options.max_age),
+            max_bytes: options.max_bytes.map_or(-1, bytes),
+            duplicate_window: nanos(options.repeat_window),
+            num_replicas: options.replicas.map_or(1, i64::from),
+            placement: Some(tagged).filter(|placement| !placement.tags.is_empty()),
+            allow_direct: true,
+            deny_delete: true,
+            metadata: [("nuthatch.channel".to_owned(), self.channel.clone())].into(),
+            ..StreamConfig::default()
+        };
+        match self.api::<Value>("STREAM.CREATE", &config) {
             // Somebody else has just made it, with other options.
             Err(LogError::Refused(refused)) if refused.err_code == NAME_IN_USE => Ok(()),
             made => made.map(drop),
         }
     }
 
-    fn api(&mut self, call: &str, body: &Value) -> Result<Value, LogError> {
+    fn api<T: DeserializeOwned>(
+        &mut self,
+        call: &str,
+        body: &impl Serialize,
+    ) -> Result<T, LogError> {
         let call = format!("{call}.{}", self.stream);
-        js::api(&mut self.client, &call, body, self.timeout)
-            .map_err(|error| LogError::of_api(&self.channel, error))
+        let answer = JetStream::new(&mut self.client, self.timeout).ask::<T>(&call, body);
+        answer.map(|answer| answer.value).map_err(|error| LogError::of_api(&self.channel, error))
     }
 
     /// The name that it was opened with.
@@ -216,10 +223,8 @@ impl Log {
     /// # Errors
     /// [`LogError::NoChannel`] if it was deleted, or what the connection has against it.
     pub fn bounds(&mut self) -> Result<Bounds, LogError> {
-        let info = self.api("STREAM.INFO", &Value::Null)?;
-        let position = |field: &str| info["state"][field].as_u64().unwrap_or(0);
-        let first = position("first_seq").max(1);
-        Ok(Bounds { first: Position(first), last: Position(position("last_seq")) })
+        let state = self.api::<StreamInfo>("STREAM.INFO", &Value::Null)?.state;
+        Ok(Bounds { first: Position(state.first_seq.max(1)), last: Position(state.last_seq) })
     }
 
     /// Appends a record; when this returns it is durable.
@@ -318,7 +323,8 @@ impl Log {
         }
         // A purge to a sequence that is not there yet would leave a gap.
         let before = through.0.min(self.bounds()?.last.0) + 1;
-        self.api("STREAM.PURGE", &json!({ "seq": before, "term": self.term })).map(drop)
+        let request = PurgeRequest { seq: before, term: self.term, ..PurgeRequest::default() };
+        self.api::<Value>("STREAM.PURGE", &request).map(drop)
     }
 
     /// Ends the log and gives the connection back. The channel stays, and so does its term.
@@ -334,10 +340,7 @@ fn read_answer(message: &Message<'_>, channel: &str, stream: &str) -> Result<Pos
     if let PubAck::Stored(seq) | PubAck::Duplicate(seq) = PubAck::parse(message.payload, stream) {
         return Ok(Position(seq));
     }
-    let refused = serde_json::from_slice::<Value>(message.payload)
-        .ok()
-        .and_then(|mut answer| serde_json::from_value(answer["error"].take()).ok());
-    match refused {
+    match js::refusal(message.payload) {
         Some(refused) => Err(LogError::refused(channel, refused)),
         None => Err(LogError::Uncertain("the answer is not understood".to_owned())),
     }

@@ -76,6 +76,18 @@ impl ServerUrl {
         Self { host: "in-process".to_owned(), port: 0, tls: false, credentials }
     }
 
+    /// True if it is [`ServerUrl::in_process`].
+    #[must_use]
+    pub const fn is_in_process(&self) -> bool {
+        self.port == 0
+    }
+
+    /// True if both lead to the same place.
+    #[must_use]
+    pub fn is_at(&self, other: &Self) -> bool {
+        (&self.host, self.port) == (&other.host, other.port)
+    }
+
     /// Parses one address.
     ///
     /// # Errors

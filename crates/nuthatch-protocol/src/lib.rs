@@ -6,6 +6,7 @@ pub mod ack;
 pub mod config;
 pub mod decimal;
 pub mod duration;
+pub mod greeting;
 pub mod headers;
 pub mod import;
 pub mod js;

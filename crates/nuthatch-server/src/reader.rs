@@ -16,6 +16,7 @@ use crate::account_id::SYSTEM_ACCOUNT_ID;
 use crate::close_reason::CloseReason;
 use crate::conn::{Connection, Session};
 use crate::egress::{DirectWrites, Groups};
+use crate::info;
 use crate::outbox::Tally;
 use crate::outlet::Outlet;
 use crate::server::Server;
@@ -489,8 +490,8 @@ impl Turn<'_> {
                 reader.conn.hears_info.store(true, Ordering::Release);
                 let info =
                     reader.server.info_for(reader.server.info(), &reader.conn, &reader.nonce);
-                let info = info.for_session(&reader.session).encode();
-                self.out().extend_from_slice(&info);
+                let info = info::for_session(info, &reader.session);
+                self.out().extend_from_slice(&info.encode());
             }
         }
     }

@@ -7,11 +7,13 @@ use std::time::Instant;
 use clap::{Args, Subcommand};
 use nuthatch_client::connect::ConnectArgs;
 use nuthatch_client::units::parse_count;
+use nuthatch_protocol::js::AccountInfo;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::CliError;
 use crate::session::{Session, print};
-use crate::show::{self, DetailView, number};
+use crate::show::{self, DetailView};
 use crate::stream::backup::{self, BackupOptions, PlaceOptions};
 
 /// Bytes of the chunks of `account backup`.
@@ -66,18 +68,18 @@ pub fn run(command: &AccountCommand, connect: &ConnectArgs) -> Result<(), CliErr
 }
 
 /// Runs an action for each stream, tells of each, and at the end of those that failed.
-fn for_each(
+fn for_each<T: Serialize>(
     session: &mut Session,
     names: Vec<String>,
-    act: impl Fn(&mut Session, &str) -> Result<Value, CliError>,
-    describe: impl Fn(&Value) -> String,
+    act: impl Fn(&mut Session, &str) -> Result<T, CliError>,
+    describe: impl Fn(&T) -> String,
 ) -> Result<(), CliError> {
     let (mut done, mut failures) = (Vec::new(), Vec::new());
     for name in names {
         match act(session, &name) {
             Ok(told) => {
                 if !session.json {
-                    print(false, &told, || describe(&told))?;
+                    print(false, &json!(told), || describe(&told))?;
                 }
                 done.push(told);
             }
@@ -124,7 +126,7 @@ fn restore(args: &RestoreArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let act = |session: &mut Session, name: &str| {
         backup::bring(session, &dir.join(name), None, &args.place, true)
     };
-    for_each(&mut session, names, act, backup::restored)
+    for_each(&mut session, names, act, |told| backup::restored(told))
 }
 
 fn info(connect: &ConnectArgs) -> Result<(), CliError> {
@@ -134,14 +136,14 @@ fn info(connect: &ConnectArgs) -> Result<(), CliError> {
         CliError::Failed(format!("the server's answer about the user is not understood: {err}"))
     })?;
     let user = user["data"].clone();
-    let js = session.api("INFO", &Value::Null).ok();
-    let json = json!({ "user": user, "jetstream": js });
+    let js = session.ask::<AccountInfo>("INFO", &Value::Null).ok();
+    let json = json!({ "user": user, "jetstream": js.as_ref().map(|js| &js.json) });
     session.print(&json, || {
         let info = session.client.info();
         let mut details = DetailView::default();
         details.heading("Connection");
         details.line("Server", format!("{} at {}", info.server_name, session.client.server()));
-        details.line("Version", info.version.as_str());
+        details.line("Version", &*info.version);
         details.line("Our address", info.client_ip.as_str());
         details.line("User", show::text(&user["user"]));
         details.line("Account", show::text(&user["account"]));
@@ -155,19 +157,19 @@ fn info(connect: &ConnectArgs) -> Result<(), CliError> {
     })
 }
 
-fn jetstream(details: &mut DetailView, js: &Value) {
+fn jetstream(details: &mut DetailView, js: &AccountInfo) {
     details.heading("JetStream");
-    let limits = &js["limits"];
-    let line = |used: &Value, limit: &Value, unit: fn(u64) -> String| {
-        format!("{} of {}", unit(number(used)), show::limit(limit, unit))
+    let limits = &js.limits;
+    let line = |used: u64, limit: i64, unit: fn(u64) -> String| {
+        format!("{} of {}", unit(used), show::limit_of(limit, unit))
     };
-    details.line("Memory", line(&js["memory"], &limits["max_memory"], show::bytes));
-    details.line("Storage", line(&js["storage"], &limits["max_storage"], show::bytes));
-    details.line("Streams", line(&js["streams"], &limits["max_streams"], show::count));
-    details.line("Consumers", line(&js["consumers"], &limits["max_consumers"], show::count));
-    details.line_if("Domain", show::some_text(&js["domain"]));
-    details.line("API requests", show::count(number(&js["api"]["total"])));
-    details.line("API errors", show::count(number(&js["api"]["errors"])));
+    details.line("Memory", line(js.memory, limits.max_memory, show::bytes));
+    details.line("Storage", line(js.storage, limits.max_storage, show::bytes));
+    details.line("Streams", line(js.streams, limits.max_streams, show::count));
+    details.line("Consumers", line(js.consumers, limits.max_consumers, show::count));
+    details.line_if("Domain", show::filled(&js.domain));
+    details.line("API requests", show::count(js.api.total));
+    details.line("API errors", show::count(js.api.errors));
 }
 
 /// Runs `rtt`.

@@ -8,6 +8,8 @@ mod next;
 
 use clap::{Args, Subcommand};
 use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::js::Answer;
+use nuthatch_protocol::js::ConsumerInfo;
 use serde_json::{Value, json};
 
 use crate::error::CliError;
@@ -102,13 +104,19 @@ impl NameArgs {
         check_name("consumer", &self.consumer)
     }
 
-    /// The consumer's configuration and state as the server tells them.
-    pub fn fetch(&self, session: &mut Session) -> Result<Value, CliError> {
+    /// The consumer's configuration and state.
+    pub fn fetch(&self, session: &mut Session) -> Result<Answer<ConsumerInfo>, CliError> {
         self.check()?;
         let (stream, name) = (&self.stream, &self.consumer);
         session
-            .api(&format!("CONSUMER.INFO.{stream}.{name}"), &Value::Null)
+            .ask(&format!("CONSUMER.INFO.{stream}.{name}"), &Value::Null)
             .map_err(CliError::js(format!("consumer {name} of stream {stream}")))
+    }
+
+    /// Its configuration as the server tells it: what is changed in it is sent back with all the rest, also with what
+    /// a later server has in it.
+    fn fetch_config(&self, session: &mut Session) -> Result<Value, CliError> {
+        Ok(self.fetch(session)?.json["config"].take())
     }
 }
 

@@ -3,13 +3,17 @@
 
 use std::time::{Duration, Instant};
 
+use nuthatch_client::js::{Answer, NO_MESSAGE};
 use nuthatch_client::{OwnedMessage, TransportError};
 use nuthatch_protocol::ack::parse_ack_subject;
-use serde_json::{Value, json};
+use nuthatch_protocol::js::{
+    ConsumerAction, ConsumerConfig, ConsumerInfo, CreateConsumerRequest, DeliverPolicy, GetAnswer,
+    GetRequest, Time,
+};
+use serde_json::Value;
 use time::OffsetDateTime;
 
 use crate::error::CliError;
-use crate::input::{nanos, rfc3339};
 use crate::session::Session;
 
 /// The server says this often that an idle consumer is alive.
@@ -50,9 +54,6 @@ pub struct Delivered {
     /// When it was stored.
     pub time: OffsetDateTime,
 }
-
-/// `no message found`.
-const NO_MESSAGE: u64 = 10037;
 
 /// A consumer that reads in order.
 #[derive(Debug)]
@@ -139,8 +140,9 @@ impl Follower {
             From::Sequence(seq) if self.last_seq == 0 => seq.max(1),
             _ => self.last_seq + 1,
         };
-        let body = json!({ "seq": from, "next_by_subj": subject });
-        let answer = session.api(&format!("STREAM.MSG.GET.{}", self.stream), &body);
+        let next_by_subj = subject.to_owned();
+        let which = GetRequest { seq: from, next_by_subj, ..GetRequest::default() };
+        let answer = session.ask::<GetAnswer>(&format!("STREAM.MSG.GET.{}", self.stream), &which);
         match answer {
             Err(err) if err.err_code() != Some(NO_MESSAGE) => {
                 Err(CliError::js(format!("stream {}", self.stream))(err))
@@ -160,49 +162,57 @@ impl Follower {
         self.inbox = session.fresh_inbox();
         self.name = crate::template::random(12).map_err(CliError::Usage)?;
         self.last_delivery = 0;
-        let body = json!({
-            "stream_name": self.stream, "action": "create", "config": self.config(start),
-        });
+        let request = CreateConsumerRequest {
+            stream_name: self.stream.clone(),
+            config: self.config(start),
+            action: ConsumerAction::Create,
+            pedantic: false,
+        };
         let what = format!("CONSUMER.CREATE.{}.{}", self.stream, self.name);
-        let info = session
-            .api(&what, &body)
+        let info: Answer<ConsumerInfo> = session
+            .ask(&what, &request)
             .map_err(CliError::js(format!("could not read stream {}", self.stream)))?;
         // Only now, because a request drops what comes meanwhile; the consumer waits for interest.
         self.sid = session.client.subscribe(&self.inbox, "")?;
         session.client.writer.flush()?;
         self.heard = Instant::now();
-        Ok(info["num_pending"].as_u64().unwrap_or(0))
+        Ok(info.num_pending)
     }
 
-    fn config(&self, start: From) -> Value {
-        let mut config = json!({
-            "name": self.name, "deliver_subject": self.inbox, "ack_policy": "none",
-            "max_deliver": 1, "replay_policy": "instant", "mem_storage": true, "num_replicas": 1,
-            "flow_control": true, "idle_heartbeat": nanos(HEARTBEAT),
-            "inactive_threshold": nanos(INACTIVE),
-        });
+    fn config(&self, start: From) -> ConsumerConfig {
+        let mut config = ConsumerConfig {
+            name: self.name.clone(),
+            deliver_subject: self.inbox.clone(),
+            max_deliver: 1,
+            mem_storage: true,
+            num_replicas: 1,
+            flow_control: true,
+            idle_heartbeat: HEARTBEAT.as_nanos() as i64,
+            inactive_threshold: INACTIVE.as_nanos() as i64,
+            ..ConsumerConfig::default()
+        };
         match &self.filters[..] {
             // The server wants the subjects spelled out of which it is to find the last messages.
-            [] if start == From::LastPerSubject => config["filter_subject"] = ">".into(),
+            [] if start == From::LastPerSubject => config.filter_subject = ">".to_owned(),
             [] => {}
-            [one] => config["filter_subject"] = one.as_str().into(),
-            several => config["filter_subjects"] = json!(several),
+            [one] => config.filter_subject.clone_from(one),
+            several => config.filter_subjects = several.to_vec(),
         }
-        let policy = match start {
-            From::All => "all",
-            From::Last => "last",
-            From::New => "new",
-            From::LastPerSubject => "last_per_subject",
+        config.deliver_policy = match start {
+            From::All => DeliverPolicy::All,
+            From::Last => DeliverPolicy::Last,
+            From::New => DeliverPolicy::New,
+            From::LastPerSubject => DeliverPolicy::LastPerSubject,
             From::Sequence(seq) => {
-                config["opt_start_seq"] = seq.max(1).into();
-                "by_start_sequence"
+                config.opt_start_seq = seq.max(1);
+                DeliverPolicy::ByStartSequence
             }
             From::Time(time) => {
-                config["opt_start_time"] = rfc3339(time).into();
-                "by_start_time"
+                let time = i64::try_from(time.unix_timestamp_nanos()).unwrap_or(i64::MAX);
+                config.opt_start_time = Some(Time(time));
+                DeliverPolicy::ByStartTime
             }
         };
-        config["deliver_policy"] = policy.into();
         config
     }
 

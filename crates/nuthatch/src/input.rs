@@ -33,20 +33,7 @@ pub fn check_name(what: &str, name: &str) -> Result<(), CliError> {
 /// The `NATS/1.0` block of headers written as `NAME:VALUE`; empty for none.
 pub fn header_block(headers: &[String]) -> Result<Vec<u8>, CliError> {
     let pairs: Result<Vec<_>, _> = headers.iter().map(|header| split_header(header)).collect();
-    Ok(block_of(&pairs?))
-}
-
-/// The `NATS/1.0` block of these headers; empty for none.
-pub fn block_of(pairs: &[(&str, &str)]) -> Vec<u8> {
-    if pairs.is_empty() {
-        return Vec::new();
-    }
-    let mut block = String::from("NATS/1.0\r\n");
-    for (name, value) in pairs {
-        block.push_str(&format!("{name}: {value}\r\n"));
-    }
-    block.push_str("\r\n");
-    block.into_bytes()
+    Ok(nuthatch_client::js::header_block(&pairs?))
 }
 
 /// Name and value of a header written as `NAME:VALUE`.

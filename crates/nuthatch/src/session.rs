@@ -4,8 +4,10 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use nuthatch_client::connect::ConnectArgs;
-use nuthatch_client::js::{self, ApiError, JsError};
+use nuthatch_client::js::{self, Answer, JsError};
 use nuthatch_client::{Client, RequestError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::error::CliError;
@@ -51,6 +53,23 @@ impl Session {
     pub fn api(&mut self, what: &str, body: &Value) -> Result<Value, JsError> {
         let answer = js::api_at(&mut self.client, &self.api_prefix, what, body, self.timeout);
         answer.map_err(|err| self.with_question(what, err))
+    }
+
+    /// Asks JetStream's API, and decodes the answer.
+    ///
+    /// # Errors
+    /// Like [`js::api_at`], or the answer is not understood.
+    pub fn ask<T: DeserializeOwned>(
+        &mut self,
+        what: &str,
+        body: &impl Serialize,
+    ) -> Result<Answer<T>, JsError> {
+        let bad = |error: serde_json::Error| JsError::BadReply {
+            subject: what.to_owned(),
+            reason: error.to_string(),
+        };
+        let body = serde_json::to_value(body).map_err(bad)?;
+        Answer::read(what, self.api(what, &body)?)
     }
 
     /// Adds "did you mean …?" to the error about a stream or a consumer that does not exist.
@@ -112,6 +131,20 @@ impl Session {
         js::list_at(&mut self.client, &self.api_prefix, what, field, filter, self.timeout)
     }
 
+    /// [`Session::list`], decoded.
+    ///
+    /// # Errors
+    /// Like [`js::list_at`], or an answer is not understood.
+    pub fn list_of<T: DeserializeOwned>(
+        &mut self,
+        what: &str,
+        field: &str,
+        filter: &Value,
+    ) -> Result<Vec<Answer<T>>, JsError> {
+        let all = self.list(what, field, filter)?;
+        all.into_iter().map(|one| Answer::read(what, one)).collect()
+    }
+
     /// A fresh reply subject.
     pub fn fresh_inbox(&mut self) -> String {
         self.inboxes += 1;
@@ -164,10 +197,7 @@ pub fn print(as_json: bool, json: &Value, text: impl FnOnce() -> String) -> Resu
 pub fn check_ack(body: &[u8]) -> Result<Value, CliError> {
     let ack: Value = serde_json::from_slice(body)
         .map_err(|_| CliError::NotStored("the reply is no ack of a stream".into()))?;
-    match serde_json::from_value::<ApiError>(ack["error"].clone()) {
-        Ok(err) => Err(CliError::Refused(err)),
-        Err(_) => Ok(ack),
-    }
+    js::refusal(body).map_or(Ok(ack), |error| Err(CliError::Refused(error)))
 }
 
 /// Asks before something is destroyed. Without a terminal to ask on, `force` is needed.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use nuthatch_protocol::js::Time;
 use serde_json::Value;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -50,6 +51,19 @@ pub fn limit(value: &Value, show: impl Fn(u64) -> String) -> String {
         Some(number) if number > 0 => show(number as u64),
         _ => "unlimited".into(),
     }
+}
+
+/// [`limit`] of a number.
+pub fn limit_of(number: i64, show: impl Fn(u64) -> String) -> String {
+    match u64::try_from(number) {
+        Ok(number) if number > 0 => show(number),
+        _ => "unlimited".into(),
+    }
+}
+
+/// A number that is never negative, where the wire has a signed one.
+pub fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
 }
 
 /// `1.2 MiB`.
@@ -115,6 +129,26 @@ pub fn time(value: &Value) -> String {
         Some(text) if text.starts_with("0001-01-01") => "never".into(),
         Some(text) => text.get(..19).unwrap_or(text).replace('T', " "),
     }
+}
+
+/// A time of JetStream to the second; the zero time is `never`.
+pub fn moment(time: Time) -> String {
+    if time.is_zero() { "never".into() } else { self::time(&time.to_string().into()) }
+}
+
+/// How long ago a time of JetStream was, such as `3m12s`; `never` for the zero time.
+pub fn ago(time: Time, now: OffsetDateTime) -> String {
+    since(&time.to_string().into(), now)
+}
+
+/// A text, unless it is empty.
+pub fn filled(text: &str) -> Option<String> {
+    Some(text.to_owned()).filter(|text| !text.is_empty())
+}
+
+/// `yes` or `no`.
+pub fn yes(value: bool) -> String {
+    if value { "yes" } else { "no" }.to_owned()
 }
 
 /// A time of today or another day, to the second, UTC.

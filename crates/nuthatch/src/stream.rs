@@ -16,6 +16,8 @@ mod upload;
 
 use clap::{Args, Subcommand};
 use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::js::Answer;
+use nuthatch_protocol::js::{StreamInfo, StreamInfoRequest};
 use serde_json::Value;
 
 use crate::error::CliError;
@@ -130,10 +132,21 @@ fn rm(args: &ForceArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     session.print(&reply, || format!("Stream {name} was deleted\n"))
 }
 
-/// A stream's configuration and state as the server tells them.
-pub fn fetch(session: &mut Session, name: &str, body: &Value) -> Result<Value, CliError> {
+/// A stream's configuration and state.
+pub fn fetch(
+    session: &mut Session,
+    name: &str,
+    request: &StreamInfoRequest,
+) -> Result<Answer<StreamInfo>, CliError> {
     check_name("stream", name)?;
     session
-        .api(&format!("STREAM.INFO.{name}"), body)
+        .ask(&format!("STREAM.INFO.{name}"), request)
         .map_err(CliError::js(format!("stream {name}")))
+}
+
+/// A stream's configuration as the server tells it: what is changed in it is sent back with all the rest, also with
+/// what a later server has in it.
+pub fn fetch_config(session: &mut Session, name: &str) -> Result<Value, CliError> {
+    let mut info = fetch(session, name, &StreamInfoRequest::default())?;
+    Ok(info.json["config"].take())
 }

@@ -302,7 +302,7 @@ fn versions(contenders: &[Contender], base: &Path) -> Result<Vec<(String, String
     for contender in contenders {
         let server = Server::start(contender, base)?;
         let client = server.target()?.connect()?;
-        versions.push((contender.name.clone(), client.info().version.clone()));
+        versions.push((contender.name.clone(), client.info().version.to_string()));
     }
     Ok(versions)
 }

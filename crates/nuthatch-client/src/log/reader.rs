@@ -2,10 +2,12 @@
 
 use super::{LogError, Position, Record, stream_name};
 use crate::frame::Message;
-use crate::js;
+use crate::js::JetStream;
 use crate::{Client, TransportError, random_u64};
 use nuthatch_protocol::ack::parse_ack_subject;
-use serde_json::{Value, json};
+use nuthatch_protocol::js::{
+    AckPolicy, ConsumerAction, ConsumerConfig, DeliverPolicy, StreamInfoRequest,
+};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -70,23 +72,25 @@ impl LogReader {
         }
         let inbox = format!("{}.records", client.inbox());
         client.subscribe(&inbox, "")?;
-        let info = js::api(&mut client, &format!("STREAM.INFO.{stream}"), &Value::Null, timeout)
-            .map_err(of_api)?;
-        let number = |field: &str| info["state"][field].as_u64().unwrap_or(0);
+        let mut js = JetStream::new(&mut client, timeout);
+        let state = js.stream(&stream, &StreamInfoRequest::default()).map_err(of_api)?.state;
         let done = match start {
-            Start::Beginning => number("first_seq").max(1) - 1,
-            Start::End => number("last_seq"),
+            Start::Beginning => state.first_seq.max(1) - 1,
+            Start::End => state.last_seq,
             Start::At(position) => position.0.max(1) - 1,
             Start::Behind(position) => position.0,
         };
         let consumer = format!("reader-{:016x}", random_u64());
-        let config = json!({
-            "name": consumer, "deliver_policy": "by_start_sequence", "opt_start_seq": done + 1,
-            "ack_policy": "none", "mem_storage": true, "inactive_threshold": INACTIVE.as_nanos() as u64,
-        });
-        let request = json!({ "stream_name": stream, "config": config });
-        js::api(&mut client, &format!("CONSUMER.CREATE.{stream}.{consumer}"), &request, timeout)
-            .map_err(of_api)?;
+        let config = ConsumerConfig {
+            name: consumer.clone(),
+            deliver_policy: DeliverPolicy::ByStartSequence,
+            opt_start_seq: done + 1,
+            ack_policy: AckPolicy::None,
+            mem_storage: true,
+            inactive_threshold: INACTIVE.as_nanos() as i64,
+            ..ConsumerConfig::default()
+        };
+        js.create_consumer(&stream, &config, ConsumerAction::default()).map_err(of_api)?;
         let (done, asked, delivered) = (Position(done), 0, 0);
         let (ready, held) = (VecDeque::new(), VecDeque::new());
         let told = done;
@@ -203,8 +207,8 @@ impl LogReader {
     /// # Errors
     /// What the server or the connection has against it.
     pub fn close(mut self) -> Result<Client, LogError> {
-        let call = format!("CONSUMER.DELETE.{}.{}", self.stream, self.consumer);
-        js::api(&mut self.client, &call, &Value::Null, self.timeout)?;
+        let mut js = JetStream::new(&mut self.client, self.timeout);
+        js.delete_consumer(&self.stream, &self.consumer)?;
         Ok(self.client)
     }
 }

@@ -2,11 +2,14 @@
 //!
 //! Field names are the wire's. Durations are nanoseconds (`i64`), as on the wire.
 
+mod api;
 mod consumer;
 mod state;
 mod stream;
 mod time;
+mod words;
 
+pub use api::*;
 pub use consumer::*;
 pub use state::*;
 pub use stream::*;

@@ -10,36 +10,13 @@ use crate::identity::Credentials;
 use crate::identity::Identity;
 use crate::operator::Denial;
 use crate::websocket::Cookies;
+use nuthatch_protocol::greeting::Connect;
 use nuthatch_protocol::wire::write;
-use serde::Deserialize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Highest protocol a client may ask for.
 const PROTOCOL_MAX: i64 = 1;
-
-/// CONNECT's JSON; an absent field keeps its value from before.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Connect {
-    verbose: Option<bool>,
-    pedantic: Option<bool>,
-    echo: Option<bool>,
-    headers: Option<bool>,
-    no_responders: Option<bool>,
-    protocol: Option<i64>,
-    user: Option<String>,
-    pass: Option<String>,
-    auth_token: Option<String>,
-    nkey: Option<String>,
-    sig: Option<String>,
-    jwt: Option<String>,
-    name: Option<String>,
-    lang: Option<String>,
-    version: Option<String>,
-    account: Option<String>,
-    new_account: Option<bool>,
-}
 
 /// Why a client may not come in.
 #[derive(Clone, Copy, Debug)]

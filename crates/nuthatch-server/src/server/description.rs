@@ -3,7 +3,7 @@
 use super::Server;
 use crate::account::Account;
 use crate::conn::{Connection, Transport};
-use crate::info::ServerInfo;
+use crate::info::{self, ServerInfo};
 use crate::version::{API_LEVEL, NATS_VERSION};
 use crate::wall_time::now;
 use nuthatch_streams::Message;
@@ -66,10 +66,9 @@ impl Server {
         ServerInfo {
             server_id: self.id.clone(),
             server_name: self.name.clone(),
-            version: NATS_VERSION,
+            version: NATS_VERSION.into(),
             proto: 1,
-            git_commit: "",
-            go: concat!("nuthatch-", env!("CARGO_PKG_VERSION")),
+            go: concat!("nuthatch-", env!("CARGO_PKG_VERSION")).into(),
             host,
             port,
             headers: !options.no_header_support,
@@ -111,7 +110,8 @@ impl Server {
         let info = self.info();
         for (count, conn) in self.connections.open().iter().enumerate() {
             if conn.hears_info.load(Ordering::Acquire) {
-                let info = self.info_for(info.clone(), conn, "").for_session(&conn.session());
+                let info = self.info_for(info.clone(), conn, "");
+                let info = info::for_session(info, &conn.session());
                 conn.send(&info.encode());
             }
             if count % CLIENTS_IN_TURN == CLIENTS_IN_TURN - 1 {
@@ -123,7 +123,7 @@ impl Server {
     /// INFO for one connection, with a nonce if it may need one. A websocket client hears where websocket
     /// clients are served.
     pub(crate) fn info_for(&self, info: ServerInfo, conn: &Connection, nonce: &str) -> ServerInfo {
-        let mut info = info.for_connection(conn, nonce);
+        let mut info = info::for_connection(info, conn, nonce);
         let options = self.options();
         if let (Transport::Websocket(_), Some(websocket)) = (&conn.transport, &options.websocket) {
             let port = self.websocket_port.load(Ordering::Relaxed);

@@ -2,14 +2,16 @@
 
 use clap::Args;
 use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::js::Answer;
+use nuthatch_protocol::js::{ConsumerInfo, StreamInfoRequest};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::details::{activity, filter, kind};
+use super::details::{activity, direction, filter, kind};
 use crate::error::CliError;
 use crate::input::check_name;
 use crate::session::Session;
-use crate::show::{self, Table, number};
+use crate::show::{self, Table, unsigned};
 
 /// Options of `consumer ls`.
 #[derive(Debug, Clone, Args)]
@@ -31,12 +33,12 @@ pub struct ReportArgs {
     raw: bool,
 }
 
-fn fetch(session: &mut Session, stream: &str) -> Result<Vec<Value>, CliError> {
+fn fetch(session: &mut Session, stream: &str) -> Result<Vec<Answer<ConsumerInfo>>, CliError> {
     check_name("stream", stream)?;
-    let mut consumers = session
-        .list(&format!("CONSUMER.LIST.{stream}"), "consumers", &Value::Null)
+    let mut consumers: Vec<Answer<ConsumerInfo>> = session
+        .list_of(&format!("CONSUMER.LIST.{stream}"), "consumers", &Value::Null)
         .map_err(CliError::js(format!("could not list the consumers of {stream}")))?;
-    consumers.sort_by_key(|consumer| show::text(&consumer["name"]));
+    consumers.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(consumers)
 }
 
@@ -45,7 +47,7 @@ pub fn ls(args: &LsArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let mut session = Session::open(connect)?;
     let consumers = fetch(&mut session, &args.stream)?;
     if args.names {
-        let names: Vec<String> = consumers.iter().map(|c| show::text(&c["name"])).collect();
+        let names: Vec<&str> = consumers.iter().map(|c| c.name.as_str()).collect();
         return session.print(&json!(names), || names.iter().map(|n| format!("{n}\n")).collect());
     }
     session.print(&json!(consumers), || {
@@ -56,12 +58,12 @@ pub fn ls(args: &LsArgs, connect: &ConnectArgs) -> Result<(), CliError> {
         let mut table = Table::new(&titles);
         for consumer in &consumers {
             table.row(vec![
-                show::text(&consumer["name"]),
-                kind(&consumer["config"]),
-                filter(&consumer["config"]),
-                show::text(&consumer["config"]["ack_policy"]),
-                show::text(&consumer["config"]["description"]),
-                show::time(&consumer["created"]),
+                consumer.name.clone(),
+                kind(&consumer.config),
+                filter(&consumer.config),
+                consumer.config.ack_policy.to_string(),
+                consumer.config.description.clone(),
+                show::moment(consumer.created),
             ]);
         }
         table.render()
@@ -72,8 +74,8 @@ pub fn ls(args: &LsArgs, connect: &ConnectArgs) -> Result<(), CliError> {
 pub fn report(args: &ReportArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let mut session = Session::open(connect)?;
     let consumers = fetch(&mut session, &args.stream)?;
-    let info = crate::stream::fetch(&mut session, &args.stream, &Value::Null)?;
-    let held = number(&info["state"]["messages"]);
+    let request = StreamInfoRequest::default();
+    let held = crate::stream::fetch(&mut session, &args.stream, &request)?.state.messages;
     session.print(&json!(consumers), || {
         if consumers.is_empty() {
             return format!("No consumers of stream {}\n", args.stream);
@@ -82,7 +84,7 @@ pub fn report(args: &ReportArgs, connect: &ConnectArgs) -> Result<(), CliError> 
     })
 }
 
-fn table(consumers: &[Value], held: u64, raw: bool) -> String {
+fn table(consumers: &[Answer<ConsumerInfo>], held: u64, raw: bool) -> String {
     let titles = [
         "Consumer",
         "Mode",
@@ -97,26 +99,24 @@ fn table(consumers: &[Value], held: u64, raw: bool) -> String {
     let mut table = Table::new(&titles);
     let now = OffsetDateTime::now_utc();
     for consumer in consumers {
-        let config = &consumer["config"];
-        let count = |value: &Value| {
-            if raw { number(value).to_string() } else { show::count(number(value)) }
-        };
-        let unprocessed = number(&consumer["num_pending"]);
+        let config = &consumer.config;
+        let count = |value: u64| if raw { value.to_string() } else { show::count(value) };
+        let unprocessed = consumer.num_pending;
         let share = match held {
             _ if raw || unprocessed == 0 => String::new(),
             0 => String::new(),
             held => format!(" / {}%", unprocessed * 100 / held),
         };
         table.row(vec![
-            show::text(&consumer["name"]),
-            if config["deliver_subject"].is_string() { "push".into() } else { "pull".into() },
-            show::text(&config["ack_policy"]),
-            show::duration(number(&config["ack_wait"])),
-            count(&consumer["num_ack_pending"]),
-            count(&consumer["num_redelivered"]),
-            count(&consumer["num_pending"]) + &share,
-            count(&consumer["ack_floor"]["stream_seq"]),
-            activity(&consumer["delivered"], now),
+            consumer.name.clone(),
+            direction(config).to_owned(),
+            config.ack_policy.to_string(),
+            show::duration(unsigned(config.ack_wait)),
+            count(consumer.num_ack_pending),
+            count(consumer.num_redelivered),
+            count(unprocessed) + &share,
+            count(consumer.ack_floor.stream_seq),
+            activity(&consumer.delivered, now),
         ]);
     }
     table.render()

@@ -5,6 +5,8 @@ use std::time::SystemTime;
 
 use clap::Args;
 use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::js::Answer;
+use nuthatch_protocol::js::{ConsumerInfo, PauseAnswer};
 use serde_json::{Value, json};
 
 use super::config::{ConfigArgs, pause_until};
@@ -128,16 +130,17 @@ fn put(
         check_subject(&filter, true)?;
         what = format!("{what}.{filter}");
     }
-    let info = session
-        .api(&what, &body)
+    let info: Answer<ConsumerInfo> = session
+        .ask(&what, &body)
         .map_err(CliError::js(format!("could not {action} consumer {name} of stream {stream}")))?;
-    session.print(&info, || format!("Consumer {name} was {done}\n\n{}", details::render(&info)))
+    session
+        .print(&info.json, || format!("Consumer {name} was {done}\n\n{}", details::render(&info)))
 }
 
 /// Runs `consumer edit`.
 pub fn edit(args: &EditArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let mut session = Session::open(connect)?;
-    let present = args.name.fetch(&mut session)?["config"].take();
+    let present = args.name.fetch_config(&mut session)?;
     let mut wanted = match &args.file {
         Some(path) => read_config(path)?,
         None => present.clone(),
@@ -166,7 +169,7 @@ pub fn copy(args: &CopyArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let names = NameArgs { stream: args.source.stream.clone(), consumer: args.destination.clone() };
     names.check()?;
     let mut session = Session::open(connect)?;
-    let mut config = args.source.fetch(&mut session)?["config"].take();
+    let mut config = args.source.fetch_config(&mut session)?;
     config["name"] = names.consumer.as_str().into();
     if config["durable_name"].is_string() {
         config["durable_name"] = names.consumer.as_str().into();
@@ -197,14 +200,15 @@ pub fn resume(args: &ForceArgs, connect: &ConnectArgs) -> Result<(), CliError> {
 fn set_pause(session: &mut Session, names: &NameArgs, body: &Value) -> Result<(), CliError> {
     names.check()?;
     let (stream, name) = (&names.stream, &names.consumer);
-    let reply = session
-        .api(&format!("CONSUMER.PAUSE.{stream}.{name}"), body)
+    let reply: Answer<PauseAnswer> = session
+        .ask(&format!("CONSUMER.PAUSE.{stream}.{name}"), body)
         .map_err(CliError::js(format!("could not pause or resume consumer {name}")))?;
-    session.print(&reply, || match reply["paused"].as_bool() {
-        Some(true) => {
-            format!("Consumer {name} is paused until {}\n", show::time(&reply["pause_until"]))
+    session.print(&reply.json, || {
+        if reply.paused {
+            format!("Consumer {name} is paused until {}\n", show::moment(reply.pause_until))
+        } else {
+            format!("Consumer {name} is not paused\n")
         }
-        _ => format!("Consumer {name} is not paused\n"),
     })
 }
 

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::js::{Answer, Operation};
 use nuthatch_client::units::parse_duration;
+use nuthatch_protocol::js::{PurgeRequest, StreamInfo};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
@@ -14,7 +16,7 @@ use crate::follow::{Follower, From};
 use crate::input::{nanos, parse_limit};
 use crate::kv::watch::operation;
 use crate::session::{Session, confirm};
-use crate::show::{self, DetailView, Table, number};
+use crate::show::{self, DetailView, Table, limit_of};
 
 /// How long message ids are remembered at most; a bucket has no use for more.
 const DEDUP_WINDOW: Duration = Duration::from_secs(120);
@@ -149,28 +151,30 @@ pub fn add(args: &AddArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     });
     args.apply(&mut config)?;
     let mut session = Session::open(connect)?;
-    let created = session
-        .api(&format!("STREAM.CREATE.{stream}"), &config)
+    let created: Answer<StreamInfo> = session
+        .ask(&format!("STREAM.CREATE.{stream}"), &config)
         .map_err(CliError::js(format!("could not create bucket {}", args.bucket)))?;
-    session
-        .print(&created, || format!("Bucket {} was created\n\n{}", args.bucket, details(&created)))
+    session.print(&created.json, || {
+        format!("Bucket {} was created\n\n{}", args.bucket, details(&created))
+    })
 }
 
 /// Runs `kv edit`.
 pub fn edit(args: &AddArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let mut session = Session::open(connect)?;
-    let mut config = fetch(&mut session, &args.bucket)?["config"].take();
+    let mut config = fetch(&mut session, &args.bucket)?.json["config"].take();
     args.apply(&mut config)?;
-    let updated = session
-        .api(&format!("STREAM.UPDATE.{}", stream_name(&args.bucket)?), &config)
+    let updated: Answer<StreamInfo> = session
+        .ask(&format!("STREAM.UPDATE.{}", stream_name(&args.bucket)?), &config)
         .map_err(CliError::js(format!("could not change bucket {}", args.bucket)))?;
-    session
-        .print(&updated, || format!("Bucket {} was changed\n\n{}", args.bucket, details(&updated)))
+    session.print(&updated.json, || {
+        format!("Bucket {} was changed\n\n{}", args.bucket, details(&updated))
+    })
 }
 
-fn fetch(session: &mut Session, bucket: &str) -> Result<Value, CliError> {
+fn fetch(session: &mut Session, bucket: &str) -> Result<Answer<StreamInfo>, CliError> {
     session
-        .api(&format!("STREAM.INFO.{}", stream_name(bucket)?), &Value::Null)
+        .ask(&format!("STREAM.INFO.{}", stream_name(bucket)?), &Value::Null)
         .map_err(CliError::js(format!("bucket {bucket}")))
         .map_err(|err| explained(session, bucket, err))
 }
@@ -179,46 +183,48 @@ fn fetch(session: &mut Session, bucket: &str) -> Result<Value, CliError> {
 pub fn info(args: &BucketArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let mut session = Session::open(connect)?;
     let info = fetch(&mut session, &args.bucket)?;
-    session.print(&info, || details(&info))
+    session.print(&info.json, || details(&info))
 }
 
-fn details(info: &Value) -> String {
-    let (config, state) = (&info["config"], &info["state"]);
-    let name = show::text(&config["name"]);
-    let bucket = name.strip_prefix("KV_").unwrap_or(&name);
+fn details(info: &StreamInfo) -> String {
+    let (config, state) = (&info.config, &info.state);
+    let name = config.name.as_str();
+    let bucket = name.strip_prefix("KV_").unwrap_or(name);
     let mut details = DetailView::default();
     details.heading(&format!("Bucket {bucket}"));
-    details.line_if("Description", show::some_text(&config["description"]));
-    details.line("Values kept of each key", show::text(&config["max_msgs_per_subject"]));
-    details.line("Keys", show::count(number(&state["num_subjects"])));
-    details.line("Values and markers", show::count(number(&state["messages"])));
-    details.line("Size", show::bytes(number(&state["bytes"])));
-    details.line("Time to live", show::limit(&config["max_age"], show::duration));
-    details.line("Largest value", show::limit(&config["max_msg_size"], show::bytes));
-    details.line("Largest size", show::limit(&config["max_bytes"], show::bytes));
-    let marker = config["subject_delete_marker_ttl"].as_u64().filter(|ttl| *ttl > 0);
+    details.line_if("Description", show::filled(&config.description));
+    details.line("Values kept of each key", config.max_msgs_per_subject.to_string());
+    details.line("Keys", show::count(state.num_subjects));
+    details.line("Values and markers", show::count(state.messages));
+    details.line("Size", show::bytes(state.bytes));
+    details.line("Time to live", limit_of(config.max_age, show::duration));
+    details.line("Largest value", limit_of(config.max_msg_size.into(), show::bytes));
+    details.line("Largest size", limit_of(config.max_bytes, show::bytes));
+    let marker = Some(show::unsigned(config.subject_delete_marker_ttl)).filter(|ttl| *ttl > 0);
     details.line_if("Markers live", marker.map(show::duration));
-    details.line("Storage", show::text(&config["storage"]));
-    details.line("Replicas", show::text(&config["num_replicas"]));
-    details.line_if("Mirror of", show::some_text(&config["mirror"]["name"]));
-    details.line("Created", show::time(&info["created"]));
-    details.line("Stream", name.clone());
+    details.line("Storage", config.storage.as_str());
+    details.line("Replicas", config.num_replicas.to_string());
+    details.line_if("Mirror of", config.mirror.as_ref().map(|origin| origin.name.clone()));
+    details.line("Created", show::moment(info.created));
+    details.line("Stream", name);
     details.render()
+}
+
+/// The bucket of a stream.
+fn bucket_of(info: &StreamInfo) -> Option<&str> {
+    info.config.name.strip_prefix("KV_")
 }
 
 /// Prints all buckets.
 pub fn ls(names_only: bool, connect: &ConnectArgs) -> Result<(), CliError> {
     let mut session = Session::open(connect)?;
-    let mut buckets = session
-        .list("STREAM.LIST", "streams", &json!({ "subject": "$KV.*.>" }))
+    let mut buckets: Vec<Answer<StreamInfo>> = session
+        .list_of("STREAM.LIST", "streams", &json!({ "subject": "$KV.*.>" }))
         .map_err(CliError::js("could not list buckets"))?;
-    let bucket = |info: &Value| {
-        info["config"]["name"].as_str().and_then(|name| name.strip_prefix("KV_")).map(str::to_owned)
-    };
-    buckets.retain(|info| bucket(info).is_some());
-    buckets.sort_by_key(bucket);
+    buckets.retain(|info| bucket_of(info).is_some());
+    buckets.sort_by(|a, b| a.config.name.cmp(&b.config.name));
     if names_only {
-        let names: Vec<String> = buckets.iter().filter_map(bucket).collect();
+        let names: Vec<&str> = buckets.iter().filter_map(|info| bucket_of(info)).collect();
         return session.print(&json!(names), || names.iter().map(|n| format!("{n}\n")).collect());
     }
     session.print(&json!(buckets), || {
@@ -230,12 +236,12 @@ pub fn ls(names_only: bool, connect: &ConnectArgs) -> Result<(), CliError> {
         let now = OffsetDateTime::now_utc();
         for info in &buckets {
             table.row(vec![
-                bucket(info).unwrap_or_default(),
-                show::text(&info["config"]["description"]),
-                show::time(&info["created"]),
-                show::bytes(number(&info["state"]["bytes"])),
-                show::count(number(&info["state"]["num_subjects"])),
-                show::since(&info["state"]["last_ts"], now),
+                bucket_of(info).unwrap_or_default().to_owned(),
+                info.config.description.clone(),
+                show::moment(info.created),
+                show::bytes(info.state.bytes),
+                show::count(info.state.num_subjects),
+                show::ago(info.state.last_ts, now),
             ]);
         }
         table.render()
@@ -259,14 +265,15 @@ pub fn compact(args: &CompactArgs, connect: &ConnectArgs) -> Result<(), CliError
             break;
         };
         left = entry.pending;
-        if operation(&entry.message) != "PUT" {
+        if operation(&entry.message) != Operation::Put {
             gone.push(entry.message.subject);
         }
     }
     follower.close(&mut session);
     for subject in &gone {
+        let request = PurgeRequest { filter: subject.clone(), ..PurgeRequest::default() };
         session
-            .api(&format!("STREAM.PURGE.{stream}"), &json!({ "filter": subject }))
+            .ask::<Value>(&format!("STREAM.PURGE.{stream}"), &request)
             .map_err(CliError::js(format!("could not purge {subject}")))?;
     }
     let json = json!({ "bucket": bucket, "removed": gone.len() });

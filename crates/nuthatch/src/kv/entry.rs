@@ -6,23 +6,19 @@ use std::time::Duration;
 use clap::Args;
 use nuthatch_client::OwnedMessage;
 use nuthatch_client::connect::ConnectArgs;
-use nuthatch_client::js::JsError;
+use nuthatch_client::js::{NO_MESSAGE, Operation, WRONG_LAST_SEQUENCE, header_block};
 use nuthatch_client::units::parse_duration;
+use nuthatch_protocol::js::{GetRequest, Time};
 use serde_json::{Value, json};
 
 use super::watch::operation;
 use super::{KeyArgs, explained, stream_name};
 use crate::error::CliError;
-use crate::input::{block_of, read_body};
+use crate::input::read_body;
 use crate::message::put_body;
 use crate::session::{Session, confirm};
 use crate::show;
-use crate::stream::contents::{decoded, stored};
-
-/// A stream refuses a write whose expected last sequence is not the last one.
-const WRONG_LAST_SEQUENCE: u64 = 10071;
-/// JetStream has no message under a subject or sequence.
-const NO_MESSAGE: u64 = 10037;
+use crate::stream::contents::stored;
 
 /// Names the operation of an entry that is no value.
 const OPERATION: &str = "KV-Operation";
@@ -122,7 +118,7 @@ fn write(
     let target = key.target(session)?;
     crate::core::check_size(session, value.len())?;
     let ack = session
-        .publish_stored(&target, &block_of(headers), value)
+        .publish_stored(&target, &header_block(headers), value)
         .map_err(|err| explained(session, &key.bucket, err))?;
     Ok(show::number(&ack["seq"]))
 }
@@ -135,7 +131,9 @@ fn not_replaced(session: &mut Session, key: &KeyArgs, expected: u64, err: CliErr
     }
     let (name, bucket) = (&key.key, &key.bucket);
     let now = match fetch(session, key, None) {
-        Ok(last) if operation(&last.message) == "PUT" => format!("has revision {}", last.revision),
+        Ok(last) if operation(&last.message) == Operation::Put => {
+            format!("has revision {}", last.revision)
+        }
         Ok(last) => format!("was deleted in revision {}", last.revision),
         Err(CliError::NotFound(_)) => "has no value".into(),
         Err(other) => return other,
@@ -174,7 +172,7 @@ pub fn create(args: &CreateArgs, connect: &ConnectArgs) -> Result<(), CliError> 
     let revision = match attempt(&mut session, 0) {
         Err(CliError::Refused(err)) if err.err_code == WRONG_LAST_SEQUENCE => {
             let last = fetch(&mut session, &args.key, None)?;
-            if operation(&last.message) == "PUT" {
+            if operation(&last.message) == Operation::Put {
                 let (key, revision) = (&args.key.key, last.revision);
                 let text = format!("key {key} has a value already, of revision {revision}");
                 return Err(CliError::Failed(text));
@@ -205,41 +203,32 @@ pub fn update(args: &UpdateArgs, connect: &ConnectArgs) -> Result<(), CliError> 
 struct Entry {
     message: OwnedMessage,
     revision: u64,
-    time: Value,
+    time: Time,
 }
 
 /// The newest entry of a key, or that of a revision, whatever its operation.
 fn fetch(session: &mut Session, key: &KeyArgs, revision: Option<u64>) -> Result<Entry, CliError> {
     let subject = key.subject()?;
     let which = match revision {
-        Some(seq) => json!({ "seq": seq }),
-        None => json!({ "last_by_subj": subject }),
+        Some(seq) => GetRequest { seq, ..GetRequest::default() },
+        None => GetRequest { last_by_subj: subject.clone(), ..GetRequest::default() },
     };
     let missing = || {
         let of = revision.map(|seq| format!(" of revision {seq}")).unwrap_or_default();
         CliError::NotFound(format!("bucket {} has no key {}{of}", key.bucket, key.key))
     };
     let found = match stored(session, &key.stream()?, &which) {
-        Err(CliError::Js { source, .. }) if err_code(&source) == NO_MESSAGE => {
+        Err(CliError::Js { source, .. }) if source.err_code() == Some(NO_MESSAGE) => {
             return Err(missing());
         }
         other => other.map_err(|err| explained(session, &key.bucket, err))?,
     };
-    if found["subject"] != subject {
+    if found.subject != subject {
         return Err(missing());
     }
-    let message = OwnedMessage {
-        subject,
-        reply: None,
-        headers: decoded(&found["hdrs"]),
-        payload: decoded(&found["data"]),
-    };
-    let revision = show::number(&found["seq"]);
-    Ok(Entry { message, revision, time: found["time"].clone() })
-}
-
-fn err_code(err: &JsError) -> u64 {
-    err.err_code().unwrap_or(0)
+    let (headers, payload) = (found.headers, found.data);
+    let message = OwnedMessage { subject, reply: None, headers, payload };
+    Ok(Entry { message, revision: found.seq, time: found.time })
 }
 
 /// [`fetch`] that takes a deleted key for a missing one.
@@ -250,8 +239,8 @@ fn fetch_value(
 ) -> Result<Entry, CliError> {
     let entry = fetch(session, key, revision)?;
     match operation(&entry.message) {
-        "PUT" => Ok(entry),
-        _ => {
+        Operation::Put => Ok(entry),
+        Operation::Delete | Operation::Purge => {
             let (bucket, name, revision) = (&key.bucket, &key.key, entry.revision);
             let text = format!("key {name} of bucket {bucket} was deleted in revision {revision}");
             Err(CliError::NotFound(text))
@@ -266,7 +255,8 @@ pub fn get(args: &GetArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let (key, value) = (&args.key, &entry.message.payload);
     if session.json {
         let mut json = json!({
-            "bucket": key.bucket, "key": key.key, "revision": entry.revision, "created": entry.time,
+            "bucket": key.bucket, "key": key.key, "revision": entry.revision,
+            "created": entry.time.to_string(),
         });
         put_body(&mut json, value);
         return session.print(&json, String::new);
@@ -276,7 +266,7 @@ pub fn get(args: &GetArgs, connect: &ConnectArgs) -> Result<(), CliError> {
         out.write_all(value)?;
         return Ok(out.flush()?);
     }
-    let (revision, time) = (entry.revision, show::time(&entry.time));
+    let (revision, time) = (entry.revision, show::moment(entry.time));
     writeln!(out, "{} > {} revision {revision}, created {time}\n", key.bucket, key.key)?;
     out.write_all(value)?;
     Ok(writeln!(out)?)

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use nuthatch_client::OwnedMessage;
 use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::js::Operation;
 use serde_json::{Value, json};
 
 use super::{KeyArgs, bucket, explained, stream_name};
@@ -74,15 +75,9 @@ pub struct HistoryArgs {
     key: KeyArgs,
 }
 
-/// Operation of an entry on its key: `PUT`, `DEL` or `PURGE`.
-pub fn operation(message: &OwnedMessage) -> &'static str {
-    let view = message.view();
-    match (view.header("KV-Operation"), view.header("Nats-Marker-Reason")) {
-        (Some("DEL"), _) => "DEL",
-        (Some("PURGE"), _) | (_, Some("MaxAge" | "Purge")) => "PURGE",
-        (_, Some("Remove")) => "DEL",
-        _ => "PUT",
-    }
+/// What an entry does to its key.
+pub fn operation(message: &OwnedMessage) -> Operation {
+    Operation::of(&message.view())
 }
 
 fn key_of<'a>(message: &'a OwnedMessage, bucket: &str) -> &'a str {
@@ -112,7 +107,7 @@ pub fn run(args: &WatchArgs, connect: &ConnectArgs) -> Result<(), CliError> {
         let Some(entry) = follower.next(&mut session, Instant::now() + WAIT_STEP)? else {
             continue;
         };
-        if args.no_deletes && operation(&entry.message) != "PUT" {
+        if args.no_deletes && operation(&entry.message) != Operation::Put {
             continue;
         }
         shown += 1;
@@ -125,7 +120,7 @@ pub fn run(args: &WatchArgs, connect: &ConnectArgs) -> Result<(), CliError> {
 fn entry_json(bucket: &str, entry: &Delivered) -> Value {
     let mut json = json!({
         "bucket": bucket, "key": key_of(&entry.message, bucket), "revision": entry.seq,
-        "operation": operation(&entry.message), "created": rfc3339(entry.time),
+        "operation": operation(&entry.message).as_str(), "created": rfc3339(entry.time),
     });
     put_body(&mut json, &entry.message.payload);
     json
@@ -138,9 +133,10 @@ fn print_entry(session: &Session, bucket: &str, entry: &Delivered) -> io::Result
     let (time, key) = (show::clock(entry.time), key_of(&entry.message, bucket));
     let operation = operation(&entry.message);
     let value = match operation {
-        "PUT" => format!(": {}", value_text(&entry.message.payload)),
-        _ => String::new(),
+        Operation::Put => format!(": {}", value_text(&entry.message.payload)),
+        Operation::Delete | Operation::Purge => String::new(),
     };
+    let operation = operation.as_str();
     writeln!(io::stdout(), "[{time}] {operation} {bucket} > {key}{value}")
 }
 
@@ -187,7 +183,7 @@ pub fn ls(args: &LsArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let Some(bucket) = &args.bucket else { return bucket::ls(args.names, connect) };
     let mut session = Session::open(connect)?;
     let mut entries = collect(&mut session, bucket, &args.key, From::LastPerSubject)?;
-    entries.retain(|entry| operation(&entry.message) == "PUT");
+    entries.retain(|entry| operation(&entry.message) == Operation::Put);
     entries.sort_by(|a, b| a.message.subject.cmp(&b.message.subject));
     let json = if args.verbose {
         entries.iter().map(|entry| entry_json(bucket, entry)).collect()
@@ -229,7 +225,7 @@ fn table(bucket: &str, entries: &[Delivered], values: bool, operations: bool) ->
             entry.seq.to_string(),
             show::clock(entry.time),
         ];
-        row.extend(operations.then(|| operation(&entry.message).to_owned()));
+        row.extend(operations.then(|| operation(&entry.message).as_str().to_owned()));
         row.extend(values.then(|| value_text(&entry.message.payload)));
         table.row(row);
     }

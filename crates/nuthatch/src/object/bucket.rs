@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::js::{Answer, ObjectInfo};
 use nuthatch_client::units::parse_duration;
+use nuthatch_protocol::js::{StreamInfo, Time};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
@@ -13,9 +15,9 @@ use super::{explained, stream_name};
 use crate::core::subscribe::WAIT_STEP;
 use crate::error::CliError;
 use crate::follow::{Delivered, Follower, From};
-use crate::input::{metadata, nanos, parse_limit, rfc3339};
+use crate::input::{metadata, nanos, parse_limit};
 use crate::session::{Session, confirm};
-use crate::show::{self, DetailView, Table, number};
+use crate::show::{self, DetailView, Table, limit_of};
 
 /// Options of `object add`.
 #[derive(Debug, Clone, Args)]
@@ -105,15 +107,15 @@ pub fn add(args: &AddArgs, connect: &ConnectArgs) -> Result<(), CliError> {
         config["metadata"] = facts;
     }
     let mut session = Session::open(connect)?;
-    let created = session
-        .api(&format!("STREAM.CREATE.{stream}"), &config)
+    let created: Answer<StreamInfo> = session
+        .ask(&format!("STREAM.CREATE.{stream}"), &config)
         .map_err(CliError::js(format!("could not create bucket {bucket}")))?;
-    session.print(&created, || format!("Bucket {bucket} was created\n\n{}", details(&created)))
+    session.print(&created.json, || format!("Bucket {bucket} was created\n\n{}", details(&created)))
 }
 
-fn fetch(session: &mut Session, bucket: &str) -> Result<Value, CliError> {
+fn fetch(session: &mut Session, bucket: &str) -> Result<Answer<StreamInfo>, CliError> {
     session
-        .api(&format!("STREAM.INFO.{}", stream_name(bucket)?), &Value::Null)
+        .ask(&format!("STREAM.INFO.{}", stream_name(bucket)?), &Value::Null)
         .map_err(CliError::js(format!("bucket {bucket}")))
         .map_err(|err| explained(session, bucket, err))
 }
@@ -122,25 +124,25 @@ fn fetch(session: &mut Session, bucket: &str) -> Result<Value, CliError> {
 pub fn info(bucket: &str, connect: &ConnectArgs) -> Result<(), CliError> {
     let mut session = Session::open(connect)?;
     let info = fetch(&mut session, bucket)?;
-    session.print(&info, || details(&info))
+    session.print(&info.json, || details(&info))
 }
 
-fn details(info: &Value) -> String {
-    let (config, state) = (&info["config"], &info["state"]);
-    let name = show::text(&config["name"]);
+fn details(info: &StreamInfo) -> String {
+    let (config, state) = (&info.config, &info.state);
+    let name = config.name.as_str();
     let mut details = DetailView::default();
-    details.heading(&format!("Bucket {}", name.strip_prefix("OBJ_").unwrap_or(&name)));
-    details.line_if("Description", show::some_text(&config["description"]));
-    details.line("Size", show::bytes(number(&state["bytes"])));
-    details.line("Largest size", show::limit(&config["max_bytes"], show::bytes));
-    details.line("Time to live", show::limit(&config["max_age"], show::duration));
-    details.line("Sealed", show::flag(&config["sealed"]));
-    details.line("Storage", show::text(&config["storage"]));
-    details.line("Replicas", show::text(&config["num_replicas"]));
-    details.line("Created", show::time(&info["created"]));
-    details.line("Stream", name.clone());
-    for (key, value) in config["metadata"].as_object().into_iter().flatten() {
-        details.line(&format!("Metadata {key}"), show::text(value));
+    details.heading(&format!("Bucket {}", name.strip_prefix("OBJ_").unwrap_or(name)));
+    details.line_if("Description", show::filled(&config.description));
+    details.line("Size", show::bytes(state.bytes));
+    details.line("Largest size", limit_of(config.max_bytes, show::bytes));
+    details.line("Time to live", limit_of(config.max_age, show::duration));
+    details.line("Sealed", show::yes(config.sealed));
+    details.line("Storage", config.storage.as_str());
+    details.line("Replicas", config.num_replicas.to_string());
+    details.line("Created", show::moment(info.created));
+    details.line("Stream", name);
+    for (key, value) in &config.metadata {
+        details.line(&format!("Metadata {key}"), value.as_str());
     }
     details.render()
 }
@@ -155,16 +157,13 @@ pub fn ls(args: &LsArgs, connect: &ConnectArgs) -> Result<(), CliError> {
 }
 
 fn list_buckets(session: &mut Session, names_only: bool) -> Result<(), CliError> {
-    let mut buckets = session
-        .list("STREAM.LIST", "streams", &json!({ "subject": "$O.*.C.>" }))
+    let mut buckets: Vec<Answer<StreamInfo>> = session
+        .list_of("STREAM.LIST", "streams", &json!({ "subject": "$O.*.C.>" }))
         .map_err(CliError::js("could not list buckets"))?;
-    let bucket = |info: &Value| {
-        info["config"]["name"].as_str().and_then(|n| n.strip_prefix("OBJ_")).map(str::to_owned)
-    };
-    buckets.retain(|info| bucket(info).is_some());
-    buckets.sort_by_key(bucket);
+    buckets.retain(|info| bucket_of(info).is_some());
+    buckets.sort_by(|a, b| a.config.name.cmp(&b.config.name));
     if names_only {
-        let names: Vec<String> = buckets.iter().filter_map(bucket).collect();
+        let names: Vec<&str> = buckets.iter().filter_map(|info| bucket_of(info)).collect();
         return session.print(&json!(names), || names.iter().map(|n| format!("{n}\n")).collect());
     }
     session.print(&json!(buckets), || {
@@ -175,22 +174,27 @@ fn list_buckets(session: &mut Session, names_only: bool) -> Result<(), CliError>
         let now = OffsetDateTime::now_utc();
         for info in &buckets {
             table.row(vec![
-                bucket(info).unwrap_or_default(),
-                show::text(&info["config"]["description"]),
-                show::time(&info["created"]),
-                show::bytes(number(&info["state"]["bytes"])),
-                show::since(&info["state"]["last_ts"], now),
+                bucket_of(info).unwrap_or_default().to_owned(),
+                info.config.description.clone(),
+                show::moment(info.created),
+                show::bytes(info.state.bytes),
+                show::ago(info.state.last_ts, now),
             ]);
         }
         table.render()
     })
 }
 
+/// The bucket of a stream.
+fn bucket_of(info: &StreamInfo) -> Option<&str> {
+    info.config.name.strip_prefix("OBJ_")
+}
+
 /// Metadata of a file in a message, with the time at which it was stored.
-fn meta_of(delivered: &Delivered) -> Option<Value> {
-    let mut meta: Value = serde_json::from_slice(&delivered.message.payload).ok()?;
-    meta["mtime"] = rfc3339(delivered.time).into();
-    Some(meta)
+fn meta_of(delivered: &Delivered) -> Option<ObjectInfo> {
+    let meta: ObjectInfo = serde_json::from_slice(&delivered.message.payload).ok()?;
+    let stored = i64::try_from(delivered.time.unix_timestamp_nanos()).ok()?;
+    Some(ObjectInfo { mtime: Time(stored), ..meta })
 }
 
 fn list_files(session: &mut Session, bucket: &str, names_only: bool) -> Result<(), CliError> {
@@ -207,12 +211,12 @@ fn list_files(session: &mut Session, bucket: &str, names_only: bool) -> Result<(
             return Err(CliError::Failed(text));
         };
         left = delivered.pending;
-        files.extend(meta_of(&delivered).filter(|meta| meta["deleted"] != true));
+        files.extend(meta_of(&delivered).filter(|meta| !meta.deleted));
     }
     follower.close(session);
-    files.sort_by_key(|meta| show::text(&meta["name"]));
+    files.sort_by(|a, b| a.name.cmp(&b.name));
     if names_only {
-        let names: Vec<String> = files.iter().map(|meta| show::text(&meta["name"])).collect();
+        let names: Vec<&str> = files.iter().map(|meta| meta.name.as_str()).collect();
         return session.print(&json!(names), || names.iter().map(|n| format!("{n}\n")).collect());
     }
     session.print(&json!(files), || {
@@ -221,8 +225,8 @@ fn list_files(session: &mut Session, bucket: &str, names_only: bool) -> Result<(
         }
         let mut table = Table::new(&["Name", "Size", "Time"]);
         for meta in &files {
-            let size = show::bytes(number(&meta["size"]));
-            table.row(vec![show::text(&meta["name"]), size, show::time(&meta["mtime"])]);
+            let size = show::bytes(meta.size);
+            table.row(vec![meta.name.clone(), size, show::moment(meta.mtime)]);
         }
         table.render()
     })
@@ -243,7 +247,7 @@ pub fn rm(bucket: &str, force: bool, connect: &ConnectArgs) -> Result<(), CliErr
 /// Runs `object seal`.
 pub fn seal(args: &SealArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let mut session = Session::open(connect)?;
-    let mut config = fetch(&mut session, &args.bucket)?["config"].take();
+    let mut config = fetch(&mut session, &args.bucket)?.json["config"].take();
     confirm(&format!("Seal bucket {}? This cannot be undone.", args.bucket), args.force)?;
     config["sealed"] = true.into();
     let updated = session
@@ -266,14 +270,14 @@ pub fn watch(args: &WatchArgs, connect: &ConnectArgs) -> Result<(), CliError> {
         let Some(meta) = meta_of(&delivered) else { continue };
         shown += 1;
         if session.json {
-            writeln!(io::stdout(), "{meta}")?;
+            writeln!(io::stdout(), "{}", json!(meta))?;
             continue;
         }
-        let (time, name) = (show::clock(delivered.time), show::text(&meta["name"]));
-        if meta["deleted"] == true {
+        let (time, name) = (show::clock(delivered.time), &meta.name);
+        if meta.deleted {
             writeln!(io::stdout(), "[{time}] DEL {bucket} > {name}")?;
         } else {
-            let size = show::bytes(number(&meta["size"]));
+            let size = show::bytes(meta.size);
             writeln!(io::stdout(), "[{time}] PUT {bucket} > {name}: {size}")?;
         }
     }

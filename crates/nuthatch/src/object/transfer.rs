@@ -1,5 +1,6 @@
 //! Files in and out: `object put`, `get` and `rm`.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -10,15 +11,17 @@ use base64::engine::general_purpose::URL_SAFE;
 use clap::Args;
 use nuthatch_client::RequestError;
 use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::js::{ObjectInfo, ObjectOptions};
+use nuthatch_protocol::js::{PurgeAnswer, PurgeRequest, Time};
 use ring::digest::{Context, SHA256};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::{meta, stream_name};
 use crate::error::CliError;
 use crate::follow::{Follower, From};
 use crate::input::split_header;
 use crate::session::{Session, check_ack, confirm};
-use crate::show::{self, number};
+use crate::show;
 use crate::template::random;
 
 /// Bytes of a chunk, as other clients choose.
@@ -97,37 +100,34 @@ pub fn put(args: &PutArgs, connect: &ConnectArgs) -> Result<(), CliError> {
         Some(path) => Box::new(File::open(path).map_err(file_error("read", path))?),
         None => Box::new(io::stdin().lock()),
     };
-    let mut headers = Map::new();
+    let mut headers = BTreeMap::<String, Vec<String>>::new();
     for header in &args.header {
         let (name, value) = split_header(header)?;
-        let values = headers.entry(name).or_insert_with(|| json!([]));
-        if let Some(values) = values.as_array_mut() {
-            values.push(value.into());
-        }
+        headers.entry(name.to_owned()).or_default().push(value.to_owned());
     }
     let mut session = Session::open(connect)?;
     let before = meta::find(&mut session, &args.bucket, &name)?;
-    let old = before.filter(|meta| meta["deleted"] != true);
+    let old = before.filter(|meta| !meta.deleted);
     if old.is_some() {
         confirm(&format!("Replace {name} in bucket {}?", args.bucket), args.force)?;
     }
-    let mut fresh = json!({
-        "name": name, "bucket": args.bucket, "mtime": "0001-01-01T00:00:00Z",
-        "options": { "max_chunk_size": CHUNK_BYTES },
-    });
-    if let Some(description) = &args.description {
-        fresh["description"] = description.as_str().into();
-    }
-    if !headers.is_empty() {
-        fresh["headers"] = headers.into();
-    }
+    let max_chunk_size = Some(CHUNK_BYTES as u64);
+    let mut fresh = ObjectInfo {
+        name,
+        bucket: args.bucket.clone(),
+        description: args.description.clone().unwrap_or_default(),
+        headers,
+        options: Some(ObjectOptions { max_chunk_size, link: None }),
+        ..ObjectInfo::default()
+    };
     store(&mut session, &args.bucket, &mut input, &mut fresh)?;
     if let Some(old) = old {
         drop_chunks(&mut session, &args.bucket, &old)?;
     }
     // Readers take the time from the message, so what was written says nothing.
-    fresh.as_object_mut().map(|fields| fields.remove("mtime"));
-    session.print(&fresh, || meta::render(&fresh))
+    let mut json = json!(fresh);
+    json.as_object_mut().map(|fields| fields.remove("mtime"));
+    session.print(&json, || meta::render(&fresh))
 }
 
 /// Sends the chunks, then what is known about the file. When that fails, the chunks go again.
@@ -135,13 +135,12 @@ fn store(
     session: &mut Session,
     bucket: &str,
     input: &mut dyn Read,
-    fresh: &mut Value,
+    fresh: &mut ObjectInfo,
 ) -> Result<(), CliError> {
     let id = random(ID_LETTERS).map_err(CliError::Failed)?;
-    fresh["nuid"] = id.as_str().into();
+    fresh.nuid.clone_from(&id);
     let stored = send_chunks(session, &meta::chunk_subject(bucket, &id), input).and_then(|sent| {
-        (fresh["size"], fresh["chunks"]) = (sent.size.into(), sent.chunks.into());
-        fresh["digest"] = sent.digest.into();
+        (fresh.size, fresh.chunks, fresh.digest) = (sent.size, sent.chunks, sent.digest);
         meta::put(session, bucket, fresh)
     });
     if stored.is_err() {
@@ -202,14 +201,14 @@ fn take_ack(session: &mut Session) -> Result<(), CliError> {
     check_ack(&ack.payload).map(|_| ())
 }
 
-fn drop_chunks(session: &mut Session, bucket: &str, meta: &Value) -> Result<(), CliError> {
-    let id = show::text(&meta["nuid"]);
-    if id.is_empty() {
+fn drop_chunks(session: &mut Session, bucket: &str, meta: &ObjectInfo) -> Result<(), CliError> {
+    if meta.nuid.is_empty() {
         return Ok(());
     }
-    let body = json!({ "filter": meta::chunk_subject(bucket, &id) });
+    let filter = meta::chunk_subject(bucket, &meta.nuid);
+    let request = PurgeRequest { filter, ..PurgeRequest::default() };
     session
-        .api(&format!("STREAM.PURGE.{}", stream_name(bucket)?), &body)
+        .ask::<PurgeAnswer>(&format!("STREAM.PURGE.{}", stream_name(bucket)?), &request)
         .map(|_| ())
         .map_err(CliError::js("could not remove the chunks of the old file"))
 }
@@ -240,19 +239,19 @@ pub fn get(args: &GetArgs, connect: &ConnectArgs) -> Result<(), CliError> {
         let _ = fs::remove_file(&beside);
     }
     received?;
-    let (size, name) = (show::bytes(number(&meta["size"])), show::text(&meta["name"]));
-    session.print(&meta, || format!("Wrote {size} of {name} to {}\n", path.display()))
+    let (size, name) = (show::bytes(meta.size), &meta.name);
+    session.print(&json!(meta), || format!("Wrote {size} of {name} to {}\n", path.display()))
 }
 
 /// Writes a file's chunks in order, and checks their number, size and digest.
-fn receive(session: &mut Session, meta: &Value, out: &mut dyn Write) -> Result<(), CliError> {
-    let (bucket, name) = (show::text(&meta["bucket"]), show::text(&meta["name"]));
-    let (size, chunks) = (number(&meta["size"]), number(&meta["chunks"]));
+fn receive(session: &mut Session, meta: &ObjectInfo, out: &mut dyn Write) -> Result<(), CliError> {
+    let ObjectInfo { bucket, name, size, chunks, .. } = meta;
+    let (size, chunks) = (*size, *chunks);
     let mut digest = Context::new(&SHA256);
     let mut received = 0u64;
     if size > 0 {
-        let filter = meta::chunk_subject(&bucket, &show::text(&meta["nuid"]));
-        let stream = stream_name(&bucket)?;
+        let filter = meta::chunk_subject(bucket, &meta.nuid);
+        let stream = stream_name(bucket)?;
         let mut follower = Follower::open(session, &stream, &[filter], From::All)?;
         for number in 0..chunks {
             let deadline = Instant::now() + session.timeout;
@@ -268,9 +267,9 @@ fn receive(session: &mut Session, meta: &Value, out: &mut dyn Write) -> Result<(
         follower.close(session);
     }
     out.flush()?;
-    let expected = show::text(&meta["digest"]);
+    let expected = &meta.digest;
     let found = digest_text(digest);
-    if received != size || (!expected.is_empty() && expected != found) {
+    if received != size || (!expected.is_empty() && *expected != found) {
         let text = format!(
             "{name} is damaged: expected {size} bytes with {expected}, received {received} with {found}"
         );
@@ -285,11 +284,9 @@ pub fn rm(bucket: &str, file: &str, force: bool, connect: &ConnectArgs) -> Resul
     let mut meta = meta::get(&mut session, bucket, file)?;
     confirm(&format!("Delete {file} of bucket {bucket}?"), force)?;
     let old = meta.clone();
-    meta["deleted"] = true.into();
-    (meta["size"], meta["chunks"]) = (0.into(), 0.into());
-    meta["digest"] = "".into();
-    meta["mtime"] = "0001-01-01T00:00:00Z".into();
+    (meta.deleted, meta.size, meta.chunks, meta.mtime) = (true, 0, 0, Time::ZERO);
+    meta.digest.clear();
     meta::put(&mut session, bucket, &meta)?;
     drop_chunks(&mut session, bucket, &old)?;
-    session.print(&meta, || format!("{file} of bucket {bucket} was deleted\n"))
+    session.print(&json!(meta), || format!("{file} of bucket {bucket} was deleted\n"))
 }

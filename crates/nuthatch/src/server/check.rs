@@ -6,16 +6,17 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::js::Answer;
 use nuthatch_client::units::parse_duration;
+use nuthatch_protocol::js::{AccountInfo, ConsumerInfo, GetRequest, StreamInfoRequest, Time};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use crate::error::CliError;
 use crate::input::check_name;
 use crate::kv::stream_name;
 use crate::session::{Session, print};
-use crate::show::{self, number};
+use crate::show;
 use crate::stream::contents::stored;
 
 /// Probes.
@@ -330,30 +331,27 @@ fn jetstream(
     probe: &mut Probe,
 ) -> Result<(), CliError> {
     let mut session = Session::open(connect)?;
-    let info = session.api("INFO", &Value::Null).map_err(CliError::js("JetStream"))?;
-    let limits = &info["limits"];
+    let info: Answer<AccountInfo> =
+        session.ask("INFO", &Value::Null).map_err(CliError::js("JetStream"))?;
+    let limits = &info.limits;
     let rows = [
-        ("memory", &info["memory"], &limits["max_memory"], args.mem_warn, args.mem_critical),
-        ("storage", &info["storage"], &limits["max_storage"], args.store_warn, args.store_critical),
-        (
-            "streams",
-            &info["streams"],
-            &limits["max_streams"],
-            args.streams_warn,
-            args.streams_critical,
-        ),
+        ("memory", info.memory, limits.max_memory, args.mem_warn, args.mem_critical),
+        ("storage", info.storage, limits.max_storage, args.store_warn, args.store_critical),
+        ("streams", info.streams, limits.max_streams, args.streams_warn, args.streams_critical),
         (
             "consumers",
-            &info["consumers"],
-            &limits["max_consumers"],
+            info.consumers,
+            limits.max_consumers,
             args.consumers_warn,
             args.consumers_critical,
         ),
     ];
     for (label, used, limit, warn, critical) in rows {
-        probe.measure(label, number(used) as f64, None, None);
-        let Some(limit) = limit.as_i64().filter(|limit| *limit > 0) else { continue };
-        let percent = (number(used) as f64 / limit as f64 * 10_000.0).round() / 100.0;
+        probe.measure(label, used as f64, None, None);
+        if limit <= 0 {
+            continue;
+        }
+        let percent = (used as f64 / limit as f64 * 10_000.0).round() / 100.0;
         let bound = |bound: i64| (bound >= 0).then_some(bound as f64);
         probe.at_most(&format!("{label}_pct"), percent, bound(warn), bound(critical));
     }
@@ -367,18 +365,16 @@ fn bound(limit: Option<u64>) -> Option<f64> {
 fn stream(args: &StreamArgs, connect: &ConnectArgs, probe: &mut Probe) -> Result<(), CliError> {
     check_name("stream", &args.stream)?;
     let mut session = Session::open(connect)?;
-    let info = crate::stream::fetch(&mut session, &args.stream, &Value::Null)?;
-    let state = &info["state"];
-    let held = number(&state["messages"]) as f64;
+    let info = crate::stream::fetch(&mut session, &args.stream, &StreamInfoRequest::default())?;
+    let held = info.state.messages as f64;
     probe.at_least("messages", held, bound(args.msgs_warn), bound(args.msgs_critical));
-    let subjects = number(&state["num_subjects"]) as f64;
+    let subjects = info.state.num_subjects as f64;
     probe.at_least("subjects", subjects, bound(args.subjects_warn), bound(args.subjects_critical));
-    let mirror = Some(&info["mirror"]).filter(|mirror| mirror.is_object());
-    for flow in mirror.into_iter().chain(info["sources"].as_array().into_iter().flatten()) {
-        let name = show::text(&flow["name"]);
-        let lag = number(&flow["lag"]) as f64;
-        probe.at_most(&format!("lag_{name}"), lag, None, bound(args.lag_critical));
-        let seen = flow["active"].as_i64().map_or(f64::MAX, |ns| ns as f64 / 1e9);
+    for flow in info.mirror.iter().chain(&info.sources) {
+        let name = &flow.name;
+        probe.at_most(&format!("lag_{name}"), flow.lag as f64, None, bound(args.lag_critical));
+        // Negative: nothing was heard yet.
+        let seen = u64::try_from(flow.active).map_or(f64::MAX, |ns| ns as f64 / 1e9);
         let limit = args.seen_critical.and_then(seconds);
         if limit.is_some() {
             probe.at_most(&format!("seen_{name}"), seen, None, limit);
@@ -387,10 +383,10 @@ fn stream(args: &StreamArgs, connect: &ConnectArgs, probe: &mut Probe) -> Result
     Ok(())
 }
 
-/// How long ago an RFC 3339 time was; nothing when it has never been.
-fn age(value: &Value) -> Option<f64> {
-    let time = OffsetDateTime::parse(value.as_str()?, &Rfc3339).ok()?;
-    (time.year() > 1).then(|| (OffsetDateTime::now_utc() - time).as_seconds_f64().max(0.0))
+/// How long ago a time was, in seconds; nothing when it has never been.
+fn age(time: Time) -> Option<f64> {
+    let now = OffsetDateTime::now_utc().unix_timestamp_nanos();
+    (!time.is_zero()).then(|| ((now - i128::from(time.0)) as f64 / 1e9).max(0.0))
 }
 
 fn consumer(args: &ConsumerArgs, connect: &ConnectArgs, probe: &mut Probe) -> Result<(), CliError> {
@@ -398,23 +394,24 @@ fn consumer(args: &ConsumerArgs, connect: &ConnectArgs, probe: &mut Probe) -> Re
     check_name("consumer", &args.consumer)?;
     let mut session = Session::open(connect)?;
     let what = format!("CONSUMER.INFO.{}.{}", args.stream, args.consumer);
-    let info = session.api(&what, &Value::Null).map_err(CliError::js("not found"))?;
+    let info: Answer<ConsumerInfo> =
+        session.ask(&what, &Value::Null).map_err(CliError::js("not found"))?;
     let rows = [
-        ("unacknowledged", "num_ack_pending", args.outstanding_ack_critical),
-        ("waiting", "num_waiting", args.waiting_critical),
-        ("unprocessed", "num_pending", args.unprocessed_critical),
-        ("redelivered", "num_redelivered", args.redelivery_critical),
+        ("unacknowledged", info.num_ack_pending, args.outstanding_ack_critical),
+        ("waiting", info.num_waiting, args.waiting_critical),
+        ("unprocessed", info.num_pending, args.unprocessed_critical),
+        ("redelivered", info.num_redelivered, args.redelivery_critical),
     ];
-    for (label, key, critical) in rows {
-        probe.at_most(label, number(&info[key]) as f64, None, bound(critical));
+    for (label, count, critical) in rows {
+        probe.at_most(label, count as f64, None, bound(critical));
     }
     let times = [
-        ("last_delivery", &info["delivered"], args.last_delivery_critical),
-        ("last_ack", &info["ack_floor"], args.last_ack_critical),
+        ("last_delivery", &info.delivered, args.last_delivery_critical),
+        ("last_ack", &info.ack_floor, args.last_ack_critical),
     ];
     for (label, place, critical) in times {
         let Some(critical) = critical else { continue };
-        match age(&place["last_active"]) {
+        match place.last_active.and_then(age) {
             Some(age) => probe.at_most(label, age, None, seconds(critical)),
             None => probe.raise(Level::Critical, format!("no {label} yet")),
         }
@@ -425,26 +422,26 @@ fn consumer(args: &ConsumerArgs, connect: &ConnectArgs, probe: &mut Probe) -> Re
 fn message(args: &MessageArgs, connect: &ConnectArgs, probe: &mut Probe) -> Result<(), CliError> {
     check_name("stream", &args.stream)?;
     let mut session = Session::open(connect)?;
-    let which = json!({ "last_by_subj": args.subject });
+    let which = GetRequest { last_by_subj: args.subject.clone(), ..GetRequest::default() };
     let found = stored(&mut session, &args.stream, &which)?;
-    let age = age(&found["time"]).unwrap_or(0.0);
+    let age = age(found.time).unwrap_or(0.0);
     let limit = |limit: Option<Duration>| limit.and_then(seconds);
     probe.at_most("age", age, limit(args.age_warn), limit(args.age_critical));
-    probe.measure("size", show::text(&found["data"]).len() as f64 * 0.75, None, None);
+    probe.measure("size", found.data.len() as f64, None, None);
     Ok(())
 }
 
 fn kv(args: &KvArgs, connect: &ConnectArgs, probe: &mut Probe) -> Result<(), CliError> {
     let stream = stream_name(&args.bucket)?;
     let mut session = Session::open(connect)?;
-    let info = crate::stream::fetch(&mut session, &stream, &Value::Null)?;
-    let values = number(&info["state"]["messages"]) as f64;
+    let info = crate::stream::fetch(&mut session, &stream, &StreamInfoRequest::default())?;
+    let values = info.state.messages as f64;
     probe.at_least("values", values, bound(args.values_warn), bound(args.values_critical));
     if let Some(key) = &args.key {
-        let which = json!({ "last_by_subj": format!("$KV.{}.{key}", args.bucket) });
+        let last_by_subj = format!("$KV.{}.{key}", args.bucket);
+        let which = GetRequest { last_by_subj, ..GetRequest::default() };
         let found = stored(&mut session, &stream, &which)?;
-        let headers = crate::stream::contents::decoded(&found["hdrs"]);
-        if String::from_utf8_lossy(&headers).contains("KV-Operation") {
+        if String::from_utf8_lossy(&found.headers).contains("KV-Operation") {
             probe.raise(Level::Critical, format!("key {key} was deleted"));
         }
     }

@@ -91,28 +91,30 @@ fn sync(config: &Value) -> Option<String> {
 /// Information that a server gives to every client.
 fn connected(mut session: Session) -> Result<(), CliError> {
     let info = session.client.info().clone();
+    let client_id = info.client_id.unwrap_or_default();
     let account = session.api("INFO", &Value::Null).ok();
     let json = json!({
         "server_name": info.server_name, "server_id": info.server_id, "version": info.version,
         "address": session.client.server().to_string(), "max_payload": info.max_payload,
-        "jetstream": info.jetstream, "domain": info.domain, "cluster": info.cluster,
+        "jetstream": info.jetstream, "domain": info.domain.as_deref().unwrap_or_default(),
+        "cluster": info.cluster.as_deref().unwrap_or_default(),
         "auth_required": info.auth_required, "tls_required": info.tls_required,
-        "client_id": info.client_id, "client_ip": info.client_ip, "account": account,
+        "client_id": client_id, "client_ip": info.client_ip, "account": account,
     });
     session.print(&json, || {
         let mut details = DetailView::default();
         let yes = |value: bool| if value { "yes" } else { "no" };
         details.heading(&format!("Server {}", info.server_name));
         details.line("Id", info.server_id.as_str());
-        details.line("Version", info.version.as_str());
+        details.line("Version", &*info.version);
         details.line("Address", session.client.server().to_string());
-        details.line_if("Cluster", show::some_text(&json["cluster"]));
+        details.line_if("Cluster", info.cluster.clone().filter(|name| !name.is_empty()));
         details.line("Authentication required", yes(info.auth_required));
         details.line("TLS required", yes(info.tls_required));
         details.line("Largest message", show::bytes(info.max_payload as u64));
         details.line("JetStream", yes(info.jetstream));
-        details.line_if("Domain", show::some_text(&json["domain"]));
-        details.line("This connection", format!("{} from {}", info.client_id, info.client_ip));
+        details.line_if("Domain", info.domain.clone().filter(|name| !name.is_empty()));
+        details.line("This connection", format!("{client_id} from {}", info.client_ip));
         let mut text = details.render();
         text.push_str(
             "\nMore with a user of the system account, or with --monitor http://HOST:8222\n",

@@ -94,7 +94,7 @@ fn own(session: &Session) -> Result<(), CliError> {
     }]);
     session.print(&json, || {
         let mut table = Table::new(&["Server", "Version", "Address"]);
-        table.row(vec![info.server_name.clone(), info.version.clone(), address.clone()]);
+        table.row(vec![info.server_name.clone(), info.version.to_string(), address.clone()]);
         table.render()
             + "(only the server of this connection: others need a user of the system account)\n"
     })

@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use nuthatch_archive::{ArchiveError, Item};
 use nuthatch_client::connect::ConnectArgs;
-use nuthatch_client::js::{ApiError, JsError};
+use nuthatch_client::js::{Answer, JsError, refusal};
 use nuthatch_client::units::parse_number;
 use nuthatch_client::{OwnedMessage, TransportError};
+use nuthatch_protocol::js::{StreamInfo, StreamState};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::upload::upload;
@@ -19,7 +21,7 @@ use crate::error::{CliError, damage_note};
 use crate::input::check_name;
 use crate::progress::{Progress, Unit};
 use crate::session::Session;
-use crate::show::{self, number};
+use crate::show;
 
 /// File with the stream's metadata.
 pub const META_FILE: &str = "backup.json";
@@ -162,19 +164,36 @@ fn count(path: &Path, stream: &str, progress: &Progress) -> Result<Contents, Cli
 pub fn backup(args: &BackupArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let mut session = Session::open(connect)?;
     let told = take(&mut session, &args.stream, &args.target, &args.how, args.chunk_size)?;
-    session.print(&told, || describe(&told))
+    session.print(&json!(told), || describe(&told))
+}
+
+/// What a backup holds.
+#[derive(Debug, Serialize)]
+pub struct BackupReport {
+    stream: String,
+    messages: u64,
+    consumers: u64,
+    bytes: u64,
+    file: String,
 }
 
 /// Summary of a backup in a line.
-pub fn describe(told: &Value) -> String {
+pub fn describe(told: &BackupReport) -> String {
     format!(
         "Stream {}: {} and {} in {} of {}\n",
-        show::text(&told["stream"]),
-        show::plural(number(&told["messages"]), "message"),
-        show::plural(number(&told["consumers"]), "consumer"),
-        show::bytes(number(&told["bytes"])),
-        show::text(&told["file"]),
+        told.stream,
+        show::plural(told.messages, "message"),
+        show::plural(told.consumers, "consumer"),
+        show::bytes(told.bytes),
+        told.file,
     )
+}
+
+/// Answer to `STREAM.SNAPSHOT`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct SnapshotAnswer {
+    state: StreamState,
 }
 
 /// Backs one stream up and reads the backup once.
@@ -184,7 +203,7 @@ pub fn take(
     target: &Path,
     how: &BackupOptions,
     chunk_size: u64,
-) -> Result<Value, CliError> {
+) -> Result<BackupReport, CliError> {
     check_name("stream", stream)?;
     // A backup holds what users sent, as the store does.
     nuthatch_server::private_files::keep_private();
@@ -214,12 +233,16 @@ pub fn take(
     reading.set_end(bytes);
     let found = count(&part_path, stream, &reading)?;
     drop(reading);
-    let meta = json!({ "config": reply["config"], "state": reply["state"] });
+    // As it came: what is not known here is part of the backup.
+    let meta = json!({ "config": reply.json["config"], "state": reply.json["state"] });
     put_in_place(target, &meta)?;
-    Ok(json!({
-        "stream": stream, "messages": found.messages, "consumers": found.consumers,
-        "bytes": bytes, "file": data_path.display().to_string(),
-    }))
+    Ok(BackupReport {
+        stream: stream.to_owned(),
+        messages: found.messages,
+        consumers: found.consumers,
+        bytes,
+        file: data_path.display().to_string(),
+    })
 }
 
 /// Gives a whole backup its names. The description of the stream comes last: a directory that has
@@ -250,7 +273,7 @@ fn receive(
     mut request: Value,
     path: &Path,
     progress: &Progress,
-) -> Result<(Value, u64), CliError> {
+) -> Result<(Answer<SnapshotAnswer>, u64), CliError> {
     let (chunks, answers) = (session.fresh_inbox(), session.fresh_inbox());
     request["deliver_subject"] = chunks.as_str().into();
     let subject = format!("{}.STREAM.SNAPSHOT.{stream}", session.api_prefix);
@@ -259,14 +282,18 @@ fn receive(
     let writer = &mut session.client.writer;
     writer.publish(subject.as_bytes(), answers.as_bytes(), b"", body.as_bytes())?;
     writer.flush()?;
-    let (mut answer, mut is_ended, mut bytes) = (Value::Null, false, 0);
+    let (mut answer, mut is_ended, mut bytes) = (None::<Answer<SnapshotAnswer>>, false, 0);
     let mut data = None;
-    while !is_ended || answer.is_null() {
+    let answer = loop {
+        if let (Some(answer), true) = (&answer, is_ended) {
+            break answer.clone();
+        }
         let message = next(session, stream)?;
         if message.subject == answers {
-            answer = read_answer(&message).map_err(CliError::js(format!("stream {stream}")))?;
+            let told = read_answer(&message).map_err(CliError::js(format!("stream {stream}")))?;
             // What is stored; it arrives packed, so that the end comes sooner.
-            progress.set_end(number(&answer["state"]["bytes"]));
+            progress.set_end(told.state.bytes);
+            answer = Some(told);
         } else if message.subject == chunks && message.payload.is_empty() {
             is_ended = true;
             check_end(stream, &message)?;
@@ -283,7 +310,7 @@ fn receive(
                 session.client.writer.flush()?;
             }
         }
-    }
+    };
     sids.iter().try_for_each(|&sid| session.client.writer.unsubscribe(sid))?;
     Ok((answer, bytes))
 }
@@ -300,16 +327,16 @@ fn next(session: &mut Session, stream: &str) -> Result<OwnedMessage, CliError> {
 }
 
 /// The answer to the request, or the error in it.
-fn read_answer(message: &OwnedMessage) -> Result<Value, JsError> {
+fn read_answer(message: &OwnedMessage) -> Result<Answer<SnapshotAnswer>, JsError> {
     if message.view().status() == Some(503) {
         return Err(JsError::NotEnabled);
     }
     let bad = |reason: String| JsError::BadReply { subject: "STREAM.SNAPSHOT".to_owned(), reason };
     let answer: Value =
         serde_json::from_slice(&message.payload).map_err(|err| bad(err.to_string()))?;
-    match serde_json::from_value::<ApiError>(answer["error"].clone()) {
-        Ok(error) => Err(JsError::Api(error)),
-        Err(_) => Ok(answer),
+    match refusal(&message.payload) {
+        Some(error) => Err(JsError::Api(error)),
+        None => Answer::read("STREAM.SNAPSHOT", answer),
     }
 }
 
@@ -364,18 +391,18 @@ pub fn restore(args: &RestoreArgs, connect: &ConnectArgs) -> Result<(), CliError
     };
     let tells = !args.no_progress;
     let told = bring(&mut session, &args.file, other, &args.place, tells)?;
-    session.print(&told, || restored(&told))
+    session.print(&told.json, || restored(&told))
 }
 
 /// Summary of a restore in a line.
-pub fn restored(told: &Value) -> String {
+pub fn restored(told: &StreamInfo) -> String {
     format!(
         "Stream {}: {}, sequences {} to {}, {}\n",
-        show::text(&told["config"]["name"]),
-        show::plural(number(&told["state"]["messages"]), "message"),
-        told["state"]["first_seq"],
-        told["state"]["last_seq"],
-        show::plural(number(&told["state"]["consumer_count"]), "consumer"),
+        told.config.name,
+        show::plural(told.state.messages, "message"),
+        told.state.first_seq,
+        told.state.last_seq,
+        show::plural(told.state.consumer_count, "consumer"),
     )
 }
 
@@ -386,7 +413,7 @@ pub fn bring(
     other_config: Option<Value>,
     place: &PlaceOptions,
     tells: bool,
-) -> Result<Value, CliError> {
+) -> Result<Answer<StreamInfo>, CliError> {
     let meta = read_meta(dir)?;
     let name = show::text(&meta["config"]["name"]);
     let mut config = other_config.unwrap_or_else(|| meta["config"].clone());

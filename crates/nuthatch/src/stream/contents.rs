@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::time::{Instant, SystemTime};
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use nuthatch_client::OwnedMessage;
 use nuthatch_client::connect::ConnectArgs;
-use serde_json::{Value, json};
+use nuthatch_client::js::Answer;
+use nuthatch_protocol::js::{
+    GetAnswer, GetRequest, PurgeAnswer, PurgeRequest, StoredMessage, StreamInfoRequest,
+};
+use serde_json::json;
 
 use crate::error::CliError;
 use crate::follow::{Follower, From};
@@ -106,17 +108,16 @@ pub struct RmmArgs {
     force: bool,
 }
 
-/// A stored message as the API returns it.
-pub fn stored(session: &mut Session, stream: &str, which: &Value) -> Result<Value, CliError> {
+/// A stored message.
+pub fn stored(
+    session: &mut Session,
+    stream: &str,
+    which: &GetRequest,
+) -> Result<StoredMessage, CliError> {
     session
-        .api(&format!("STREAM.MSG.GET.{stream}"), which)
-        .map(|mut reply| reply["message"].take())
+        .ask::<GetAnswer>(&format!("STREAM.MSG.GET.{stream}"), which)
+        .map(|answer| answer.value.message)
         .map_err(CliError::js(format!("stream {stream}")))
-}
-
-/// The bytes of a field that the API sends in base64.
-pub fn decoded(value: &Value) -> Vec<u8> {
-    value.as_str().and_then(|text| STANDARD.decode(text).ok()).unwrap_or_default()
 }
 
 /// Runs `stream get`.
@@ -125,25 +126,25 @@ pub fn get(args: &GetArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let which = match (&args.last_for, args.id) {
         (Some(subject), _) => {
             check_subject(subject, true)?;
-            json!({ "last_by_subj": subject })
+            GetRequest { last_by_subj: subject.clone(), ..GetRequest::default() }
         }
-        (None, Some(seq)) => json!({ "seq": seq }),
+        (None, Some(seq)) => GetRequest { seq, ..GetRequest::default() },
         (None, None) => return Err(CliError::Usage("name a sequence or --last-for".into())),
     };
     let mut session = Session::open(connect)?;
     let stored = stored(&mut session, &args.stream, &which)?;
     let message = OwnedMessage {
-        subject: show::text(&stored["subject"]),
+        subject: stored.subject,
         reply: None,
-        headers: decoded(&stored["hdrs"]),
-        payload: decoded(&stored["data"]),
+        headers: stored.headers,
+        payload: stored.data,
     };
     if session.json {
         let mut json = message::to_json(&message);
-        (json["seq"], json["time"]) = (stored["seq"].clone(), stored["time"].clone());
+        (json["seq"], json["time"]) = (stored.seq.into(), stored.time.to_string().into());
         return session.print(&json, String::new);
     }
-    let lead = format!("Sequence {} at {} on ", stored["seq"], show::time(&stored["time"]));
+    let lead = format!("Sequence {} at {} on ", stored.seq, show::moment(stored.time));
     message::print(&message, &lead, Style { raw: args.raw, ..Style::default() })
 }
 
@@ -194,14 +195,16 @@ pub fn subject_counts(
 ) -> Result<BTreeMap<String, u64>, CliError> {
     let mut found = BTreeMap::new();
     loop {
-        let body = json!({ "subjects_filter": filter, "offset": found.len() });
-        let page = super::fetch(session, stream, &body)?;
-        let subjects = page["state"]["subjects"].as_object();
+        let request = StreamInfoRequest {
+            subjects_filter: filter.to_owned(),
+            offset: found.len() as u64,
+            deleted_details: false,
+        };
+        let page = super::fetch(session, stream, &request)?;
+        let total = number(&page.json["total"]);
         let before = found.len();
-        for (subject, count) in subjects.into_iter().flatten() {
-            found.insert(subject.clone(), number(count));
-        }
-        if found.len() == before || found.len() as u64 >= number(&page["total"]) {
+        found.extend(page.value.state.subjects.into_iter().flatten());
+        if found.len() == before || found.len() as u64 >= total {
             return Ok(found);
         }
     }
@@ -238,28 +241,28 @@ pub fn subjects(args: &SubjectsArgs, connect: &ConnectArgs) -> Result<(), CliErr
 /// Runs `stream purge`.
 pub fn purge(args: &PurgeArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     check_name("stream", &args.stream)?;
-    let mut body = json!({});
+    let mut request = PurgeRequest::default();
     let mut what = vec!["messages".to_owned()];
     if let Some(subject) = &args.subject {
         check_subject(subject, true)?;
-        body["filter"] = subject.as_str().into();
+        request.filter.clone_from(subject);
         what.push(format!("on {subject}"));
     }
     if let Some(seq) = args.seq {
-        body["seq"] = seq.into();
+        request.seq = seq;
         what.push(format!("before sequence {seq}"));
     }
     if let Some(keep) = args.keep {
-        body["keep"] = keep.into();
+        request.keep = keep;
         what.push(format!("except the newest {keep}"));
     }
     let mut session = Session::open(connect)?;
     confirm(&format!("Remove all {} of stream {}?", what.join(" "), args.stream), args.force)?;
-    let reply = session
-        .api(&format!("STREAM.PURGE.{}", args.stream), &body)
+    let reply: Answer<PurgeAnswer> = session
+        .ask(&format!("STREAM.PURGE.{}", args.stream), &request)
         .map_err(CliError::js(format!("could not purge stream {}", args.stream)))?;
-    session
-        .print(&reply, || format!("Messages removed: {}\n", show::count(number(&reply["purged"]))))
+    let purged = show::count(reply.purged);
+    session.print(&reply.json, || format!("Messages removed: {purged}\n"))
 }
 
 /// Runs `stream rmm`.

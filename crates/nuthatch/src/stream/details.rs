@@ -2,12 +2,14 @@
 
 use clap::Args;
 use nuthatch_client::connect::ConnectArgs;
-use serde_json::Value;
+use nuthatch_protocol::js::{
+    ClusterInfo, PersistMode, StreamConfig, StreamInfo, StreamInfoRequest, StreamState, Time,
+};
 
 use super::fetch;
 use crate::error::CliError;
 use crate::session::Session;
-use crate::show::{self, DetailView, number};
+use crate::show::{self, DetailView, limit_of, unsigned};
 
 /// Options of `stream info`.
 #[derive(Debug, Clone, Args)]
@@ -25,116 +27,115 @@ pub fn info(args: &InfoArgs, connect: &ConnectArgs) -> Result<(), CliError> {
         return state(&args.stream, connect);
     }
     let mut session = Session::open(connect)?;
-    let info = fetch(&mut session, &args.stream, &Value::Null)?;
-    session.print(&info, || render(&info))
+    let info = fetch(&mut session, &args.stream, &StreamInfoRequest::default())?;
+    session.print(&info.json, || render(&info))
 }
 
 /// Runs `stream state`.
 pub fn state(name: &str, connect: &ConnectArgs) -> Result<(), CliError> {
     let mut session = Session::open(connect)?;
-    let info = fetch(&mut session, name, &Value::Null)?;
-    session.print(&info["state"], || {
+    let info = fetch(&mut session, name, &StreamInfoRequest::default())?;
+    session.print(&info.json["state"], || {
         let mut details = DetailView::default();
-        state_part(&mut details, &info["state"]);
+        state_part(&mut details, &info.state);
         details.render()
     })
 }
 
 /// A stream's configuration and state for people.
-pub fn render(info: &Value) -> String {
+pub fn render(info: &StreamInfo) -> String {
     let mut details = DetailView::default();
-    let config = &info["config"];
-    details.heading(&format!("Stream {}", show::text(&config["name"])));
-    details.line_if("Description", show::some_text(&config["description"]));
-    details.line("Subjects", show::text(&config["subjects"]));
-    details.line("Storage", show::text(&config["storage"]));
-    details.line("Replicas", show::text(&config["num_replicas"]));
-    details.line("Created", show::time(&info["created"]));
-    details.line_if("Persist mode", show::some_text(&config["persist_mode"]));
-    details.line_if("Placement tags", show::some_text(&config["placement"]["tags"]));
-    details.line_if("Placement cluster", show::some_text(&config["placement"]["cluster"]));
+    let config = &*info.config;
+    details.heading(&format!("Stream {}", config.name));
+    details.line_if("Description", show::filled(&config.description));
+    details.line("Subjects", config.subjects.join(", "));
+    details.line("Storage", config.storage.as_str());
+    details.line("Replicas", config.num_replicas.to_string());
+    details.line("Created", show::moment(info.created));
+    if config.persist_mode != PersistMode::Default {
+        details.line("Persist mode", config.persist_mode.as_str());
+    }
+    let placement = config.placement.clone().unwrap_or_default();
+    details.line_if("Placement tags", show::filled(&placement.tags.join(", ")));
+    details.line_if("Placement cluster", show::filled(&placement.cluster));
     limits(&mut details, config);
     options(&mut details, config);
     flows(&mut details, info);
-    cluster(&mut details, &info["cluster"]);
-    state_part(&mut details, &info["state"]);
+    cluster(&mut details, info.cluster.as_ref());
+    state_part(&mut details, &info.state);
     details.render()
 }
 
-fn state_part(details: &mut DetailView, state: &Value) {
+fn state_part(details: &mut DetailView, state: &StreamState) {
     details.heading("State");
-    details.line("Messages", show::count(number(&state["messages"])));
-    details.line("Size", show::bytes(number(&state["bytes"])));
-    let bound = |seq: &str, time: &str| {
-        format!("{} at {}", show::count(number(&state[seq])), show::time(&state[time]))
-    };
-    details.line("First sequence", bound("first_seq", "first_ts"));
-    details.line("Last sequence", bound("last_seq", "last_ts"));
-    details.line("Subjects stored", show::count(number(&state["num_subjects"])));
-    details.line("Deleted inside", show::count(number(&state["num_deleted"])));
-    details.line("Consumers", show::count(number(&state["consumer_count"])));
+    details.line("Messages", show::count(state.messages));
+    details.line("Size", show::bytes(state.bytes));
+    let bound = |seq: u64, time: Time| format!("{} at {}", show::count(seq), show::moment(time));
+    details.line("First sequence", bound(state.first_seq, state.first_ts));
+    details.line("Last sequence", bound(state.last_seq, state.last_ts));
+    details.line("Subjects stored", show::count(state.num_subjects));
+    details.line("Deleted inside", show::count(state.num_deleted));
+    details.line("Consumers", show::count(state.consumer_count));
 }
 
-fn limits(details: &mut DetailView, config: &Value) {
+fn limits(details: &mut DetailView, config: &StreamConfig) {
     details.heading("Limits");
-    details.line("Retention", show::text(&config["retention"]));
-    details.line("Discard", show::text(&config["discard"]));
-    details.line("Messages", show::limit(&config["max_msgs"], show::count));
-    details.line("Messages per subject", show::limit(&config["max_msgs_per_subject"], show::count));
-    details.line("Bytes", show::limit(&config["max_bytes"], show::bytes));
-    details.line("Age", show::limit(&config["max_age"], show::duration));
-    details.line("Message size", show::limit(&config["max_msg_size"], show::bytes));
-    details.line("Consumers", show::limit(&config["max_consumers"], show::count));
-    details.line("Duplicate window", show::duration(number(&config["duplicate_window"])));
+    details.line("Retention", config.retention.as_str());
+    details.line("Discard", config.discard.as_str());
+    details.line("Messages", limit_of(config.max_msgs, show::count));
+    details.line("Messages per subject", limit_of(config.max_msgs_per_subject, show::count));
+    details.line("Bytes", limit_of(config.max_bytes, show::bytes));
+    details.line("Age", limit_of(config.max_age, show::duration));
+    details.line("Message size", limit_of(config.max_msg_size.into(), show::bytes));
+    details.line("Consumers", limit_of(config.max_consumers, show::count));
+    details.line("Duplicate window", show::duration(unsigned(config.duplicate_window)));
 }
 
-fn options(details: &mut DetailView, config: &Value) {
+fn options(details: &mut DetailView, config: &StreamConfig) {
     details.heading("Options");
     let options = [
-        ("Direct get", "allow_direct"),
-        ("Rollup headers", "allow_rollup_hdrs"),
-        ("Delete denied", "deny_delete"),
-        ("Purge denied", "deny_purge"),
-        ("Sealed", "sealed"),
-        ("Publishes unanswered", "no_ack"),
-        ("Message time to live", "allow_msg_ttl"),
-        ("Atomic batches", "allow_atomic"),
-        ("Counters", "allow_msg_counter"),
-        ("Schedules", "allow_msg_schedules"),
+        ("Direct get", config.allow_direct),
+        ("Rollup headers", config.allow_rollup_hdrs),
+        ("Delete denied", config.deny_delete),
+        ("Purge denied", config.deny_purge),
+        ("Sealed", config.sealed),
+        ("Publishes unanswered", config.no_ack),
+        ("Message time to live", config.allow_msg_ttl),
+        ("Atomic batches", config.allow_atomic),
+        ("Counters", config.allow_msg_counter),
+        ("Schedules", config.allow_msg_schedules),
     ];
-    for (name, key) in options {
-        details.line(name, show::flag(&config[key]));
+    for (name, is_set) in options {
+        details.line(name, show::yes(is_set));
     }
-    details.line_if("Compression", show::some_text(&config["compression"]));
-    let arrow = |value: &Value| {
-        let (src, dest) = (show::text(&value["src"]), show::text(&value["dest"]));
-        value.is_object().then(|| format!("{src} → {dest}"))
-    };
-    details.line_if("Subject transform", arrow(&config["subject_transform"]));
-    details.line_if("Republish", arrow(&config["republish"]));
-    for (key, value) in config["metadata"].as_object().into_iter().flatten() {
-        details.line(&format!("Metadata {key}"), show::text(value));
+    details.line("Compression", config.compression.as_str());
+    if let Some(transform) = &config.subject_transform {
+        details.line("Subject transform", format!("{} → {}", transform.src, transform.dest));
     }
-}
-
-fn flows(details: &mut DetailView, info: &Value) {
-    let sources = info["sources"].as_array().into_iter().flatten().map(|flow| ("Source", flow));
-    let mirror = Some(("Mirror of", &info["mirror"])).filter(|(_, flow)| flow.is_object());
-    for (kind, flow) in mirror.into_iter().chain(sources) {
-        let active = flow["active"].as_u64().map_or("never".into(), show::duration);
-        let lag = show::count(number(&flow["lag"]));
-        details
-            .line(kind, format!("{}, {lag} behind, seen {active} ago", show::text(&flow["name"])));
+    if let Some(republish) = &config.republish {
+        details.line("Republish", format!("{} → {}", republish.src, republish.dest));
+    }
+    for (key, value) in &config.metadata {
+        details.line(&format!("Metadata {key}"), value.as_str());
     }
 }
 
-fn cluster(details: &mut DetailView, cluster: &Value) {
-    let Some(leader) = show::some_text(&cluster["leader"]) else { return };
+fn flows(details: &mut DetailView, info: &StreamInfo) {
+    let mirror = info.mirror.iter().map(|flow| ("Mirror of", flow));
+    for (kind, flow) in mirror.chain(info.sources.iter().map(|flow| ("Source", flow))) {
+        let active = u64::try_from(flow.active).map_or("never".into(), show::duration);
+        let lag = show::count(flow.lag);
+        details.line(kind, format!("{}, {lag} behind, seen {active} ago", flow.name));
+    }
+}
+
+fn cluster(details: &mut DetailView, cluster: Option<&ClusterInfo>) {
+    let Some(cluster) = cluster.filter(|cluster| !cluster.leader.is_empty()) else { return };
     details.heading("Cluster");
-    details.line_if("Name", show::some_text(&cluster["name"]));
-    details.line("Leader", leader);
-    for replica in cluster["replicas"].as_array().into_iter().flatten() {
-        let state = if replica["current"] == true { "current" } else { "behind" };
-        details.line("Replica", format!("{}, {state}", show::text(&replica["name"])));
+    details.line_if("Name", show::filled(&cluster.name));
+    details.line("Leader", cluster.leader.as_str());
+    for replica in &cluster.replicas {
+        let state = if replica.current { "current" } else { "behind" };
+        details.line("Replica", format!("{}, {state}", replica.name));
     }
 }

@@ -5,14 +5,14 @@ use std::time::Duration;
 use clap::Args;
 use nuthatch_client::connect::ConnectArgs;
 use nuthatch_client::units::parse_duration;
-use serde_json::{Value, json};
+use nuthatch_protocol::js::{StreamInfo, Time};
+use serde_json::json;
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use super::list;
 use crate::error::CliError;
 use crate::session::Session;
-use crate::show::{self, number};
+use crate::show;
 
 /// Find streams that have all of the given properties
 #[derive(Debug, Clone, Default, Args)]
@@ -53,28 +53,24 @@ pub struct FindArgs {
 
 impl FindArgs {
     /// True if the stream has all properties, except its subject, which the server looks at.
-    fn fits(&self, stream: &Value, now: OffsetDateTime) -> bool {
-        let (config, state) = (&stream["config"], &stream["state"]);
-        let name = show::text(&config["name"]).to_lowercase();
-        let at_most = |limit: Option<u64>, value: &Value| limit.is_none_or(|l| number(value) <= l);
-        let older = |age: Option<Duration>, time: &Value| {
-            age.is_none_or(|age| time_of(time).is_none_or(|time| now - time >= age))
+    fn fits(&self, stream: &StreamInfo, now: Time) -> bool {
+        let (config, state) = (&stream.config, &stream.state);
+        let name = config.name.to_lowercase();
+        let at_most = |limit: Option<u64>, value: u64| limit.is_none_or(|limit| value <= limit);
+        let older = |age: Option<Duration>, time: Time| {
+            let passed = u128::try_from(now.0.saturating_sub(time.0)).unwrap_or(0);
+            age.is_none_or(|age| time.is_zero() || passed >= age.as_nanos())
         };
         self.name.as_ref().is_none_or(|part| name.contains(&part.to_lowercase()))
-            && (!self.empty || number(&state["messages"]) == 0)
+            && (!self.empty || state.messages == 0)
             // One that never had a message has been idle since it was created.
-            && older(self.idle, if number(&state["last_seq"]) > 0 { &state["last_ts"] } else { &stream["created"] })
-            && older(self.created, &stream["created"])
-            && at_most(self.consumers, &state["consumer_count"])
-            && at_most(self.replicas, &config["num_replicas"])
-            && (!self.sourced || config["sources"].as_array().is_some_and(|all| !all.is_empty()))
-            && (!self.mirrored || config["mirror"].is_object())
+            && older(self.idle, if state.last_seq > 0 { state.last_ts } else { stream.created })
+            && older(self.created, stream.created)
+            && at_most(self.consumers, state.consumer_count)
+            && at_most(self.replicas, show::unsigned(config.num_replicas))
+            && (!self.sourced || !config.sources.is_empty())
+            && (!self.mirrored || config.mirror.is_some())
     }
-}
-
-fn time_of(value: &Value) -> Option<OffsetDateTime> {
-    let time = OffsetDateTime::parse(value.as_str()?, &Rfc3339).ok()?;
-    (time.year() > 1).then_some(time)
 }
 
 /// Runs `stream find`.
@@ -85,16 +81,16 @@ pub fn run(args: &FindArgs, connect: &ConnectArgs) -> Result<(), CliError> {
         None => None,
     };
     let mut streams = list::fetch(&mut session, None)?;
-    let name = |stream: &Value| show::text(&stream["config"]["name"]);
-    let now = OffsetDateTime::now_utc();
+    let now = OffsetDateTime::now_utc().unix_timestamp_nanos();
+    let now = Time(i64::try_from(now).unwrap_or(i64::MAX));
     streams.retain(|stream| {
-        let stores = with_subject
-            .as_ref()
-            .is_none_or(|streams| streams.iter().any(|other| name(other) == name(stream)));
+        let stores = with_subject.as_ref().is_none_or(|streams| {
+            streams.iter().any(|other| other.config.name == stream.config.name)
+        });
         (stores && args.fits(stream, now)) != args.invert
     });
     if args.names {
-        let names: Vec<String> = streams.iter().map(name).collect();
+        let names: Vec<&str> = streams.iter().map(|stream| stream.config.name.as_str()).collect();
         return session.print(&json!(names), || names.iter().map(|n| format!("{n}\n")).collect());
     }
     session.print(&json!(streams), || match streams.len() {
@@ -106,15 +102,15 @@ pub fn run(args: &FindArgs, connect: &ConnectArgs) -> Result<(), CliError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use time::macros::datetime;
 
     #[test]
     fn all_properties_must_fit() {
-        let stream = json!({
+        let stream: StreamInfo = serde_json::from_value(json!({
             "config": { "name": "Orders", "num_replicas": 1 }, "created": "2026-01-01T00:00:00Z",
             "state": { "messages": 3, "last_seq": 3, "last_ts": "2026-01-05T00:00:00Z", "consumer_count": 2 },
-        });
-        let now = datetime!(2026-01-10 00:00 UTC);
+        }))
+        .unwrap();
+        let now = Time::parse("2026-01-10T00:00:00Z").unwrap();
         let days = |days: u64| Some(Duration::from_secs(days * 86_400));
         let check = |args: FindArgs, expected: bool| {
             assert_eq!(args.fits(&stream, now), expected, "{args:?}");

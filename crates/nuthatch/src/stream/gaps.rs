@@ -2,11 +2,12 @@
 
 use clap::Args;
 use nuthatch_client::connect::ConnectArgs;
-use serde_json::{Value, json};
+use nuthatch_protocol::js::{StreamInfoRequest, StreamState};
+use serde_json::json;
 
 use crate::error::CliError;
 use crate::session::Session;
-use crate::show::{self, Table, number};
+use crate::show::{self, Table};
 
 /// Options of `stream gaps`.
 #[derive(Debug, Clone, Args)]
@@ -26,19 +27,19 @@ struct Gap {
 pub fn run(args: &GapsArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let stream = &args.stream;
     let mut session = Session::open(connect)?;
-    let info = super::fetch(&mut session, stream, &json!({ "deleted_details": true }))?;
-    let deleted = info["state"]["deleted"].as_array().into_iter().flatten();
-    let gaps = runs(deleted.map(number).collect());
+    let request = StreamInfoRequest { deleted_details: true, ..StreamInfoRequest::default() };
+    let state = super::fetch(&mut session, stream, &request)?.value.state;
+    let gaps = runs(state.deleted.clone());
     let told = |gap: &Gap| json!({ "first": gap.first, "last": gap.last });
     let json = json!({
-        "stream": stream, "first_seq": info["state"]["first_seq"],
-        "last_seq": info["state"]["last_seq"], "gaps": gaps.iter().map(told).collect::<Vec<_>>(),
+        "stream": stream, "first_seq": state.first_seq,
+        "last_seq": state.last_seq, "gaps": gaps.iter().map(told).collect::<Vec<_>>(),
     });
-    session.print(&json, || text(stream, &info["state"], &gaps))
+    session.print(&json, || text(stream, &state, &gaps))
 }
 
-fn text(stream: &str, state: &Value, gaps: &[Gap]) -> String {
-    let (first, last) = (number(&state["first_seq"]), number(&state["last_seq"]));
+fn text(stream: &str, state: &StreamState, gaps: &[Gap]) -> String {
+    let (first, last) = (state.first_seq, state.last_seq);
     if gaps.is_empty() {
         return format!("Stream {stream} has no gaps between sequences {first} and {last}\n");
     }

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use nuthatch_client::connect::ConnectArgs;
 use nuthatch_client::units::parse_duration;
-use serde_json::{Value, json};
+use nuthatch_protocol::js::StreamInfoRequest;
+use serde_json::json;
 
 use crate::chart::History;
 use crate::error::CliError;
 use crate::screen::{Key, Screen};
 use crate::session::Session;
-use crate::show::{self, number};
+use crate::show;
 
 /// Columns of the chart where there is no terminal to ask.
 const DEFAULT_COLUMNS: usize = 80;
@@ -55,15 +56,13 @@ struct Change {
 
 impl Sample {
     fn take(session: &mut Session, stream: &str) -> Result<Self, CliError> {
-        let info = super::fetch(session, stream, &Value::Null)?;
-        let state = &info["state"];
-        let last_seq = number(&state["last_seq"]);
+        let state = super::fetch(session, stream, &StreamInfoRequest::default())?.value.state;
         Ok(Self {
             at: Instant::now(),
-            last_seq,
-            messages: number(&state["messages"]),
-            bytes: number(&state["bytes"]),
-            consumers: number(&state["consumer_count"]),
+            last_seq: state.last_seq,
+            messages: state.messages,
+            bytes: state.bytes,
+            consumers: state.consumer_count,
         })
     }
 

@@ -10,7 +10,9 @@ use clap::Args;
 use nuthatch_archive::ArchiveError;
 use nuthatch_archive::store::{self, StoredStream, StreamPlace};
 use nuthatch_client::connect::ConnectArgs;
-use serde_json::{Value, json};
+use nuthatch_client::js::Answer;
+use nuthatch_protocol::js::StreamInfo;
+use serde_json::json;
 
 use super::backup::{PlaceOptions, file_error, restored};
 use super::live_import::{self, LiveImportArgs};
@@ -18,7 +20,7 @@ use super::upload::upload;
 use crate::error::CliError;
 use crate::progress::{Progress, Unit};
 use crate::session::{Session, print};
-use crate::show::{self, number};
+use crate::show;
 
 /// Directories below one another in the store of a stream: it, `obs`, a consumer; with some to spare.
 const DEPTH_MAX: u32 = 6;
@@ -55,7 +57,7 @@ pub fn import(args: &ImportArgs, connect: &ConnectArgs) -> Result<(), CliError> 
         match import_one(&mut session, args, &place) {
             Ok(info) => {
                 if !session.json {
-                    print(false, &info, || restored(&info))?;
+                    print(false, &info.json, || restored(&info))?;
                 }
                 told.push(info);
             }
@@ -63,7 +65,7 @@ pub fn import(args: &ImportArgs, connect: &ConnectArgs) -> Result<(), CliError> 
         }
     }
     if session.json {
-        print(true, &Value::from(told.clone()), String::new)?;
+        print(true, &json!(told), String::new)?;
     }
     if failures.is_empty() {
         return Ok(());
@@ -141,7 +143,7 @@ fn import_one(
     session: &mut Session,
     args: &ImportArgs,
     place: &StreamPlace,
-) -> Result<Value, CliError> {
+) -> Result<Answer<StreamInfo>, CliError> {
     only_files(&place.dir, DEPTH_MAX)?;
     let mut stored = StoredStream::open(place).map_err(failed)?;
     if args.no_consumers {
@@ -184,8 +186,8 @@ impl<W: Write> Write for Told<'_, W> {
 }
 
 /// Whether what the server has is what the files hold.
-fn verify(stored: &StoredStream, info: &Value) -> Result<(), CliError> {
-    let (read, has) = (stored.state.messages, number(&info["state"]["messages"]));
+fn verify(stored: &StoredStream, info: &StreamInfo) -> Result<(), CliError> {
+    let (read, has) = (stored.state.messages, info.state.messages);
     let config = &stored.config;
     let is_limited = config.max_msgs > 0
         || config.max_bytes > 0
@@ -194,7 +196,7 @@ fn verify(stored: &StoredStream, info: &Value) -> Result<(), CliError> {
         || config.allow_msg_ttl
         || config.retention != nuthatch_protocol::js::RetentionPolicy::Limits;
     let fits = if is_limited { has <= read } else { has == read };
-    let (end, last) = (stored.state.last_seq, number(&info["state"]["last_seq"]));
+    let (end, last) = (stored.state.last_seq, info.state.last_seq);
     if fits && last >= end {
         return Ok(());
     }

@@ -1,12 +1,16 @@
 //! `stream ls` and `stream report`.
 
+use std::cmp::Reverse;
+
 use clap::Args;
 use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::js::Answer;
+use nuthatch_protocol::js::{Placement, StreamInfo};
 use serde_json::{Value, json};
 
 use crate::error::CliError;
 use crate::session::Session;
-use crate::show::{self, Table, number};
+use crate::show::{self, Table};
 
 /// Options of `stream ls`.
 #[derive(Debug, Clone, Args)]
@@ -53,21 +57,24 @@ struct OrderArgs {
 }
 
 /// Configuration and state of the streams, by name; only of those that store a subject, if given.
-pub fn fetch(session: &mut Session, subject: Option<&String>) -> Result<Vec<Value>, CliError> {
+pub fn fetch(
+    session: &mut Session,
+    subject: Option<&String>,
+) -> Result<Vec<Answer<StreamInfo>>, CliError> {
     let filter = match subject {
         Some(subject) => json!({ "subject": subject }),
         None => Value::Null,
     };
-    let mut streams = session
-        .list("STREAM.LIST", "streams", &filter)
+    let mut streams: Vec<Answer<StreamInfo>> = session
+        .list_of("STREAM.LIST", "streams", &filter)
         .map_err(CliError::js("could not list streams"))?;
-    streams.sort_by_key(|stream| show::text(&stream["config"]["name"]));
+    streams.sort_by(|a, b| a.config.name.cmp(&b.config.name));
     Ok(streams)
 }
 
 /// True if a stream belongs to a bucket or to the system.
-fn is_internal(stream: &Value) -> bool {
-    let name = stream["config"]["name"].as_str().unwrap_or_default();
+fn is_internal(stream: &StreamInfo) -> bool {
+    let name = &stream.config.name;
     ["KV_", "OBJ_", "MQTT_", "$"].iter().any(|prefix| name.starts_with(prefix))
 }
 
@@ -78,8 +85,7 @@ pub fn ls(args: &LsArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let before = streams.len();
     streams.retain(|stream| args.all || !is_internal(stream));
     if args.names {
-        let names: Vec<String> =
-            streams.iter().map(|stream| show::text(&stream["config"]["name"])).collect();
+        let names: Vec<&str> = streams.iter().map(|stream| stream.config.name.as_str()).collect();
         return session.print(&json!(names), || names.iter().map(|n| format!("{n}\n")).collect());
     }
     session.print(&json!(streams), || {
@@ -93,19 +99,19 @@ pub fn ls(args: &LsArgs, connect: &ConnectArgs) -> Result<(), CliError> {
 }
 
 /// Streams for people.
-pub fn table(streams: &[Value]) -> String {
+pub fn table(streams: &[Answer<StreamInfo>]) -> String {
     let titles = ["Name", "Subjects", "Storage", "Messages", "Size", "Consumers", "Last message"];
     let mut table = Table::new(&titles);
     for stream in streams {
-        let (config, state) = (&stream["config"], &stream["state"]);
+        let (config, state) = (&stream.config, &stream.state);
         table.row(vec![
-            show::text(&config["name"]),
-            show::text(&config["subjects"]),
-            show::text(&config["storage"]),
-            show::count(number(&state["messages"])),
-            show::bytes(number(&state["bytes"])),
-            show::count(number(&state["consumer_count"])),
-            show::time(&state["last_ts"]),
+            config.name.clone(),
+            config.subjects.join(", "),
+            config.storage.to_string(),
+            show::count(state.messages),
+            show::bytes(state.bytes),
+            show::count(state.consumer_count),
+            show::moment(state.last_ts),
         ]);
     }
     table.render()
@@ -115,23 +121,24 @@ pub fn table(streams: &[Value]) -> String {
 pub fn report(args: &ReportArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let mut session = Session::open(connect)?;
     let mut streams = fetch(&mut session, args.subject.as_ref())?;
-    let state = |stream: &Value, key: &str| std::cmp::Reverse(number(&stream["state"][key]));
     // Sorted by name already, which sorting by another key keeps among equals.
     match args.order {
         OrderArgs { name: true, .. } => {}
-        OrderArgs { consumers: true, .. } => streams.sort_by_key(|s| state(s, "consumer_count")),
-        OrderArgs { messages: true, .. } => streams.sort_by_key(|s| state(s, "messages")),
-        OrderArgs { storage: true, .. } => {
-            streams.sort_by_key(|stream| show::text(&stream["config"]["storage"]));
+        OrderArgs { consumers: true, .. } => {
+            streams.sort_by_key(|stream| Reverse(stream.state.consumer_count));
         }
-        _ => streams.sort_by_key(|s| state(s, "bytes")),
+        OrderArgs { messages: true, .. } => streams.sort_by_key(|s| Reverse(s.state.messages)),
+        OrderArgs { storage: true, .. } => {
+            streams.sort_by_key(|stream| stream.config.storage.as_str());
+        }
+        _ => streams.sort_by_key(|stream| Reverse(stream.state.bytes)),
     }
     session.print(&json!(streams), || {
         if streams.is_empty() { "No streams\n".into() } else { report_table(&streams, args.raw) }
     })
 }
 
-fn report_table(streams: &[Value], raw: bool) -> String {
+fn report_table(streams: &[Answer<StreamInfo>], raw: bool) -> String {
     let titles = [
         "Stream",
         "Storage",
@@ -145,20 +152,17 @@ fn report_table(streams: &[Value], raw: bool) -> String {
     ];
     let mut table = Table::new(&titles);
     for stream in streams {
-        let (config, state) = (&stream["config"], &stream["state"]);
-        let count = |value: &Value| {
-            if raw { number(value).to_string() } else { show::count(number(value)) }
-        };
-        let size = number(&state["bytes"]);
+        let (config, state) = (&stream.config, &stream.state);
+        let count = |value: u64| if raw { value.to_string() } else { show::count(value) };
         table.row(vec![
-            show::text(&config["name"]),
-            show::text(&config["storage"]),
-            placement(&config["placement"]),
-            count(&state["consumer_count"]),
-            count(&state["messages"]),
-            if raw { size.to_string() } else { show::bytes(size) },
-            state["lost"]["msgs"].as_array().map_or(0, Vec::len).to_string(),
-            count(&state["num_deleted"]),
+            config.name.clone(),
+            config.storage.to_string(),
+            config.placement.as_ref().map(placement).unwrap_or_default(),
+            count(state.consumer_count),
+            count(state.messages),
+            if raw { state.bytes.to_string() } else { show::bytes(state.bytes) },
+            state.lost.as_ref().map_or(0, |lost| lost.msgs.len()).to_string(),
+            count(state.num_deleted),
             replicas(stream),
         ]);
     }
@@ -167,38 +171,33 @@ fn report_table(streams: &[Value], raw: bool) -> String {
     out
 }
 
-fn placement(placement: &Value) -> String {
-    let parts = [show::text(&placement["cluster"]), show::text(&placement["tags"])];
+fn placement(placement: &Placement) -> String {
+    let parts = [placement.cluster.clone(), placement.tags.join(", ")];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 /// Replicas; the leader first, with a star.
-fn replicas(stream: &Value) -> String {
-    let leader = show::text(&stream["cluster"]["leader"]);
-    if leader.is_empty() {
-        return show::text(&stream["config"]["num_replicas"]);
-    }
-    let others = stream["cluster"]["replicas"].as_array().into_iter().flatten();
-    let others = others.map(|replica| show::text(&replica["name"]));
-    std::iter::once(format!("{leader}*")).chain(others).collect::<Vec<_>>().join(", ")
+fn replicas(stream: &StreamInfo) -> String {
+    let cluster = stream.cluster.as_ref().filter(|cluster| !cluster.leader.is_empty());
+    let Some(cluster) = cluster else { return stream.config.num_replicas.to_string() };
+    let others = cluster.replicas.iter().map(|replica| replica.name.clone());
+    std::iter::once(format!("{}*", cluster.leader)).chain(others).collect::<Vec<_>>().join(", ")
 }
 
 /// Mirrors and sources with their lag; nothing when there are none.
-fn flows(streams: &[Value]) -> String {
+fn flows(streams: &[Answer<StreamInfo>]) -> String {
     let mut table = Table::new(&["Stream", "Kind", "Origin", "Lag", "Active"]);
     let mut any = false;
     for stream in streams {
-        let mirror = (!stream["mirror"].is_null()).then_some(("mirror", &stream["mirror"]));
-        let sources = stream["sources"].as_array().into_iter().flatten();
-        for (kind, flow) in mirror.into_iter().chain(sources.map(|source| ("source", source))) {
+        let mirror = stream.mirror.iter().map(|flow| ("mirror", flow));
+        for (kind, flow) in mirror.chain(stream.sources.iter().map(|flow| ("source", flow))) {
             any = true;
-            let active = flow["active"].as_u64().map_or("never".into(), show::duration);
             table.row(vec![
-                show::text(&stream["config"]["name"]),
+                stream.config.name.clone(),
                 kind.into(),
-                show::text(&flow["name"]),
-                show::count(number(&flow["lag"])),
-                active,
+                flow.name.clone(),
+                show::count(flow.lag),
+                u64::try_from(flow.active).map_or("never".into(), show::duration),
             ]);
         }
     }

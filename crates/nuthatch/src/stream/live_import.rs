@@ -16,13 +16,14 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::js::Answer;
+use nuthatch_protocol::js::StreamInfo;
 use nuthatch_streams::control::import::{Action, Happened, Importer};
 use serde_json::{Value, json};
 
 use crate::error::CliError;
 use crate::input::check_name;
 use crate::progress::{Progress, Unit};
-use crate::show;
 use source::Source;
 use target::Target;
 
@@ -158,18 +159,18 @@ fn cancel(names: &[String], target: &mut Target) -> Result<(), CliError> {
 fn begin(
     names: &[String],
     args: &LiveImportArgs,
-    info: &Value,
+    info: &Answer<StreamInfo>,
     target: &mut Target,
 ) -> Result<Option<Import>, CliError> {
-    let name = show::text(&info["config"]["name"]);
-    let config = wanted(args, &info["config"], &name);
+    let name = info.config.name.clone();
+    // As it came: what is not known here passes through.
+    let config = wanted(args, &info.json["config"], &name);
     if names.is_empty() && target.is_in_service(&name)? {
         eprintln!("{name}: is in service here, passed over");
         return Ok(None);
     }
     let told = target.act(&name, &json!({"action": "begin", "config": config}))?;
-    let stored = told["state"]["last_seq"].as_u64().unwrap_or(0);
-    let verified = told["verified"].as_u64().unwrap_or(0);
+    let (stored, verified) = (told.state.last_seq, told.verified);
     let mut machine = Importer::default();
     let action = machine.step(Happened::Began);
     let mut import = Import { name, config, machine, action };

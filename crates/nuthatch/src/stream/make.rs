@@ -5,10 +5,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::js::Answer;
+use nuthatch_protocol::js::StreamInfo;
 use serde_json::{Value, json};
 
 use super::config::ConfigArgs;
-use super::{ForceArgs, details, fetch};
+use super::{ForceArgs, details, fetch_config};
 use crate::error::CliError;
 use crate::input::{check_name, read_config};
 use crate::session::{Session, confirm};
@@ -89,11 +91,12 @@ pub fn add(args: &AddArgs, connect: &ConnectArgs) -> Result<(), CliError> {
 fn create(config: &Value, connect: &ConnectArgs) -> Result<(), CliError> {
     let name = crate::show::text(&config["name"]);
     let mut session = Session::open(connect)?;
-    let created = session
-        .api(&format!("STREAM.CREATE.{name}"), config)
+    let created: Answer<StreamInfo> = session
+        .ask(&format!("STREAM.CREATE.{name}"), config)
         .map_err(CliError::js(format!("could not create stream {name}")))?;
-    session
-        .print(&created, || format!("Stream {name} was created\n\n{}", details::render(&created)))
+    session.print(&created.json, || {
+        format!("Stream {name} was created\n\n{}", details::render(&created))
+    })
 }
 
 fn write(path: &PathBuf, config: &Value) -> Result<(), CliError> {
@@ -117,7 +120,7 @@ fn defaults(args: &AddArgs) -> Value {
 /// Runs `stream edit`.
 pub fn edit(args: &EditArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let mut session = Session::open(connect)?;
-    let present = fetch(&mut session, &args.stream, &Value::Null)?["config"].take();
+    let present = fetch_config(&mut session, &args.stream)?;
     let mut wanted = match &args.file {
         Some(path) => read_config(path)?,
         None => present.clone(),
@@ -147,17 +150,19 @@ pub fn edit(args: &EditArgs, connect: &ConnectArgs) -> Result<(), CliError> {
 }
 
 fn update(session: &mut Session, name: &str, config: &Value, done: &str) -> Result<(), CliError> {
-    let updated = session
-        .api(&format!("STREAM.UPDATE.{name}"), config)
+    let updated: Answer<StreamInfo> = session
+        .ask(&format!("STREAM.UPDATE.{name}"), config)
         .map_err(CliError::js(format!("could not change stream {name}")))?;
-    session.print(&updated, || format!("Stream {name} was {done}\n\n{}", details::render(&updated)))
+    session.print(&updated.json, || {
+        format!("Stream {name} was {done}\n\n{}", details::render(&updated))
+    })
 }
 
 /// Runs `stream copy`.
 pub fn copy(args: &CopyArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     check_name("stream", &args.destination)?;
     let mut session = Session::open(connect)?;
-    let mut config = fetch(&mut session, &args.origin, &Value::Null)?["config"].take();
+    let mut config = fetch_config(&mut session, &args.origin)?;
     config["name"] = args.destination.as_str().into();
     // The server adds facts about itself; the copy gets its own.
     if let Some(facts) = config["metadata"].as_object_mut() {
@@ -171,7 +176,7 @@ pub fn copy(args: &CopyArgs, connect: &ConnectArgs) -> Result<(), CliError> {
 /// Runs `stream seal`.
 pub fn seal(args: &ForceArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let mut session = Session::open(connect)?;
-    let mut config = fetch(&mut session, &args.stream, &Value::Null)?["config"].take();
+    let mut config = fetch_config(&mut session, &args.stream)?;
     let question = format!("Seal stream {}? This cannot be undone.", args.stream);
     confirm(&question, args.force)?;
     config["sealed"] = true.into();

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use clap::Args;
 use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::js::Answer;
 use nuthatch_client::units::parse_number;
-use serde_json::{Value, json};
+use nuthatch_protocol::js::{MoveAnswer, MoveProgress, MoveRequest};
 
 use crate::error::CliError;
 use crate::input::check_name;
 use crate::progress::{Progress, Unit};
 use crate::session::Session;
-use crate::show::text;
 
 /// How often a move is asked how it is doing.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -43,63 +43,64 @@ pub struct MoveArgs {
 pub fn run(args: &MoveArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     check_name("stream", &args.stream)?;
     let mut session = Session::open(connect)?;
-    let mut body = json!({});
-    if let Some(log) = &args.log {
-        body["log"] = log.as_str().into();
-        body["max_rate"] = args.rate.unwrap_or(0).into();
-    }
-    if args.cancel {
-        body["cancel"] = true.into();
-    }
-    let mut told = ask(&mut session, &args.stream, &body)?;
+    let request = MoveRequest {
+        log: args.log.clone().unwrap_or_default(),
+        max_rate: args.log.as_ref().and(args.rate).unwrap_or(0),
+        cancel: args.cancel,
+    };
+    let mut told = ask(&mut session, &args.stream, &request)?;
     if args.cancel {
         told = follow(&mut session, &args.stream, told)?;
-        return session.print(&told, || format!("Stream {} stays where it is\n", args.stream));
+        return session.print(&told.json, || format!("Stream {} stays where it is\n", args.stream));
     }
     let Some(log) = args.log.as_deref().filter(|_| !args.detach) else {
-        return session.print(&told, || describe(&told));
+        return session.print(&told.json, || describe(&told));
     };
     told = follow(&mut session, &args.stream, told)?;
-    if told["log"] == log {
-        return session.print(&told, || format!("Stream {} lives in log {log}\n", args.stream));
+    if told.log == log {
+        return session
+            .print(&told.json, || format!("Stream {} lives in log {log}\n", args.stream));
     }
-    let why = told["move"]["error"].as_str().unwrap_or("the server does not say why");
+    let why = told.progress.error.as_deref().unwrap_or("the server does not say why");
     Err(CliError::Failed(format!("stream {} was not moved: {why}", args.stream)))
 }
 
-fn ask(session: &mut Session, stream: &str, body: &Value) -> Result<Value, CliError> {
+fn ask(
+    session: &mut Session,
+    stream: &str,
+    request: &MoveRequest,
+) -> Result<Answer<MoveAnswer>, CliError> {
     session
-        .api(&format!("STREAM.MOVE.{stream}"), body)
+        .ask(&format!("STREAM.MOVE.{stream}"), request)
         .map_err(CliError::js(format!("could not move stream {stream}")))
 }
 
 /// Waits until no move is under way any more; shows how it is doing where somebody looks.
-fn follow(session: &mut Session, stream: &str, mut told: Value) -> Result<Value, CliError> {
-    let (from, to) = (text(&told["log"]), text(&told["move"]["to"]));
-    let what = format!("Moving {stream} from log {from} to log {to}");
+fn follow(
+    session: &mut Session,
+    stream: &str,
+    mut told: Answer<MoveAnswer>,
+) -> Result<Answer<MoveAnswer>, CliError> {
+    let what = format!("Moving {stream} from log {} to log {}", told.log, told.progress.to);
     let progress = Progress::new(what, Unit::Messages);
-    while told["moving"] == true {
-        let report = &told["move"];
-        progress.set_end(report["last_seq"].as_u64().unwrap_or(0));
-        progress.set(report["copied_seq"].as_u64().unwrap_or(0));
+    while told.moving {
+        progress.set_end(told.progress.last_seq);
+        progress.set(told.progress.copied_seq);
         thread::sleep(LOOK_EVERY);
-        told = ask(session, stream, &json!({}))?;
+        told = ask(session, stream, &MoveRequest::default())?;
     }
     Ok(told)
 }
 
-fn describe(told: &Value) -> String {
-    let (stream, log) = (text(&told["stream"]), text(&told["log"]));
-    if told["moving"] != true {
+fn describe(told: &MoveAnswer) -> String {
+    let MoveAnswer { stream, log, moving, progress } = told;
+    if !moving {
         return format!("Stream {stream} lives in log {log}\n");
     }
-    let report = &told["move"];
-    let (copied, last) =
-        (report["copied_seq"].as_u64().unwrap_or(0), report["last_seq"].as_u64().unwrap_or(0));
-    let trouble = match report["error"].as_str() {
+    let MoveProgress { to, copied_seq: copied, last_seq: last, error, .. } = progress;
+    let trouble = match error {
         Some(error) => format!(", trying again after: {error}"),
         None => String::new(),
     };
-    let to = text(&report["to"]);
     format!("Stream {stream} moves from log {log} to log {to}: {copied} of {last}{trouble}\n")
 }

@@ -4,7 +4,9 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use nuthatch_client::RequestError;
-use nuthatch_client::js::{ApiError, JsError};
+use nuthatch_client::js::{Answer, JsError, refusal};
+use nuthatch_protocol::js::StreamInfo;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::error::CliError;
@@ -17,6 +19,13 @@ const CHUNK_BYTES: usize = 128 * 1024;
 const CHUNK_LIMIT: Duration = Duration::from_secs(60);
 /// The last answer comes when everything is stored.
 const END_LIMIT: Duration = Duration::from_secs(3600);
+
+/// The answer to the request: where chunks go.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RestoreAnswer {
+    deliver_subject: String,
+}
 
 /// A writer that sends to the server.
 pub struct Upload<'a> {
@@ -37,15 +46,15 @@ pub fn upload(
     config: &Value,
     state: &Value,
     fill: impl FnOnce(&mut Upload<'_>) -> Result<(), CliError>,
-) -> Result<Value, CliError> {
+) -> Result<Answer<StreamInfo>, CliError> {
     let name = show::text(&config["name"]);
     let what = format!("restore of stream {name}");
     let request = json!({ "config": config, "state": state });
-    let reply = session
-        .api(&format!("STREAM.RESTORE.{name}"), &request)
+    let reply: Answer<RestoreAnswer> = session
+        .ask(&format!("STREAM.RESTORE.{name}"), &request)
         .map_err(CliError::js(what.clone()))?;
     let chunk_bytes = CHUNK_BYTES.min(session.client.info().max_payload.max(1));
-    let subject = show::text(&reply["deliver_subject"]);
+    let subject = reply.value.deliver_subject;
     let mut upload = Upload { session, subject, buffer: Vec::new(), chunk_bytes, failure: None };
     let filled = fill(&mut upload);
     if let Some(failure) = upload.failure.take() {
@@ -64,11 +73,10 @@ impl Upload<'_> {
         if reply.payload.is_empty() {
             return Ok(());
         }
-        let answer: Value = serde_json::from_slice(&reply.payload).unwrap_or_default();
-        Err(refused("restore", &answer))
+        Err(refused("restore", &reply.payload))
     }
 
-    fn end(mut self, what: &str) -> Result<Value, CliError> {
+    fn end(mut self, what: &str) -> Result<Answer<StreamInfo>, CliError> {
         if !self.buffer.is_empty() {
             self.send(self.buffer.len())?;
         }
@@ -81,18 +89,18 @@ impl Upload<'_> {
                 other => other.into(),
             })?;
         let mut answer: Value = serde_json::from_slice(&reply.payload).unwrap_or_default();
-        if !answer["error"].is_null() || answer["state"].is_null() {
-            return Err(refused(what, &answer));
+        if refusal(&reply.payload).is_some() || answer["state"].is_null() {
+            return Err(refused(what, &reply.payload));
         }
         answer.as_object_mut().map(|fields| fields.remove("type"));
-        Ok(answer)
+        Answer::read(what, answer).map_err(CliError::js(what.to_owned()))
     }
 }
 
-fn refused(what: &str, answer: &Value) -> CliError {
-    match serde_json::from_value::<ApiError>(answer["error"].clone()) {
-        Ok(error) => CliError::Js { what: what.to_owned(), source: JsError::Api(error) },
-        Err(_) => CliError::Failed(format!("{what}: the server's answer is not understood")),
+fn refused(what: &str, answer: &[u8]) -> CliError {
+    match refusal(answer) {
+        Some(error) => CliError::Js { what: what.to_owned(), source: JsError::Api(error) },
+        None => CliError::Failed(format!("{what}: the server's answer is not understood")),
     }
 }
 

@@ -1,5 +1,7 @@
 //! The end of an import: the rest, what has left the source, the consumers, the comparison.
 
+use nuthatch_client::js::Answer;
+use nuthatch_protocol::js::{AckPolicy, ConsumerInfo, SequenceInfo, StreamInfoRequest};
 use serde_json::{Value, json};
 
 use super::source::Source;
@@ -15,19 +17,19 @@ pub fn finish(
     target: &mut Target,
 ) -> Result<Value, CliError> {
     copy(import, source, target)?;
-    let info = source.info(&import.name, &json!({"deleted_details": true}))?;
-    let state = &info["state"];
+    let request = StreamInfoRequest { deleted_details: true, ..StreamInfoRequest::default() };
+    let there = source.info(&import.name, &request)?.value.state;
     let body = json!({
-        "action": "reconcile", "first_seq": state["first_seq"],
-        "deleted": state["deleted"].as_array().cloned().unwrap_or_default(),
+        "action": "reconcile", "first_seq": there.first_seq, "deleted": there.deleted,
     });
-    let here = target.act(&import.name, &body)?;
-    let differs = |field: &str| here["state"][field].as_u64() != state[field].as_u64();
-    if let Some(field) = ["messages", "last_seq"].into_iter().find(|field| differs(field)) {
+    let here = target.act(&import.name, &body)?.state;
+    let counts =
+        [("messages", there.messages, here.messages), ("last_seq", there.last_seq, here.last_seq)];
+    if let Some((field, there, here)) = counts.into_iter().find(|(_, there, here)| there != here) {
         return Err(CliError::Failed(format!(
-            "{}: {field} is {} there and {} here: is somebody still publishing or consuming there? \
-             Stop them and run this again",
-            import.name, state[field], here["state"][field]
+            "{}: {field} is {there} there and {here} here: is somebody still publishing or consuming \
+             there? Stop them and run this again",
+            import.name
         )));
     }
     let (theirs, ours) = verify::difference(import, import.machine.verified() + 1, source, target)?;
@@ -56,7 +58,7 @@ fn put_in_service(
     for info in source.consumers(name)? {
         let position = Position::of(&info);
         told.push(json!({
-            "name": info["name"], "next": position.next(), "again_at_most": position.again,
+            "name": info.name, "next": position.next(), "again_at_most": position.again,
         }));
         consumers.push(position.snapshot(&info));
     }
@@ -69,10 +71,10 @@ fn put_in_service(
         "action": "finish", "config": import.config, "consumers": consumers,
         "last_seq": import.machine.stored(),
     });
-    let done = target.act(name, &body)?;
+    let done = target.act(name, &body)?.state;
     Ok(json!({
-        "stream": name, "messages": done["state"]["messages"],
-        "last_seq": done["state"]["last_seq"], "consumers": told,
+        "stream": name, "messages": done.messages,
+        "last_seq": done.last_seq, "consumers": told,
         "compared_last": {"messages": sum.messages, "checksum": sum.hex()},
     }))
 }
@@ -112,15 +114,11 @@ struct Position {
 impl Position {
     /// Everything up to the last delivery, if nothing is out; else everything up to the floor: what
     /// is out, and what was acknowledged out of order, comes again.
-    fn of(info: &Value) -> Self {
-        let pair = |what: &str| {
-            let seq = |field: &str| info[what][field].as_u64().unwrap_or(0);
-            (seq("consumer_seq"), seq("stream_seq"))
-        };
-        let (delivered, floor) = (pair("delivered"), pair("ack_floor"));
-        let out = info["num_ack_pending"].as_u64().unwrap_or(0);
-        let acks = info["config"]["ack_policy"] != "none";
-        if !acks || out == 0 {
+    fn of(info: &ConsumerInfo) -> Self {
+        let pair = |place: &SequenceInfo| (place.consumer_seq, place.stream_seq);
+        let (delivered, floor) = (pair(&info.delivered), pair(&info.ack_floor));
+        let acks = info.config.ack_policy != AckPolicy::None;
+        if !acks || info.num_ack_pending == 0 {
             return Self { delivered, floor: delivered, again: 0 };
         }
         Self { delivered: floor, floor, again: delivered.0.saturating_sub(floor.0) }
@@ -130,10 +128,11 @@ impl Position {
         self.delivered.1 + 1
     }
 
-    fn snapshot(&self, info: &Value) -> Value {
-        let mut config = info["config"].clone();
-        if config["name"].is_null() {
-            config["name"] = info["name"].clone();
+    fn snapshot(&self, info: &Answer<ConsumerInfo>) -> Value {
+        // As it came: what is not known here passes through.
+        let mut config = info.json["config"].clone();
+        if info.config.name.is_empty() {
+            config["name"] = info.name.as_str().into();
         }
         config["num_replicas"] = 0.into();
         if let Some(facts) = config["metadata"].as_object_mut() {
@@ -151,12 +150,13 @@ impl Position {
 mod tests {
     use super::*;
 
-    fn info(out: u64, policy: &str) -> Value {
-        json!({
+    fn info(out: u64, policy: &str) -> Answer<ConsumerInfo> {
+        let json = json!({
             "name": "C", "config": {"ack_policy": policy}, "num_ack_pending": out,
             "delivered": {"consumer_seq": 9, "stream_seq": 20},
             "ack_floor": {"consumer_seq": 4, "stream_seq": 11},
-        })
+        });
+        Answer::read("CONSUMER.INFO", json).unwrap()
     }
 
     #[test]

@@ -7,25 +7,22 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use nuthatch_client::OwnedMessage;
 use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::js::{Answer, ApiError, NO_MESSAGE, refusal};
 use nuthatch_protocol::import::Imported;
+use nuthatch_protocol::js::{
+    ConsumerInfo, GetAnswer, GetRequest, RetentionPolicy, StreamInfo, StreamInfoRequest,
+};
 use serde_json::{Value, json};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use super::LiveImportArgs;
 use crate::error::{CliError, damage_note};
 use crate::follow::{Follower, From};
 use crate::session::Session;
-use crate::show;
 
 /// Gets that wait for their answers.
 const GETS_MAX: u64 = 256;
-/// `no message found`.
-const NO_MESSAGE: u64 = 10037;
 
 /// The server that is read.
 pub struct Source {
@@ -83,41 +80,44 @@ impl Source {
     }
 
     /// Information about these streams, or about all.
-    pub fn streams(&mut self, names: &[String]) -> Result<Vec<Value>, CliError> {
+    pub fn streams(&mut self, names: &[String]) -> Result<Vec<Answer<StreamInfo>>, CliError> {
         if names.is_empty() {
             let what = "could not list the streams to import";
-            let list = self.session.list("STREAM.LIST", "streams", &Value::Null);
+            let list = self.session.list_of("STREAM.LIST", "streams", &Value::Null);
             return list.map_err(CliError::js(what));
         }
-        names.iter().map(|name| self.info(name, &Value::Null)).collect()
+        let request = StreamInfoRequest::default();
+        names.iter().map(|name| self.info(name, &request)).collect()
     }
 
-    pub fn info(&mut self, name: &str, body: &Value) -> Result<Value, CliError> {
-        let answer = self.session.api(&format!("STREAM.INFO.{name}"), body);
+    pub fn info(
+        &mut self,
+        name: &str,
+        request: &StreamInfoRequest,
+    ) -> Result<Answer<StreamInfo>, CliError> {
+        let answer = self.session.ask(&format!("STREAM.INFO.{name}"), request);
         answer.map_err(CliError::js(format!("stream {name} of the other server")))
     }
 
     pub fn last_seq(&mut self, name: &str) -> Result<u64, CliError> {
-        let info = self.info(name, &Value::Null)?;
-        Ok(info["state"]["last_seq"].as_u64().unwrap_or(0))
+        Ok(self.info(name, &StreamInfoRequest::default())?.state.last_seq)
     }
 
     /// Consumers with their positions.
-    pub fn consumers(&mut self, name: &str) -> Result<Vec<Value>, CliError> {
+    pub fn consumers(&mut self, name: &str) -> Result<Vec<Answer<ConsumerInfo>>, CliError> {
         let what = format!("CONSUMER.LIST.{name}");
-        let list = self.session.list(&what, "consumers", &Value::Null);
+        let list = self.session.list_of(&what, "consumers", &Value::Null);
         list.map_err(CliError::js(format!("could not list the consumers of {name}")))
     }
 
     /// Reads what a stream has from `first` to `last`.
     pub fn read(&mut self, name: &str, first: u64, last: u64) -> Result<RangeReader, CliError> {
-        let info = self.info(name, &Value::Null)?;
-        let first = first.max(info["state"]["first_seq"].as_u64().unwrap_or(0));
-        let has_any = info["state"]["messages"].as_u64().unwrap_or(0) > 0;
-        let is_over = first > last || !has_any;
+        let info = self.info(name, &StreamInfoRequest::default())?;
+        let first = first.max(info.state.first_seq);
+        let is_over = first > last || info.state.messages == 0;
         let way = if is_over {
             ReadMethod::Over
-        } else if info["config"]["retention"] == "limits" || info["config"]["retention"].is_null() {
+        } else if info.config.retention == RetentionPolicy::Limits {
             let start = From::Sequence(first);
             ReadMethod::Follow(Box::new(Follower::open(&mut self.session, name, &[], start)?))
         } else {
@@ -127,11 +127,11 @@ impl Source {
     }
 
     /// Asks for one message; the answer comes by [`Source::answer`]. Returns the question's number.
-    fn ask(&mut self, name: &str, body: &Value) -> Result<u64, CliError> {
+    fn ask(&mut self, name: &str, which: &GetRequest) -> Result<u64, CliError> {
         self.asked += 1;
         let subject = format!("{}.STREAM.MSG.GET.{name}", self.session.api_prefix);
         let reply = format!("{}.{}", self.inbox, self.asked);
-        let body = body.to_string();
+        let body = json!(which).to_string();
         let writer = &mut self.session.client.writer;
         writer.publish(subject.as_bytes(), reply.as_bytes(), b"", body.as_bytes())?;
         Ok(self.asked)
@@ -156,32 +156,29 @@ impl Source {
 
 /// Decodes an answer.
 fn read_answer(name: &str, message: &OwnedMessage) -> Result<Option<Message>, CliError> {
-    let answer: Value = serde_json::from_slice(&message.payload)
+    match refusal(&message.payload) {
+        Some(error) if error.err_code == NO_MESSAGE => return Ok(None),
+        Some(ApiError { description: why, .. }) => {
+            let note = damage_note(&why);
+            let text = format!("could not read a message of {name}: {why}{note}");
+            return Err(CliError::Failed(text));
+        }
+        None => {}
+    }
+    let answer: GetAnswer = serde_json::from_slice(&message.payload)
         .map_err(|why| CliError::Failed(format!("a message of {name}: {why}")))?;
-    if answer["error"]["err_code"] == NO_MESSAGE {
-        return Ok(None);
+    let stored = answer.message;
+    if stored.seq == 0 || stored.subject.is_empty() {
+        let text = format!("a message of {name} was answered in an unknown form");
+        return Err(CliError::Failed(text));
     }
-    if answer["error"].is_object() {
-        let why = show::text(&answer["error"]["description"]);
-        let note = damage_note(&why);
-        return Err(CliError::Failed(format!("could not read a message of {name}: {why}{note}")));
-    }
-    stored(&answer["message"]).map(Some).ok_or_else(|| {
-        CliError::Failed(format!("a message of {name} was answered in an unknown form"))
-    })
-}
-
-/// A message of `STREAM.MSG.GET`.
-fn stored(message: &Value) -> Option<Message> {
-    let bytes = |field: &str| BASE64.decode(message[field].as_str().unwrap_or_default()).ok();
-    let time = OffsetDateTime::parse(message["time"].as_str()?, &Rfc3339).ok()?;
-    Some(Message {
-        seq: message["seq"].as_u64()?,
-        time_ns: i64::try_from(time.unix_timestamp_nanos()).ok()?,
-        subject: message["subject"].as_str()?.as_bytes().to_vec(),
-        headers: bytes("hdrs")?,
-        body: bytes("data")?,
-    })
+    Ok(Some(Message {
+        seq: stored.seq,
+        time_ns: stored.time.0,
+        subject: stored.subject.into_bytes(),
+        headers: stored.headers,
+        body: stored.data,
+    }))
 }
 
 /// Reads a stretch of a stream in order.
@@ -241,7 +238,9 @@ impl RangeReader {
         loop {
             let ReadMethod::Get { next, asked } = &mut self.way else { return Ok(None) };
             while *next <= self.last && (asked.len() as u64) < GETS_MAX {
-                asked.push_back(source.ask(&self.name, &json!({"seq": *next}))?);
+                asked.push_back(
+                    source.ask(&self.name, &GetRequest { seq: *next, ..GetRequest::default() })?,
+                );
                 *next += 1;
             }
             let Some(number) = asked.pop_front() else { return Ok(None) };

@@ -4,13 +4,15 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::js::{STREAM_NOT_FOUND, refusal};
 use nuthatch_protocol::headers;
 use nuthatch_protocol::import::{self, HEAD_BYTES, IMPORT_AFTER, Imported};
+use nuthatch_protocol::js::StreamState;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::error::CliError;
 use crate::session::Session;
-use crate::show;
 
 /// Bytes of one batch, unless a message is larger.
 const BATCH_BYTES: usize = 256 * 1024;
@@ -18,8 +20,17 @@ const BATCH_BYTES: usize = 256 * 1024;
 const AFTER_BYTES: usize = 64;
 /// Batches that wait for their answers.
 const BATCHES_MAX: usize = 16;
-/// `stream not found`.
-const NO_STREAM: u64 = 10059;
+
+/// Answer to `STREAM.IMPORT`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub struct ImportAnswer {
+    success: bool,
+    /// What was compared with the source already.
+    pub verified: u64,
+    /// State of the stream here.
+    pub state: StreamState,
+}
 
 /// This server.
 pub struct Target {
@@ -45,16 +56,17 @@ impl Target {
     }
 
     /// Calls `STREAM.IMPORT`.
-    pub fn act(&mut self, name: &str, body: &Value) -> Result<Value, CliError> {
-        let answer = self.session.api(&format!("STREAM.IMPORT.{name}"), body);
-        answer.map_err(CliError::js(format!("could not import stream {name}")))
+    pub fn act(&mut self, name: &str, body: &Value) -> Result<ImportAnswer, CliError> {
+        let answer = self.session.ask(&format!("STREAM.IMPORT.{name}"), body);
+        let told = answer.map_err(CliError::js(format!("could not import stream {name}")))?;
+        Ok(told.value)
     }
 
     /// True if a stream of this name is in service here.
     pub fn is_in_service(&mut self, name: &str) -> Result<bool, CliError> {
         match self.session.api(&format!("STREAM.INFO.{name}"), &Value::Null) {
             Ok(_) => Ok(true),
-            Err(error) if error.err_code() == Some(NO_STREAM) => Ok(false),
+            Err(error) if error.err_code() == Some(STREAM_NOT_FOUND) => Ok(false),
             Err(error) => Err(CliError::js(format!("stream {name}"))(error)),
         }
     }
@@ -116,13 +128,14 @@ impl Target {
         // A batch waits behind those before it.
         let deadline = sent.max(Instant::now()) + self.session.timeout * 4;
         let message = self.session.client.next_message(deadline)?;
-        let answer: Value = serde_json::from_slice(&message.payload).unwrap_or_default();
-        if answer["success"] == true {
+        let answer: ImportAnswer = serde_json::from_slice(&message.payload).unwrap_or_default();
+        if answer.success {
             return Ok(());
         }
-        let why = match message.view().status() {
-            Some(503) => "this server knows no such call: is it nuthatch?".to_owned(),
-            _ => show::text(&answer["error"]["description"]),
+        let why = match (message.view().status(), refusal(&message.payload)) {
+            (Some(503), _) => "this server knows no such call: is it nuthatch?".to_owned(),
+            (_, Some(error)) => error.description,
+            (_, None) => "the answer is not understood".to_owned(),
         };
         let name = &self.stream;
         Err(CliError::Failed(format!("messages of {name} were not stored: {why}")))
@@ -135,8 +148,7 @@ impl Target {
         let timeout = self.session.timeout * 4;
         let reply = self.session.client.request(&subject, b"", body.as_bytes(), timeout)?;
         if reply.payload.first() == Some(&b'{') {
-            let answer: Value = serde_json::from_slice(&reply.payload).unwrap_or_default();
-            let why = show::text(&answer["error"]["description"]);
+            let why = refusal(&reply.payload).map(|error| error.description).unwrap_or_default();
             return Err(CliError::Failed(format!(
                 "could not read what was stored of {name}: {why}"
             )));
