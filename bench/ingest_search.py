@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A vector database on its log: rows are inserted and deleted through the log into an index that is searched at the same time.
 
-    bench/ingest_search.py [--engines nuthatch,nats,…] [--rows 100000] [--rounds 2] [--json FILE] [--svg FILE]
+    bench/ingest_search.py [--engines nuthatch,nats,…] [--rows 100000] [--rounds 2] [--json FILE] [--svg FILE] [--into PAGE]
 
 One process is the database: it appends records of 100 vectors (128 dimensions of float32) to its log, four records a call, each
 call awaited; applies what it reads of the log to an HNSW index (usearch); and answers searches (10 nearest) and queries (rows of
@@ -13,8 +13,11 @@ acknowledged. Then the database is killed: how long another one takes to build t
 there that was acknowledged. At last the log alone: the same appends for some seconds, without a reader.
 
 Engines: nuthatch-embedded (in the database's process, Python's package), nuthatch, nats (default: synced every two minutes),
-nats-sync (`sync_interval: always`), rocksmq, woodpecker (the programs of bench/peers, see its README). Each starts on an empty directory;
+nats-sync (`sync_interval: always`), rocksmq, woodpecker (bench/peers/build.sh builds their programs). Unless some are named all six are
+measured, but for those whose program is not there, which is said. Each starts on an empty directory;
 within a round they take turns, and another one begins each time. Needs numpy and usearch. Everything listens on loopback.
+
+With --into the table and the machine replace what stands in that page between <!-- ingest --> and <!-- /ingest -->.
 """
 
 import argparse
@@ -31,6 +34,7 @@ import tempfile
 import time
 
 import bars
+import into_page
 
 REPO = pathlib.Path(__file__).resolve().parent.parent
 READY_S = 60
@@ -283,7 +287,7 @@ def picture(results, names, title):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engines", default="nuthatch-embedded,nuthatch,nats,nats-sync")
+    parser.add_argument("--engines", help=f"of {','.join(FSYNC)}; all whose program is there unless some are named")
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--alone-s", type=float, default=5, help="seconds of the log alone")
@@ -292,23 +296,37 @@ def parse():
     parser.add_argument("--nuthatch", default=REPO / "target/release/nuthatch")
     parser.add_argument("--library", default=REPO / "target/release/libnuthatch.so", help="for nuthatch-embedded")
     parser.add_argument("--nats", default=REPO / "target/peers/nats-server", help="tests/peers.sh builds it")
-    cache = pathlib.Path.home() / ".cache/nuthatch-peers"
+    cache = pathlib.Path(os.environ.get("NUTHATCH_PEERS") or pathlib.Path.home() / ".cache/nuthatch-peers")
     parser.add_argument("--rocksmq", default=cache / "rocksmq")
     parser.add_argument("--woodpecker", default=cache / "woodpecker")
     parser.add_argument("--dir", default=REPO / "target", help="where the logs are")
     parser.add_argument("--json", help="file for all single results")
     parser.add_argument("--show", help="measure nothing: table and picture of such a file")
     parser.add_argument("--svg", help="file for a picture")
+    parser.add_argument("--into", help="page into which the table goes")
     return parser.parse_args()
+
+
+def chosen(options):
+    """The engines to measure."""
+    if options.engines:
+        names = options.engines.split(",")
+        unknown = [name for name in names if name not in FSYNC]
+        if unknown:
+            raise SystemExit(f"no engine {unknown[0]}; there are {', '.join(FSYNC)}")
+        return names
+    programs = {"nuthatch-embedded": options.library, "nuthatch": options.nuthatch, "nats": options.nats, "nats-sync": options.nats,
+                "rocksmq": options.rocksmq, "woodpecker": options.woodpecker}
+    for name, program in programs.items():
+        if not pathlib.Path(program).exists():
+            print(f"{name} is left out: there is no {program}", file=sys.stderr)
+    return [name for name, program in programs.items() if pathlib.Path(program).exists()]
 
 
 def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options = parse()
-    names, results = options.engines.split(","), []
-    for name in names:
-        if name not in FSYNC:
-            raise SystemExit(f"no engine {name}; there are {', '.join(FSYNC)}")
+    names, results = chosen(options), []
     if options.show:
         kept = json.loads(pathlib.Path(options.show).read_text())
         options.rows, results, options.rounds = kept["rows"], kept["results"], 0
@@ -324,6 +342,10 @@ def main():
                 pathlib.Path(options.json).write_text(json.dumps({"rows": options.rows, "results": results}, indent=1))
     there = [name for name in FSYNC if any(result["engine"] == name for result in results)]
     print(table(results, there))
+    if options.into:
+        page, words = pathlib.Path(options.into), f"bench/ingest_search.py --rows {options.rows} --rounds {len(results) // len(there)}"
+        told = f"{options.rows:,} rows.\n\n{table(results, there)}\n\nMeasured {into_page.machine()}. `{words}`."
+        page.write_text(into_page.replaced(page.read_text(), "ingest", told))
     if options.svg:
         title = f"{options.rows:,} rows of 128 float32 through a log into an index that is searched meanwhile"
         pathlib.Path(options.svg).write_text(picture(results, there, title))

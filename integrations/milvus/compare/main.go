@@ -3,6 +3,8 @@
 //
 //	compare -dir DIRECTORY [-engines nuthatch,rmq,wp] [-seconds 8] [-rounds 1] [-server URL]
 //
+// Engines take turns, and in each round another one begins. A cell is the median of the rounds, with the least and the most.
+//
 // It contains Woodpecker's directory "server", which is AGPL-3.0 or SSPL-1.0 at your choice, and RocksDB: it is for
 // measuring, and not to be given away.
 package main
@@ -43,6 +45,8 @@ import (
 
 const recordBytes = 1024
 
+var appenderCounts = []int{1, 16, 256}
+
 var (
 	dir     = flag.String("dir", "", "directory for the data of all engines")
 	engines = flag.String("engines", "nuthatch,rmq,wp", "which, in this order")
@@ -60,42 +64,49 @@ func main() {
 	log.SetLevel(zapcore.ErrorLevel)
 	// Defaults only: no file, no environment, no etcd.
 	paramtable.InitWithBaseTable(paramtable.NewBaseTableFromYamlOnly("none"))
-	fmt.Println("| engine | appenders | appends/s | p50 ms | p99 ms |")
-	fmt.Println("|---|---:|---:|---:|---:|")
+	names := strings.Split(*engines, ",")
+	var all []result
 	for round := range *rounds {
-		for name := range strings.SplitSeq(*engines, ",") {
-			if err := measureEngine(name, filepath.Join(*dir, fmt.Sprint(name, round))); err != nil {
+		first := round % len(names)
+		for _, name := range slices.Concat(names[first:], names[:first]) {
+			results, err := measureEngine(name, filepath.Join(*dir, fmt.Sprint(name, round)))
+			if err != nil {
 				fmt.Fprintf(os.Stderr, "compare: %s: %v\n", name, err)
 				os.Exit(1)
 			}
+			all = append(all, results...)
 		}
 	}
+	fmt.Print(table(names, all))
 }
 
-func measureEngine(name, dir string) error {
+func measureEngine(name, dir string) ([]result, error) {
 	builder, end, err := build(name, dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer end()
 	opener, err := builder.Build()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer opener.Close()
-	for _, appenders := range []int{1, 16, 256} {
+	var results []result
+	for _, appenders := range appenderCounts {
 		channel := types.PChannelInfo{Name: fmt.Sprint("compare-", appenders), Term: 1, AccessMode: types.AccessModeRW}
 		w, err := opener.Open(context.Background(), &walimpls.OpenOption{Channel: channel})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		err = measure(name, w, appenders)
+		measured, err := measure(name, w, appenders)
 		w.Close()
 		if err != nil {
-			return err
+			return nil, err
 		}
+		fmt.Fprintf(os.Stderr, "%s, %d: %.0f/s, p50 %.2f ms, p99 %.2f ms\n", name, appenders, measured.rate, measured.p50, measured.p99)
+		results = append(results, measured)
 	}
-	return nil
+	return results, nil
 }
 
 // build an engine on a directory of its own; end ends what it needs beside.
@@ -135,23 +146,24 @@ func build(name, dir string) (walimpls.OpenerBuilderImpls, func(), error) {
 	return nil, nil, fmt.Errorf("no such engine")
 }
 
-func record() message.MutableMessage {
+func record(properties map[string]string) message.MutableMessage {
 	return message.NewInsertMessageBuilderV1().
 		WithHeader(&message.InsertMessageHeader{CollectionId: 1}).
 		WithBody(&msgpb.InsertRequest{
 			Base:    &commonpb.MsgBase{MsgType: commonpb.MsgType_Insert},
 			RowData: []*commonpb.Blob{{Value: bytes.Repeat([]byte{'x'}, recordBytes)}},
 		}).
+		WithProperties(properties).
 		WithVChannel("v1").
 		MustBuildMutable()
 }
 
-func measure(name string, w walimpls.WALImpls, appenders int) error {
+func measure(name string, w walimpls.WALImpls, appenders int) (result, error) {
 	ctx := context.Background()
-	msg := record()
+	msg := record(nil)
 	// One append of each before the clock starts.
 	if _, err := w.Append(ctx, msg); err != nil {
-		return err
+		return result{}, err
 	}
 	var (
 		mu     sync.Mutex
@@ -167,7 +179,7 @@ func measure(name string, w walimpls.WALImpls, appenders int) error {
 			defer group.Done()
 			own := make([]time.Duration, 0, 1<<16)
 			for at := time.Now(); at.Before(until); {
-				_, err := w.Append(ctx, record())
+				_, err := w.Append(ctx, record(nil))
 				if err != nil {
 					mu.Lock()
 					failed = err
@@ -185,15 +197,14 @@ func measure(name string, w walimpls.WALImpls, appenders int) error {
 	}
 	group.Wait()
 	if failed != nil {
-		return failed
+		return result{}, failed
 	}
 	rate := float64(len(took)) / time.Since(begin).Seconds()
 	slices.Sort(took)
 	ms := func(share float64) float64 {
 		return float64(took[min(len(took)-1, int(share*float64(len(took))))].Microseconds()) / 1000
 	}
-	fmt.Printf("| %s | %d | %.0f | %.2f | %.2f |\n", name, appenders, rate, ms(0.5), ms(0.99))
-	return nil
+	return result{name, appenders, rate, ms(0.5), ms(0.99)}, nil
 }
 
 func startEtcd(dir string) (*embed.Etcd, string, error) {

@@ -5,6 +5,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::ingest;
 use super::outcome::Outcome;
 use super::plan::{Work, mq_variant};
 use crate::harness::{BenchError, Target};
@@ -41,6 +42,9 @@ pub fn run(
     limit: Duration,
     raw: &[RawLimit],
 ) -> Result<Outcomes, BenchError> {
+    if let Work::Ingest(rows) = work {
+        return ingest::run(peer, *rows, base, limit);
+    }
     let server = Running::start(peer, base)?;
     let watch = Watchdog::start(server.pid(), limit);
     let result = work_on(&server, work, raw);
@@ -68,6 +72,7 @@ fn work_on(server: &Running, work: &Work, raw: &[RawLimit]) -> Result<Outcomes, 
             log_rows(server, sizes, *span, best_limit(raw, server.peer.on_objects))
         }
         Work::Mq(setting, plan) => mq(server, setting, plan, meter),
+        Work::Ingest(_) => unreachable!("it starts its systems itself"),
     }
 }
 

@@ -2,6 +2,7 @@
 //! raw JSON, CSV and one HTML page.
 
 mod html;
+mod ingest;
 mod job;
 mod markdown;
 mod metric;
@@ -286,7 +287,7 @@ fn jobs_of_repeat<'a>(
     present: &'a [&'static Peer],
 ) -> impl Iterator<Item = (&'a Work, &'static Peer)> {
     works.iter().flat_map(move |work| {
-        let able = present.iter().filter(move |peer| peer.speaks_nats || !work.needs_nats());
+        let able = present.iter().filter(move |peer| work.suits(peer));
         able.map(move |peer| (work, *peer))
     })
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::ingest;
 use crate::harness::BenchError;
 use crate::mq::processes::{RunPlan, Setting};
 use crate::mq::stamp::MESSAGE_CHARS;
@@ -39,6 +40,8 @@ pub struct Campaign {
     pub log: Option<LogSection>,
     /// Seed 004, if wanted.
     pub mq: Option<MqSection>,
+    /// Seeds 000 and 002, if wanted: an index that is fed and searched.
+    pub ingest: Option<IngestSection>,
 }
 
 fn three() -> usize {
@@ -93,6 +96,14 @@ pub struct LogSection {
     pub seconds: f64,
 }
 
+/// An index that is fed by a log and searched meanwhile.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IngestSection {
+    /// Rows that are inserted.
+    pub rows: u64,
+}
+
 /// Seed 004.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -134,6 +145,8 @@ pub enum Work {
     Log(Vec<usize>, Duration),
     /// One setting.
     Mq(Setting, RunPlan),
+    /// So many rows.
+    Ingest(u64),
 }
 
 impl Work {
@@ -146,12 +159,17 @@ impl Work {
             Self::Partitions(_) => "partitions (seed 001)",
             Self::Log(..) => "log (seed 002)",
             Self::Mq(..) => "mq (seed 004)",
+            Self::Ingest(_) => "ingest and search (seeds 000 and 002)",
         }
     }
 
-    /// True if only servers of the NATS protocol can do it.
-    pub fn needs_nats(&self) -> bool {
-        matches!(self, Self::CoreLatency(_) | Self::Partitions(_))
+    /// True if this system can do it: some need the NATS protocol.
+    pub fn suits(&self, peer: &Peer) -> bool {
+        match self {
+            Self::CoreLatency(_) | Self::Partitions(_) => peer.speaks_nats,
+            Self::Ingest(_) => ingest::knows(peer),
+            Self::DurableLatency(..) | Self::PubSub(..) | Self::Log(..) | Self::Mq(..) => true,
+        }
     }
 
     /// The part of its name beside the section, for progress.
@@ -164,6 +182,7 @@ impl Work {
             Self::Partitions(plan) => format!("{} messages", plan.messages),
             Self::Log(sizes, _) => format!("{} body sizes", sizes.len()),
             Self::Mq(setting, plan) => mq_variant(setting, plan),
+            Self::Ingest(rows) => ingest::variant(*rows),
         }
     }
 }
@@ -239,6 +258,9 @@ impl Campaign {
         if let Some(section) = &self.mq {
             works.extend(mq_works(section)?);
         }
+        if let Some(section) = &self.ingest {
+            works.push(Work::Ingest(section.rows));
+        }
         Ok(works)
     }
 }
@@ -283,6 +305,15 @@ mod tests {
                 campaign.works().unwrap().iter().map(Work::section).collect();
             assert_eq!(sections.len(), 6, "both latencies and four more: {sections:?}");
         }
+    }
+
+    #[test]
+    fn the_ingest_campaign_is_understood() {
+        let text = include_str!("../../../../bench/campaigns/ingest.toml");
+        let campaign = Campaign::parse(text).unwrap();
+        let works = campaign.works().unwrap();
+        assert_eq!(works.len(), 1);
+        assert!(campaign.peers().unwrap().iter().all(|peer| works[0].suits(peer)));
     }
 
     #[test]
