@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # What people already run on NATS, unchanged and pinned, against our server: FastStream and taskiq (Python), Watermill's own test
-# suites and kine with its own (Go), NestJS and Moleculer (Node); and a small run of the benchmark of ingest and search, whose index
-# is a library of others. Needs python3 with venv, go, node with npm, cargo for the C library, and unshare: one suite knows only
-# port 4222, so it gets a network of its own. Not here, since the Go module proxy does not give them: NATS's Prometheus
-# exporter, surveyor and nats-top.
+# suites, kine with its own and NATS's command line with its top, reports and exporter of checks (Go), NestJS and Moleculer (Node);
+# and a small run of the benchmark of ingest and search, whose index is a library of others. Needs python3 with venv, go, node with npm, cargo for the C library, and unshare: one suite knows only
+# port 4222, so it gets a network of its own. Not here, since the Go module proxy refuses them: NATS's Prometheus exporter and
+# surveyor; and nats-top by itself, of which the checksum database knows no version (the command line contains it).
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/../.." && pwd)
@@ -61,6 +61,7 @@ done
     sed -i -E 's#"github.com/nats-io/nats-server/v2/(server|test)"#\1 "github.com/k3s-io/kine/pkg/process"#' pkg/drivers/nats/*_test.go
     persistently go test -c -o "$work/kine-own" ./pkg/drivers/nats
 )
+(cd "$here/natscli" && GOFLAGS=-mod=readonly CGO_ENABLED=0 persistently go build -o "$work/nats" github.com/nats-io/natscli/nats)
 "$repo/packaging/c-library.sh" "$work/prefix"
 
 "$server" serve -js -a 127.0.0.1 -p -1 -sd "$data/store" --console off >"$data/server.log" 2>&1 &
@@ -77,7 +78,7 @@ url=nats://127.0.0.1:$port
 quietly() {
     local log=$data/plugin.log
     timeout 300 "$@" >"$log" 2>&1 || { tail -50 "$log" >&2; echo "plugins/run.sh: failed: $*" >&2; exit 1; }
-    grep -E '^(faststream|taskiq|nestjs|moleculer|nuthatch.*):|^(PASS|ok)' "$log"
+    grep -E '^(faststream|taskiq|nestjs|moleculer|natscli|nuthatch.*):|^(PASS|ok)' "$log"
 }
 
 step "plugins: FastStream"
@@ -90,6 +91,8 @@ step "plugins: kine"
 export NUTHATCH_BINARY=$server KINE_BINARY=$work/kine
 quietly "$work/kine-own"
 quietly "$work/kine-etcd"
+step "plugins: NATS's command line"
+quietly bash "$here/natscli/check.sh" "$server" "$work/nats" "$data/natscli"
 step "plugins: ingest and search"
 quietly "$work/python/bin/python" "$repo/bench/ingest_search.py" --engines nuthatch-embedded,nuthatch --rows 2700 --alone-s 1 \
     --limit-s 120 --nuthatch "$server" --library "$work/prefix/lib/libnuthatch.so.1" --dir "$data" --svg "$data/picture.svg"
