@@ -251,6 +251,9 @@ impl Owner {
 
     /// Answers the reads whose round a majority has answered; true if others wait for a round to begin.
     fn answer_reads(&mut self, out: &mut Out) -> bool {
+        if self.reads.is_empty() {
+            return false;
+        }
         let needed = majority(self.voters().count());
         let peers = self.progress.iter().filter(|p| !p.learns && p.member.node != self.me);
         let commit = self.commit;

@@ -130,13 +130,13 @@ impl<M: Medium> Disk<M> {
         let fails = self.failing > 0;
         self.failing = self.failing.saturating_sub(1);
         let count = sync.covers.saturating_sub(self.ended);
-        let covered: Vec<M::Op> =
-            self.unsynced.drain(..usize::try_from(count).expect("a size")).collect();
+        let covered = self.unsynced.drain(..usize::try_from(count).expect("a size"));
         self.ended += count;
         if fails {
+            let covered: Vec<M::Op> = covered.collect();
             self.lose(&covered, rng);
         } else {
-            covered.iter().for_each(|op| self.medium.apply(op));
+            covered.for_each(|op| self.medium.apply(&op));
         }
         !fails
     }

@@ -48,8 +48,8 @@ pub struct Net {
     pub weather: Weather,
 }
 
-/// When the copies of a message arrive.
-pub type Arrivals = Vec<u64>;
+/// When the copies of a message arrive, of which there are two at most.
+pub type Arrivals = std::iter::Take<std::array::IntoIter<u64, 2>>;
 
 impl Net {
     /// A network in which every link is up.
@@ -107,15 +107,15 @@ impl Net {
     /// After how long the copies of a message sent now arrive.
     pub fn send(&self, from: usize, to: usize, rng: &mut Rng) -> Arrivals {
         let weather = self.weather;
-        let mut arrivals = Arrivals::new();
+        let mut arrivals = [0; 2];
         if !self.is_up(from, to) || rng.chance(weather.loss) {
-            return arrivals;
+            return arrivals.into_iter().take(0);
         }
         let copies = if rng.chance(weather.repeat) { 2 } else { 1 };
-        for _ in 0..copies {
+        for arrival in &mut arrivals[..copies] {
             let late = if rng.chance(weather.late) { rng.below(weather.late_max + 1) } else { 0 };
-            arrivals.push(rng.between(weather.delay_min, weather.delay_max) + late);
+            *arrival = rng.between(weather.delay_min, weather.delay_max) + late;
         }
-        arrivals
+        arrivals.into_iter().take(copies)
     }
 }

@@ -20,7 +20,7 @@ impl Node {
         let quorum = owner && self.has_quorum(now);
         self.round += 1;
         let (round, room) = (self.round, self.keeper.has_room());
-        for peer in self.config.peers.clone() {
+        for peer in self.config.peers.iter().copied() {
             let beat = Message::Beat { epoch, owner, quorum, commit, sent: now, round, room };
             out.send(peer, None, beat);
         }

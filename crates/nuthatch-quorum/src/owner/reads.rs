@@ -25,6 +25,11 @@ impl Reads {
         taken
     }
 
+    /// True if none waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// True if a round is to begin now: reads wait, and the one that was begun for reads before is over.
     pub(super) fn begin_round(&mut self) -> bool {
         let Some((first, _)) = self.waiting.front() else { return false };

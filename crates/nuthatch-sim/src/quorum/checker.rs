@@ -515,7 +515,7 @@ fn same_log(disk: &Image, last: &Entry, other: &Image) -> Result<(), Violation> 
     let end = last.lsn.min(theirs.lsn);
     match (disk.slot(end), other.slot(end)) {
         _ if end <= disk.begins().lsn || end <= other.begins().lsn => Ok(()),
-        (Slot::Bytes(a), Slot::Bytes(b)) if disk.is_good(end) && other.is_good(end) && a != b => {
+        (Slot::Bytes(a), Slot::Bytes(b)) if a != b && disk.is_good(end) && other.is_good(end) => {
             broken(ViolationKind::Diverged, format!("{a:?} and {b:?}"))
         }
         _ => Ok(()),

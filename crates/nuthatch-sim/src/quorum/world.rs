@@ -463,12 +463,12 @@ impl World {
         self.sent_to[usize::from(envelope.to.0)] += u64::from(!beats);
         let to = usize::from(envelope.to.0);
         let mut arrivals = self.net.send(at, to, &mut self.schedule.rng);
-        let last = arrivals.pop();
-        for delay in arrivals {
+        while let Some(delay) = arrivals.next() {
+            if arrivals.len() == 0 {
+                self.schedule.after(delay, Happening::Deliver { at: to, envelope });
+                break;
+            }
             let envelope = envelope.clone();
-            self.schedule.after(delay, Happening::Deliver { at: to, envelope });
-        }
-        if let Some(delay) = last {
             self.schedule.after(delay, Happening::Deliver { at: to, envelope });
         }
         Ok(())
