@@ -6,6 +6,7 @@
 
 use crate::journal::OPS_DIR;
 use crate::replica::{self, FILES_DIR, STATE};
+use crate::rules::INSTALL_NOTED_TO_END;
 use crate::small_files::{self, INSTALLING};
 use nuthatch_log::env::Disk;
 use nuthatch_quorum::store::Record;
@@ -46,6 +47,10 @@ pub fn finish(disk: &dyn Disk) -> io::Result<()> {
         disk.sync_dir("")?;
     }
     disk.sync_dir(INCOMING_DIR)?;
+    if !INSTALL_NOTED_TO_END.holds() {
+        disk.remove(INSTALLING)?;
+        disk.sync_dir("")?;
+    }
     replica::remove_unnamed(disk)?;
     small_files::store_base(disk, installing.note)?;
     if !installing.keep {
@@ -53,6 +58,9 @@ pub fn finish(disk: &dyn Disk) -> io::Result<()> {
             disk.remove(&format!("{OPS_DIR}/{name}"))?;
         }
         disk.sync_dir(OPS_DIR)?;
+    }
+    if !INSTALL_NOTED_TO_END.holds() {
+        return Ok(());
     }
     disk.remove(INSTALLING)?;
     disk.sync_dir("")

@@ -16,6 +16,7 @@ use self::record::{BLOCK, Place, Record, decode_header, encode_header, padded, r
 pub use self::record::{RECORD_HEADER, RecordOnDisk};
 use crate::coding::payload_hash;
 use crate::packet;
+use crate::rules::{ENDED_SYNCED, JOURNAL_NAME_SYNC, NAMES_AT_START, REREAD, TAIL_CUT_OFF};
 use crate::sync_gate::{SyncGate, ToSync, Written};
 use bytes::Bytes;
 use nuthatch_log::env::{AlignedBuf, DIRECT_ALIGN, Disk, DiskFile, again, read_exact_at};
@@ -38,6 +39,24 @@ const ZERO_AHEAD: usize = 1 << 20;
 /// Records from this size on go to space that was only allocated.
 const LARGE_RECORD: usize = 256 * 1024;
 
+/// Sizes of a journal's files; tests have small ones, so that files end often. A journal is read whatever its files'
+/// sizes were.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sizes {
+    /// A file is ended when it has so many bytes.
+    pub file: u64,
+    /// Zeros are written so many bytes ahead of small records.
+    pub zero_ahead: usize,
+    /// Records of so many bytes go to space that was only allocated.
+    pub large_record: usize,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { file: FILE_BYTES, zero_ahead: ZERO_AHEAD, large_record: LARGE_RECORD }
+    }
+}
+
 /// The file that is written to.
 struct Open {
     number: u32,
@@ -55,15 +74,17 @@ enum Spare {
     Ready(u32, Arc<dyn DiskFile>),
 }
 
-/// Makes an empty file of a journal, durably. Waits for the disk.
+/// Makes an empty file of a journal of so many bytes, durably. Waits for the disk.
 ///
 /// # Errors
 /// The disk's.
-pub fn make_file(disk: &dyn Disk, number: u32) -> io::Result<Arc<dyn DiskFile>> {
+pub fn make_file(disk: &dyn Disk, number: u32, bytes: u64) -> io::Result<Arc<dyn DiskFile>> {
     let file = disk.create(&path(number))?;
-    file.allocate(0, FILE_BYTES)?;
+    file.allocate(0, bytes)?;
     file.sync()?;
-    disk.sync_dir(OPS_DIR)?;
+    if JOURNAL_NAME_SYNC.holds() {
+        disk.sync_dir(OPS_DIR)?;
+    }
     Ok(file)
 }
 
@@ -120,6 +141,7 @@ pub struct Journal {
     ended: Vec<(Arc<dyn DiskFile>, Written)>,
     spare: Spare,
     zeros: AlignedBuf,
+    sizes: Sizes,
     /// True if there are bytes behind the last record.
     torn: bool,
     /// True if some of those in the open file cannot be read.
@@ -142,10 +164,10 @@ impl Journal {
     /// # Errors
     /// The disk's.
     pub fn open(disk: Arc<dyn Disk>, base: Lsn) -> io::Result<(Self, Vec<Slot>)> {
-        Self::open_behind(disk, base, Arc::default())
+        Self::open_behind(disk, base, Arc::default(), Sizes::default())
     }
 
-    /// As [`Journal::open`], behind a gate that an earlier journal of this directory had.
+    /// As [`Journal::open`], behind a gate that an earlier journal of this directory had, and with files of other sizes.
     ///
     /// # Errors
     /// The disk's.
@@ -153,6 +175,7 @@ impl Journal {
         disk: Arc<dyn Disk>,
         base: Lsn,
         gate: Arc<SyncGate>,
+        sizes: Sizes,
     ) -> io::Result<(Self, Vec<Slot>)> {
         disk.create_dir(OPS_DIR)?;
         let mut journal = Self {
@@ -163,13 +186,18 @@ impl Journal {
             open: None,
             ended: Vec::new(),
             spare: Spare::None,
-            zeros: AlignedBuf::zeroed(ZERO_AHEAD),
+            zeros: AlignedBuf::zeroed(sizes.zero_ahead),
+            sizes,
             torn: false,
             unreadable: false,
             gate,
             disk,
         };
         let mut slots = Vec::new();
+        if NAMES_AT_START.holds() {
+            // A process that ended while it made a file may have left a name that is not durable.
+            journal.disk.sync_dir(OPS_DIR)?;
+        }
         let names = journal.disk.list(OPS_DIR)?;
         let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
         numbers.sort_unstable();
@@ -194,6 +222,9 @@ impl Journal {
     /// Reads one file; it becomes the one that is written to.
     fn read_file(&mut self, number: u32, slots: &mut Vec<Slot>) -> io::Result<()> {
         let file = again(|| self.disk.open(&path(number)))?;
+        if REREAD.holds() {
+            file.reread()?;
+        }
         let len = file.len()?;
         self.files.insert(number, Arc::clone(&file));
         let (mut at, mut end, mut lost, mut unreadable) = (0, 0, false, false);
@@ -374,7 +405,7 @@ impl Journal {
         if std::mem::take(&mut self.unreadable) {
             // What cannot be read was not copied, so it stays: another file goes on.
             self.end_open();
-        } else if let Some(open) = &mut self.open {
+        } else if let Some(open) = self.open.as_mut().filter(|_| TAIL_CUT_OFF.holds()) {
             open.file.set_len(open.at)?;
             (open.zeroed, open.allocated) = (open.at, open.at);
         }
@@ -414,7 +445,8 @@ impl Journal {
     /// What is to be synced so that everything written so far is durable.
     #[must_use]
     pub fn to_sync(&self) -> ToSync {
-        let ended = self.ended.iter().filter(|(_, written)| !self.gate.has_synced(*written));
+        let is_due = |written: &Written| ENDED_SYNCED.holds() && !self.gate.has_synced(*written);
+        let ended = self.ended.iter().filter(|(_, written)| is_due(written));
         let open = self.open.iter().map(|open| &open.file);
         let files = ended.map(|(file, _)| file).chain(open).cloned().collect();
         ToSync { files, written: self.gate.written() }
@@ -422,7 +454,7 @@ impl Journal {
 
     /// Number of a file that is to be made for later; whoever asks makes it ([`make_file`]) and gives it.
     pub fn wants_spare(&mut self) -> Option<u32> {
-        let open = self.open.as_ref().filter(|open| open.at >= FILE_BYTES / 2)?;
+        let open = self.open.as_ref().filter(|open| open.at >= self.sizes.file / 2)?;
         let number = open.number + 1;
         matches!(self.spare, Spare::None).then(|| {
             self.spare = Spare::UnderWay(number);
@@ -439,6 +471,12 @@ impl Journal {
             self.spare = Spare::None;
             self.files.insert(number, file);
         }
+    }
+
+    /// Sizes of its files.
+    #[must_use]
+    pub fn sizes(&self) -> Sizes {
+        self.sizes
     }
 
     /// What all syncs of the journal go through.
@@ -460,10 +498,10 @@ impl Journal {
         buf.extend_zeros(len - RECORD_HEADER - payload.len());
         let open = self.open.as_mut().expect("one was opened");
         let end = open.at + len as u64;
-        if len < LARGE_RECORD && end > open.zeroed {
+        if len < self.sizes.large_record && end > open.zeroed {
             let from = open.zeroed.max(open.at);
             open.file.write_at(&self.zeros, from)?;
-            open.zeroed = from + ZERO_AHEAD as u64;
+            open.zeroed = from + self.sizes.zero_ahead as u64;
             open.allocated = open.allocated.max(open.zeroed);
         }
         open.file.write_at(&buf, open.at)?;
@@ -477,7 +515,7 @@ impl Journal {
     /// How long the open file may become: the next one is waited for while it is being made.
     fn full_at(&self) -> u64 {
         let waits = matches!(self.spare, Spare::UnderWay(_));
-        if waits { 2 * FILE_BYTES } else { FILE_BYTES }
+        if waits { 2 * self.sizes.file } else { self.sizes.file }
     }
 
     /// Ends the open file and begins the next. The last records of the one are synced before those of the other.
@@ -501,12 +539,14 @@ impl Journal {
         let (number, file) = match std::mem::replace(&mut self.spare, Spare::None) {
             Spare::Ready(number, file) => (number, file),
             // Whoever makes that one may be about to.
-            Spare::UnderWay(number) => (number + 1, make_file(&*self.disk, number + 1)?),
-            Spare::None => (next, make_file(&*self.disk, next)?),
+            Spare::UnderWay(number) => {
+                (number + 1, make_file(&*self.disk, number + 1, self.sizes.file)?)
+            }
+            Spare::None => (next, make_file(&*self.disk, next, self.sizes.file)?),
         };
         self.files.insert(number, Arc::clone(&file));
         self.end_open();
-        self.open = Some(Open { number, file, at: 0, zeroed: 0, allocated: FILE_BYTES });
+        self.open = Some(Open { number, file, at: 0, zeroed: 0, allocated: self.sizes.file });
         Ok(())
     }
 

@@ -5,8 +5,9 @@
 //! trimmed. Files of another node come into `incoming/`, and are put in place from there ([`crate::incoming`]).
 
 use crate::incoming::{self, INCOMING_DIR};
-use crate::journal::{self, Journal, OPS_DIR, RecordOnDisk};
+use crate::journal::{self, Journal, OPS_DIR, RecordOnDisk, Sizes};
 use crate::replica::{self, FILES_DIR, STATE};
+use crate::rules::{BARRIER_SYNC, TRIM_NOTED_FIRST};
 use crate::small_files::{self, BASE, CUT, IDENTITY, INSTALLING, Installing, PROMISE};
 use crate::sync_gate::{SyncGate, ToSync};
 use bytes::Bytes;
@@ -46,7 +47,7 @@ pub struct Chore {
 
 enum Kind {
     Trim { note: BaseNote, files: Vec<u32> },
-    Spare(u32),
+    Spare { number: u32, bytes: u64 },
 }
 
 /// The turn that a file was made in.
@@ -69,13 +70,19 @@ impl Chore {
             return Ok(None);
         }
         match self.what {
-            Kind::Spare(number) => {
-                return journal::make_file(&*self.disk, number).map(|file| Some((number, file)));
+            Kind::Spare { number, bytes } => {
+                let file = journal::make_file(&*self.disk, number, bytes)?;
+                return Ok(Some((number, file)));
             }
             Kind::Trim { note, files } => {
                 // Entries go when it is noted that they are trimmed.
-                small_files::store_base(&*self.disk, note)?;
+                if TRIM_NOTED_FIRST.holds() {
+                    small_files::store_base(&*self.disk, note)?;
+                }
                 journal::remove_files(&*self.disk, &files)?;
+                if !TRIM_NOTED_FIRST.holds() {
+                    small_files::store_base(&*self.disk, note)?;
+                }
             }
         }
         Ok(None)
@@ -88,6 +95,14 @@ impl KeeperDir {
     /// # Errors
     /// The disk's.
     pub fn open(disk: Arc<dyn Disk>) -> io::Result<(Self, Image)> {
+        Self::open_with(disk, Sizes::default())
+    }
+
+    /// As [`KeeperDir::open`], with files of the journal of other sizes from now on.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn open_with(disk: Arc<dyn Disk>, sizes: Sizes) -> io::Result<(Self, Image)> {
         for dir in ["tmp", TORN_DIR, FILES_DIR, INCOMING_DIR] {
             disk.create_dir(dir)?;
         }
@@ -101,7 +116,8 @@ impl KeeperDir {
             // Nothing is told by entries of which nobody knows where they begin: none is looked at.
             Record::Damaged => (0, Lsn(u64::MAX)),
         };
-        let (journal, log) = Journal::open(Arc::clone(&disk), begins)?;
+        let (journal, log) =
+            Journal::open_behind(Arc::clone(&disk), begins, Arc::default(), sizes)?;
         let identity = small_files::load_identity(&*disk)?;
         let image = Image {
             identity: with_seen(identity, small_files::seen(&*disk)?),
@@ -159,7 +175,8 @@ impl KeeperDir {
                 StoreOp::Drop { upto } => self.gone.extend(self.journal.forget_to(*upto)),
                 StoreOp::Install { note, keep } => self.install(*note, *keep)?,
                 StoreOp::BeginAnew => self.begin_anew()?,
-                StoreOp::Barrier => self.journal.sync()?,
+                StoreOp::Barrier if BARRIER_SYNC.holds() => self.journal.sync()?,
+                StoreOp::Barrier => {}
             }
         }
         Ok(())
@@ -194,7 +211,8 @@ impl KeeperDir {
     /// A file of the journal that is to be made for later; [`KeeperDir::give_spare`] takes it.
     pub fn take_spare(&mut self) -> Option<Chore> {
         let number = self.journal.wants_spare()?;
-        Some(self.chore(Kind::Spare(number)))
+        let bytes = self.journal.sizes().file;
+        Some(self.chore(Kind::Spare { number, bytes }))
     }
 
     /// Takes a file of the journal that was made for later.
@@ -273,8 +291,7 @@ impl KeeperDir {
         for dir in [TORN_DIR, OPS_DIR, FILES_DIR, INCOMING_DIR, ""] {
             self.disk.sync_dir(dir)?;
         }
-        let gate = Arc::clone(self.journal.gate());
-        self.journal = Journal::open_behind(Arc::clone(&self.disk), Lsn(0), gate)?.0;
+        self.journal = self.reopened(Lsn(0))?;
         Ok(())
     }
 
@@ -283,9 +300,14 @@ impl KeeperDir {
         self.take_turn();
         small_files::store_installing(&*self.disk, Installing { note, keep })?;
         incoming::finish(&*self.disk)?;
-        let gate = Arc::clone(self.journal.gate());
-        self.journal = Journal::open_behind(Arc::clone(&self.disk), note.base.lsn, gate)?.0;
+        self.journal = self.reopened(note.base.lsn)?;
         Ok(())
+    }
+
+    /// The journal as it is now on the disk, behind the gate that it has.
+    fn reopened(&self, base: Lsn) -> io::Result<Journal> {
+        let (gate, sizes) = (Arc::clone(self.journal.gate()), self.journal.sizes());
+        Ok(Journal::open_behind(Arc::clone(&self.disk), base, gate, sizes)?.0)
     }
 
     /// The last entry that can be trimmed so that whole files of the journal go and so many stay.

@@ -1,6 +1,7 @@
 //! Quorum logs on real disks and sockets. The protocol is `nuthatch_quorum`'s; here is what drives it.
 //!
-//! - [`keeper_dir`]: what a keeper has on its disk: [`small_files`] and the [`journal`]; [`inspect`] only looks.
+//! - [`keeper_dir`]: what a keeper has on its disk: [`small_files`] and the [`journal`]; [`inspect`] only looks. [`rules`] are switches
+//!   of what that rests on.
 //! - [`operation`], [`replica`], [`directory`]: a log's directory as operations that are entries of the
 //!   quorum log, the files that they make, and the seam `Disk` that a log is opened on.
 //! - [`packet`], [`hello`], [`links`], [`port`]: what nodes say to each other, as bytes and on sockets; [`key`] and
@@ -45,7 +46,7 @@ mod group_port;
 mod heal;
 pub mod hello;
 pub mod host;
-mod incoming;
+pub mod incoming;
 pub mod inspect;
 pub mod journal;
 pub mod keeper_dir;
@@ -63,6 +64,7 @@ pub mod quorum_log;
 pub mod records;
 pub mod replica;
 mod ring;
+pub mod rules;
 #[cfg(feature = "mutations")]
 mod rules_off;
 pub mod small_files;

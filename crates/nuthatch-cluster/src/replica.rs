@@ -6,8 +6,10 @@
 
 use crate::coding::{Reader, Writer, crc, malformed};
 use crate::operation::{FileId, Operation, operations};
+use crate::rules::{CUT_NOTED_FIRST, FILES_BEFORE_STATE, GONE_WITH_MARK};
 use nuthatch_log::env::{Disk, DiskFile, again, read_exact_at, replace_file};
 use nuthatch_quorum::types::Lsn;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
@@ -62,6 +64,16 @@ pub struct Replica {
     next: u64,
     /// A change was made in part: what is here is nothing that entries make.
     failed: bool,
+    noted: Arc<Mutex<Noted>>,
+}
+
+/// What says how long files are at least. Held while it is written.
+#[derive(Default)]
+struct Noted {
+    /// As it is in [`STATE`]; none before the first mark.
+    durable: Option<State>,
+    /// As the mark that is under way will write it.
+    pending: Option<State>,
 }
 
 fn path(file: FileId) -> String {
@@ -98,6 +110,7 @@ impl Replica {
             gone: BTreeSet::new(),
             next: 1,
             failed: false,
+            noted: Arc::default(),
             disk,
         };
         // Without one of the files all is made again of the journal, if that has all.
@@ -108,6 +121,7 @@ impl Replica {
         (replica.applied, replica.marked, replica.next) =
             (state.applied, state.applied, state.next);
         replica.opened = state.applied;
+        replica.noted.lock().durable = Some(state.clone());
         for (name, file, len) in state.names {
             let open = replica.disk.open(&path(file))?;
             // What is behind that is written again.
@@ -233,7 +247,10 @@ impl Replica {
             Operation::Write { file, at, bytes } => {
                 self.change(file, |open| open.write_at(bytes, at))?;
             }
-            Operation::SetLen { file, len } => self.change(file, |open| open.set_len(len))?,
+            Operation::SetLen { file, len } => {
+                self.may_be_cut(file, len)?;
+                self.change(file, |open| open.set_len(len))?;
+            }
             Operation::Rename { from, to } => {
                 let file = self.names.remove(&from).ok_or_else(|| unknown(&from))?;
                 let before = self.names.insert(to, file);
@@ -245,6 +262,20 @@ impl Replica {
             }
         }
         Ok(())
+    }
+
+    /// A file is about to be cut. One that is shorter than its mark says counts as lost, and a cut that is not marked
+    /// may be durable or not: so the mark says it before. Until the entry that cuts is applied again, what the file
+    /// had behind that is missing.
+    fn may_be_cut(&self, file: FileId, len: u64) -> io::Result<()> {
+        let mut noted = self.noted.lock();
+        if let Some(pending) = &mut noted.pending {
+            pending.shorten(file, len);
+        }
+        let durable = noted.durable.as_mut().filter(|_| CUT_NOTED_FIRST.holds());
+        let Some(durable) = durable else { return Ok(()) };
+        let is_marked = durable.shorten(file, len);
+        if is_marked { replace_file(&*self.disk, STATE, &durable.encode()) } else { Ok(()) }
     }
 
     /// Changes a file. One that lost its name and went with a mark is nobody's any more: nothing is changed.
@@ -296,7 +327,7 @@ impl Replica {
         let Some(file) = file else { return Ok(()) };
         self.unmarked_bytes += self.known(file)?.len()?;
         self.gone.insert(file);
-        Ok(())
+        if GONE_WITH_MARK.holds() { Ok(()) } else { remove_files(&*self.disk, &[file]) }
     }
 
     fn known(&self, file: FileId) -> io::Result<&Arc<dyn DiskFile>> {
@@ -322,11 +353,12 @@ impl Replica {
     /// The disk's.
     pub fn begin_mark(&mut self) -> io::Result<Mark> {
         self.check()?;
-        let state = self.state()?.encode();
+        self.noted.lock().pending = Some(self.state()?);
         let dirty = std::mem::take(&mut self.dirty);
         let files = dirty.iter().filter_map(|file| self.files.get(file).cloned()).collect();
         self.unmarked_bytes = 0;
-        Ok(Mark { applied: self.applied, state, files, gone: std::mem::take(&mut self.gone) })
+        let (noted, gone) = (Arc::clone(&self.noted), std::mem::take(&mut self.gone));
+        Ok(Mark { applied: self.applied, noted, files, gone })
     }
 
     /// What was begun is durable. Gives the files that are nobody's any more, to be removed.
@@ -359,7 +391,7 @@ pub fn remove_files(disk: &dyn Disk, gone: &[FileId]) -> io::Result<()> {
 pub struct Mark {
     applied: Lsn,
     /// What names them, as it is to be written.
-    state: Vec<u8>,
+    noted: Arc<Mutex<Noted>>,
     /// Those that were changed.
     files: Vec<Arc<dyn DiskFile>>,
     /// Those that had lost their names by then.
@@ -372,9 +404,15 @@ impl Mark {
     /// # Errors
     /// The disk's.
     pub fn make_durable(&self, disk: &dyn Disk) -> io::Result<()> {
-        self.files.iter().try_for_each(|file| file.sync())?;
+        if FILES_BEFORE_STATE.holds() {
+            self.files.iter().try_for_each(|file| file.sync())?;
+        }
         disk.sync_dir(FILES_DIR)?;
-        replace_file(disk, STATE, &self.state)
+        let mut noted = self.noted.lock();
+        let state = noted.pending.take().expect("one mark is under way");
+        replace_file(disk, STATE, &state.encode())?;
+        noted.durable = Some(state);
+        Ok(())
     }
 }
 
@@ -446,6 +484,12 @@ impl State {
             Ok(open) => open.len().map_or(true, |here| here >= len),
         };
         self.names.iter().all(|(_, file, len)| is_whole(*file, *len))
+    }
+
+    /// Lets a file be no longer than this; true if it was.
+    fn shorten(&mut self, file: FileId, to: u64) -> bool {
+        let named = self.names.iter_mut().find(|(_, known, len)| *known == file && *len > to);
+        named.map(|(_, _, len)| *len = to).is_some()
     }
 
     fn encode(&self) -> Vec<u8> {

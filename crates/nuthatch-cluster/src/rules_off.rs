@@ -13,9 +13,13 @@ pub(crate) fn for_this_thread() {
 /// A name that is no rule's would make a job that finds nothing.
 fn named() -> Vec<Rule> {
     let names = std::env::var("NUTHATCH_RULE_OFF").unwrap_or_default();
+    // Those of a keeper's directory and of the log ask for themselves.
+    let cores = |name: &&str| {
+        !name.is_empty() && !name.starts_with("cluster.") && !name.starts_with("log.")
+    };
     let rule = |name: &str| {
         let found = Rule::ALL.iter().copied().find(|rule| rule.name() == name);
         found.unwrap_or_else(|| panic!("there is no rule {name}"))
     };
-    names.split(',').filter(|name| !name.is_empty()).map(rule).collect()
+    names.split(',').filter(cores).map(rule).collect()
 }

@@ -3,6 +3,7 @@
 
 use crate::coding::{Malformed, Reader, Writer, crc, malformed};
 use crate::records;
+use crate::rules::{PROMISE_SYNC, REREAD};
 use nuthatch_log::env::{Disk, again, read_exact_at, replace_file};
 use nuthatch_quorum::store::{BaseNote, CutNote, Identity, Record};
 use nuthatch_quorum::types::{
@@ -169,6 +170,9 @@ pub fn load_promises(disk: &dyn Disk) -> io::Result<[Record<Promise>; 2]> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Default::default()),
         file => file?,
     };
+    if REREAD.holds() {
+        file.reread()?;
+    }
     let mut slots = [Record::Absent; 2];
     for (number, slot) in slots.iter_mut().enumerate() {
         let mut bytes = [0; 64];
@@ -203,7 +207,7 @@ pub fn store_promise(disk: &dyn Disk, slot: usize, promise: Promise) -> io::Resu
         file => file?,
     };
     file.write_at(&sealed(to), slot as u64 * SLOT_BYTES)?;
-    file.sync()
+    if PROMISE_SYNC.holds() { file.sync() } else { Ok(()) }
 }
 
 /// Reads the note of a cut. One that cannot be read says that there was a cut, of which nothing else is known.

@@ -180,7 +180,7 @@ fn a_file_that_was_made_for_later_is_written_to_next() {
     let mut journal = journal_of(&disk, &all[..1]);
     let number = journal.wants_spare().expect("half a file is written");
     assert_eq!((number, journal.wants_spare()), (1, None), "it is asked for once");
-    let file = make_file(&disk, number).expect("made");
+    let file = make_file(&disk, number, FILE_BYTES).expect("made");
     journal.give_spare(number, file);
     for (entry, payload) in &all[1..3] {
         journal.append(entry, payload).expect("written");
@@ -193,7 +193,7 @@ fn a_file_that_was_made_for_later_is_written_to_next() {
     }
     assert_eq!((late, journal.written()), (2, Some(3)));
     journal.sync().expect("synced");
-    journal.give_spare(late, make_file(&disk, late).expect("made"));
+    journal.give_spare(late, make_file(&disk, late, FILE_BYTES).expect("made"));
     assert_eq!(reopened(&disk).1, slots_of(&all));
     remove_files(&disk, &journal.forget_to(Lsn(6))).expect("removed");
     // It goes with the next one, which tells that nothing of it is needed.

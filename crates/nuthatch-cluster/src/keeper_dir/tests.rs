@@ -33,8 +33,11 @@ fn history(count: u64) -> Vec<Written> {
     all
 }
 
+/// A disk in memory has all the bytes that a file sets aside.
+const SMALL: Sizes = Sizes { file: 256 << 10, zero_ahead: 64 << 10, large_record: 32 << 10 };
+
 fn opened(disk: &MemDisk) -> io::Result<(KeeperDir, Image)> {
-    KeeperDir::open(Arc::new(disk.clone()))
+    KeeperDir::open_with(Arc::new(disk.clone()), SMALL)
 }
 
 /// A directory with an identity and these entries.
@@ -103,6 +106,41 @@ fn after(disk: &MemDisk, all: &[Written], what: &str) -> (Lsn, Chain, Vec<u64>) 
         replica.apply(lsn, payload).expect("applied");
     }
     (base.lsn, chain, numbers(&replica))
+}
+
+/// After a sync that failed the system's cache shows what the medium does not have, and the next sync, which succeeds,
+/// knows nothing of it. A process that began anew on what it read there said that lost entries were done.
+#[test]
+fn what_a_failed_sync_has_lost_is_not_there_for_the_next_process() {
+    let all = history(7);
+    let disk = keeping(&all[..6]);
+    let (mut dir, _) = opened(&disk).expect("opens");
+    store(&mut dir, &[StoreOp::Append(all[6].0)], &all).expect("written");
+    disk.inject(Fault::SyncError(0));
+    dir.journal.sync().expect_err("the sync fails");
+    let (mut dir, image) = opened(&disk).expect("opens");
+    assert!(image.is_good(Lsn(6)) && !image.is_good(Lsn(7)), "{image:?}");
+    let promise = Promise { epoch: Epoch(2), owner: Incarnation(9) };
+    disk.inject(Fault::SyncError(0));
+    dir.store(&[StoreOp::Promise { slot: 0, promise }], |_| Bytes::new()).expect_err("as above");
+    let (_, image) = opened(&disk).expect("opens");
+    assert!(image.promises.iter().all(|slot| slot.good() != Some(promise)), "{image:?}");
+}
+
+/// A process that ended while it made a file of the journal has left a name that may not be durable. The next one
+/// wrote to that file and synced it, and the power took the file with all that was said to be done.
+#[test]
+fn a_file_of_the_journal_that_an_earlier_process_made_has_a_durable_name() {
+    let all = history(7);
+    let disk = keeping(&all[..6]);
+    disk.create("ops/00000001").expect("created, and then the process ended");
+    let (mut dir, _) = opened(&disk).expect("opens");
+    store(&mut dir, &[StoreOp::Append(all[6].0)], &all).expect("written");
+    dir.journal.sync().expect("synced");
+    for seed in 0..16 {
+        let (_, image) = opened(&disk.crash(seed)).expect("opens");
+        assert!(image.is_good(Lsn(7)), "seed {seed}");
+    }
 }
 
 /// The power goes at each operation in turn: what is trimmed is in the files, or it is not trimmed.
