@@ -70,6 +70,7 @@ PARTS = [
     Part("node", [("nuthatch-sim", "nodes")], env=lambda *_: {"NUTHATCH_SIM_NODES": 300}),
     Part("control", [("nuthatch-sim", "control")], env=lambda *_: {"NUTHATCH_SIM_SCHEDULES": STRIDE}),
     Part("group", [("nuthatch-sim", "group")], env=lambda *_: {"NUTHATCH_SIM_SCHEDULES": STRIDE // 10}),
+    Part("keeper", [("nuthatch-sim", "keeper")], env=lambda *_: {"NUTHATCH_SIM_SCHEDULES": STRIDE // 20}),
     Part("ring3", [], command=ring3),
     Part("milvus", [], command=lambda *_: ["tests/milvus/run.sh"]),
     Part("plugins", [], command=lambda *_: ["tests/plugins/run.sh"]),

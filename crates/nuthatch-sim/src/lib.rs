@@ -6,13 +6,15 @@
 //! of a network ([`net`]), disks ([`disk`]) and clocks ([`clock`]) that fail as the seed says. Equal seeds
 //! give equal traces.
 //!
-//! [`quorum`] runs the cores of `nuthatch-quorum`, [`node`] whole single nodes, [`control`] the step
-//! machines of the control plane, [`group`] the built-in catalog's group. No crate of the product depends on this one.
+//! [`quorum`] runs the cores of `nuthatch-quorum`, [`keeper`] the same on real directories, [`node`] whole single
+//! nodes, [`control`] the step machines of the control plane, [`group`] the built-in catalog's group. No crate of the
+//! product depends on this one.
 
 pub mod clock;
 pub mod control;
 pub mod disk;
 pub mod group;
+pub mod keeper;
 pub mod net;
 pub mod node;
 pub mod quorum;

@@ -1,15 +1,15 @@
 //! `sim`: runs schedules of a world: the quorum log's cores, whole single nodes, or the control plane's cores.
 
 use nuthatch_quorum::types::mix;
-use nuthatch_sim::{control, group, node, quorum};
+use nuthatch_sim::{control, group, keeper, node, quorum};
 use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: sim [--world W] [--theme M] --seed N            prints the trace of one schedule
        sim [--world W] [--theme M] --from A --count N  runs schedules, prints those that fail, a hash of all traces and how many an hour of one CPU runs
        with --first it ends at the first that fails
-worlds are quorum (the quorum log's cores, if none is named), node (whole single nodes), control (the
-control plane's cores) and group (the built-in catalog's members); themes of the quorum log are the faults of one
+worlds are quorum (the quorum log's cores, if none is named), keeper (the same on real directories), node (whole
+single nodes), control (the control plane's cores) and group (the built-in catalog's members); themes of the quorum log are the faults of one
 classic mistake, m1 to m21, that of whole nodes is damage (bits that flip and writes that go astray while a node
 runs, nothing else), those of the control plane its machines: moves, copies, changes, restores, imports, sweeps";
 
@@ -25,6 +25,7 @@ enum World {
     Node(node::Options),
     Control(control::Options),
     Group(group::Options),
+    Keeper(keeper::Options),
 }
 
 /// What one schedule has shown: what it did, and what was broken.
@@ -42,6 +43,7 @@ struct Totals {
     node: node::Summary,
     control: control::Summary,
     group: group::Summary,
+    keeper: keeper::Summary,
 }
 
 fn task(args: &[String]) -> Option<Task> {
@@ -69,6 +71,7 @@ fn world(args: &mut Vec<String>) -> Option<World> {
     match (named.as_deref().unwrap_or("quorum"), theme) {
         ("node", None) => Some(World::Node(node::Options::drawn())),
         ("group", None) => Some(World::Group(group::Options::drawn())),
+        ("keeper", None) => Some(World::Keeper(keeper::Options::drawn())),
         // Nothing else fails than what is damaged while the process runs.
         ("node", Some(name)) if name == "damage" => {
             let (mix, damage) = (Some(node::Mix::none()), node::Damage::Running);
@@ -97,6 +100,7 @@ impl World {
             World::Node(options) => options.printed = true,
             World::Control(options) => options.printed = true,
             World::Group(options) => options.printed = true,
+            World::Keeper(options) => options.printed = true,
         }
     }
 
@@ -115,6 +119,11 @@ impl World {
             World::Group(options) => {
                 let (summary, result) = group::run(seed, options);
                 totals.group.add(&summary);
+                shown(format!("{summary:?}"), summary.hash, summary.steps, result)
+            }
+            World::Keeper(options) => {
+                let (summary, result) = keeper::run(seed, options);
+                totals.keeper.add(&summary);
                 shown(format!("{summary:?}"), summary.hash, summary.steps, result)
             }
             World::Control(options) => {
@@ -137,6 +146,7 @@ impl World {
             }
             World::Node(_) => totals.node.report(),
             World::Control(_) => totals.control.report(),
+            World::Keeper(_) => totals.keeper.report(),
             World::Group(_) => {
                 let total = &totals.group;
                 format!(

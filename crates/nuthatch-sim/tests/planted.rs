@@ -1,5 +1,5 @@
-//! The job that plants faults: turns off rules of the control plane, the log and the streams one by one, and
-//! the schedules of the control plane's cores or of whole nodes must find each within a bounded number of
+//! The job that plants faults: turns off rules of the control plane, the log, the streams and a keeper's directory one
+//! by one, and the schedules of the control plane's cores, of whole nodes or of keepers' directories must find each within a bounded number of
 //! seeds. The rules of the quorum log are turned off by `mutations.rs`.
 //!
 //! ```text
@@ -16,6 +16,8 @@ use std::process::Command;
 const CONTROL_SEEDS: u64 = 4_000;
 /// Schedules that are enough for a rule of log or streams.
 const NODE_SEEDS: u64 = 400;
+/// Schedules that are enough for a rule of a keeper's directory.
+const KEEPER_SEEDS: u64 = 2_000;
 
 /// Rules of the control plane, with the machine whose schedules must find them.
 const CONTROL: &[(&str, &str)] = &[
@@ -76,6 +78,22 @@ const NODE: &[&str] = &[
 /// a start.
 const DAMAGE: &[&str] = &["log.check-body", "log.check-vouched", "log.check-chain"];
 
+/// Rules of a keeper's directory: nodes of a quorum log on real directories must show the loss of each.
+const KEEPER: &[&str] = &[
+    "cluster.barrier-sync",
+    "cluster.promise-sync",
+    "cluster.trim-noted-first",
+    "cluster.install-noted-to-end",
+    "cluster.files-before-state",
+    "cluster.gone-with-mark",
+    "cluster.cut-noted-first",
+    "cluster.ended-synced",
+    "cluster.journal-name-sync",
+    "cluster.names-at-start",
+    "cluster.tail-cut-off",
+    "cluster.reread",
+];
+
 /// What `sim` says with a rule turned off: the seed and what was broken.
 fn find(rule: &str, world: &[&str], seeds: u64) -> Option<(u64, String)> {
     let count = seeds.to_string();
@@ -100,11 +118,12 @@ fn every_planted_fault_is_found() {
         (*rule, vec!["--world", "control", "--theme", *machine], CONTROL_SEEDS)
     });
     let node = NODE.iter().map(|rule| (*rule, vec!["--world", "node"], NODE_SEEDS));
+    let keeper = KEEPER.iter().map(|rule| (*rule, vec!["--world", "keeper"], KEEPER_SEEDS));
     let mut missed = vec![];
     let damage = ["--world", "node", "--theme", "damage"];
     let damage = DAMAGE.iter().map(|rule| (*rule, damage.to_vec(), NODE_SEEDS));
     for (rule, world, seeds) in
-        control.chain(node).chain(damage).filter(|(rule, ..)| rule.contains(&wanted))
+        control.chain(node).chain(damage).chain(keeper).filter(|(rule, ..)| rule.contains(&wanted))
     {
         let Some((seed, why)) = find(rule, &world, seeds) else {
             println!("| {rule} | {} | NOT FOUND | {seeds} | |", world[1]);
@@ -121,4 +140,5 @@ fn nothing_is_found_without_a_planted_fault() {
     assert_eq!(find("", &["--world", "control"], 200), None);
     assert_eq!(find("", &["--world", "node"], 10), None);
     assert_eq!(find("", &["--world", "node", "--theme", "damage"], 20), None);
+    assert_eq!(find("", &["--world", "keeper"], 40), None);
 }

@@ -1,0 +1,503 @@
+//! The machines, the network, the catalog and the clients of one seed, and what happens to them.
+
+use super::check::{Checker, Violation, ViolationKind, broken};
+use super::faults::KINDS;
+use super::files::Transfer;
+use super::machine::{Machine, incarnation};
+use crate::clock::{Clock, DRIFT_MAX, WallClock};
+use crate::net::{Net, Weather};
+use crate::scheduler::Scheduler;
+use bytes::Bytes;
+use nuthatch_cluster::packet::{Packet, entries, hash_of};
+use nuthatch_quorum::catalog::{Call, Catalog, CatalogReply, NodeRow, Ordering};
+use nuthatch_quorum::effect::Effect;
+use nuthatch_quorum::message::{Answer, Envelope, Message};
+use nuthatch_quorum::node::Event;
+use nuthatch_quorum::timing::TICK;
+use nuthatch_quorum::types::{
+    BootCount, Incarnation, Lsn, Member, NodeId, Promise, SyncId, WallTime,
+};
+use std::collections::BTreeMap;
+
+mod clients;
+
+pub(super) const SECOND: u64 = 1_000_000;
+pub(super) const MILLI: u64 = 1_000;
+
+/// Machines, all of which keep the log.
+const MACHINES: u8 = 3;
+
+/// Between two looks of a process at what it may apply.
+const APPLY: u64 = 100 * MILLI;
+
+/// How a world is made.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// True if the trace is printed.
+    pub printed: bool,
+}
+
+impl Options {
+    /// Everything drawn from the seed.
+    #[must_use]
+    pub fn drawn() -> Self {
+        Self::default()
+    }
+}
+
+/// What a run did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Summary {
+    /// Hash of the trace.
+    pub hash: u64,
+    /// Happenings.
+    pub steps: u64,
+    /// Entries committed.
+    pub committed: u64,
+    /// The last epoch.
+    pub epochs: u64,
+    /// Faults.
+    pub faults: u64,
+    /// Directories that were opened after a power cut.
+    pub cuts: u64,
+    /// Disks that were replaced.
+    pub disks: u64,
+    /// How often files were made durable.
+    pub marks: u64,
+    /// How often a journal was trimmed.
+    pub trims: u64,
+    /// How often files of another machine were put in place.
+    pub installs: u64,
+}
+
+impl Summary {
+    /// Adds what another run did.
+    pub fn add(&mut self, other: &Self) {
+        self.committed += other.committed;
+        self.epochs += other.epochs;
+        self.faults += other.faults;
+        self.cuts += other.cuts;
+        self.disks += other.disks;
+        self.marks += other.marks;
+        self.trims += other.trims;
+        self.installs += other.installs;
+    }
+
+    /// What was done, for people.
+    #[must_use]
+    pub fn report(&self) -> String {
+        format!(
+            "{} entries committed, {} epochs, {} faults, {} directories opened after a power cut, {} disks replaced, \
+             {} times files made durable, {} journals trimmed, {} times files of another node put in place",
+            self.committed,
+            self.epochs,
+            self.faults,
+            self.cuts,
+            self.disks,
+            self.marks,
+            self.trims,
+            self.installs
+        )
+    }
+}
+
+/// What waits in the queue.
+#[derive(Clone, Hash, Debug)]
+pub(super) enum Happening {
+    Tick { at: usize, life: u64 },
+    Applies { at: usize, life: u64 },
+    Deliver { at: usize, envelope: Envelope, payloads: Vec<Bytes> },
+    SyncEnds { at: usize, life: u64, id: SyncId },
+    MarkEnds { at: usize, life: u64 },
+    ChoreEnds { at: usize, life: u64, number: u64 },
+    FilesCome { at: usize, life: u64, number: u64 },
+    CallArrives { at: usize, life: u64, call: Box<Call> },
+    CallAnswered { at: usize, life: u64, reply: Box<CatalogReply> },
+    Boot { at: usize },
+    PowerGoes { at: usize, life: u64 },
+    ClientsAct,
+    FaultComes,
+}
+
+/// A world.
+pub(super) struct World {
+    pub(super) schedule: Scheduler<Happening>,
+    pub(super) machines: Vec<Machine>,
+    pub(super) net: Net,
+    pub(super) catalog: Catalog,
+    pub(super) checker: Checker,
+    pub(super) weights: [u64; KINDS],
+    pub(super) every_max: u64,
+    pub(super) faulty: bool,
+    /// Clients ask for nothing any more.
+    silent: bool,
+    pub(super) transfers: BTreeMap<u64, Transfer>,
+    pub(super) numbered: u64,
+    pub(super) summary: Summary,
+    requests: u64,
+    acked: u64,
+}
+
+impl World {
+    fn new(seed: u64, options: &Options) -> Self {
+        let mut schedule = Scheduler::new(seed, options.printed);
+        let rng = &mut schedule.rng;
+        let firsts: Vec<Incarnation> = (0..MACHINES).map(|_| incarnation(rng)).collect();
+        let machines = firsts.iter().enumerate().map(|(id, first)| {
+            let clocks = (Clock::drawn(rng, DRIFT_MAX), WallClock::kept(rng));
+            Machine::new(NodeId(id as u8), clocks, *first)
+        });
+        let machines: Vec<Machine> = machines.collect();
+        let members = firsts.iter().enumerate();
+        let members =
+            members.map(|(id, first)| Member { node: NodeId(id as u8), incarnation: *first });
+        let row = |member: Member| {
+            let row =
+                NodeRow { incarnation: member.incarnation, boots: BootCount(0), former: vec![] };
+            (member.node, row)
+        };
+        let catalog = Catalog::founded(members.clone().collect(), members.map(row).collect());
+        let mut weights = [10, 2, 6, 3, 3, 2, 4, 3, 3, 3, 8, 3, 2];
+        for weight in &mut weights {
+            *weight *= if rng.chance(400) { 0 } else { rng.between(1, 3) };
+        }
+        let every_max = rng.between(100 * MILLI, 1_500 * MILLI);
+        let net = Net::new(usize::from(MACHINES), Weather::drawn(rng));
+        let mut world = Self {
+            schedule,
+            machines,
+            net,
+            catalog,
+            checker: Checker::default(),
+            weights,
+            every_max,
+            faulty: true,
+            silent: false,
+            transfers: BTreeMap::new(),
+            numbered: 0,
+            summary: Summary::default(),
+            requests: 0,
+            acked: 0,
+        };
+        for at in 0..world.machines.len() {
+            world.schedule.after(at as u64, Happening::Boot { at });
+        }
+        world.schedule.after(0, Happening::ClientsAct);
+        world.schedule.after(SECOND, Happening::FaultComes);
+        world
+    }
+
+    fn summary(&self) -> Summary {
+        Summary {
+            hash: self.schedule.trace.hash(),
+            steps: self.schedule.steps(),
+            committed: self.checker.last().0,
+            epochs: u64::from(self.catalog.state().log.value.epoch.0),
+            ..self.summary
+        }
+    }
+
+    /// The machine that owns the newest epoch.
+    pub(super) fn owner(&self) -> Option<usize> {
+        let epoch = |machine: &Machine| {
+            machine.running.as_ref().and_then(|r| r.node.owner()).map(|owner| owner.epoch())
+        };
+        let owners = (0..self.machines.len()).filter(|at| epoch(&self.machines[*at]).is_some());
+        owners.max_by_key(|at| epoch(&self.machines[*at]))
+    }
+
+    /// Faults for a while, then none; after that everything must recover.
+    fn run(&mut self) -> Result<(), Violation> {
+        let faults_for = self.schedule.rng.between(3 * SECOND, 12 * SECOND);
+        self.run_for(faults_for)?;
+        self.heal()?;
+        let (acked, until) = (self.acked, self.schedule.now() + 15 * SECOND);
+        while self.schedule.now() < until {
+            self.run_for(SECOND / 2)?;
+            self.silent = self.acked >= acked + 3;
+            if self.silent && self.is_settled() && self.behind().is_none() {
+                return Ok(());
+            }
+        }
+        let what = format!("{} writes, {:?}", self.acked - acked, self.behind());
+        broken(ViolationKind::NoProgress, what)
+    }
+
+    fn behind(&self) -> Option<String> {
+        self.machines.iter().find_map(|machine| match &machine.running {
+            None => Some(format!("{:?} does not run", machine.id)),
+            Some(running) => {
+                let behind = self.checker.behind(running);
+                behind.map(|what| format!("{:?}: {what}", machine.id))
+            }
+        })
+    }
+
+    /// True if all disks are in the set, and each has all that is committed.
+    pub(super) fn is_settled(&self) -> bool {
+        let state = self.catalog.state();
+        let whole = |machine: &Machine| {
+            machine.running.as_ref().is_some_and(|running| {
+                let keeper = running.node.keeper();
+                let member =
+                    Member { node: machine.id, incarnation: keeper.identity().incarnation };
+                state.log.value.set.contains(&member)
+                    && keeper.log().last() >= self.checker.last()
+                    && keeper.log().first_damaged().is_none()
+            })
+        };
+        state.target() == state.log.value.set && self.machines.iter().all(whole)
+    }
+
+    fn run_for(&mut self, micros: u64) -> Result<(), Violation> {
+        let until = self.schedule.now() + micros;
+        while let Some(happening) = self.schedule.next_until(until) {
+            self.schedule.trace.record(self.schedule.now(), &happening);
+            self.happen(happening)?;
+            for at in 0..self.machines.len() {
+                self.settle(at)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn happen(&mut self, happening: Happening) -> Result<(), Violation> {
+        match happening {
+            Happening::Deliver { at, envelope, payloads } => {
+                return self.deliver(at, Packet { envelope, payloads });
+            }
+            Happening::FilesCome { at, life, number } => return self.files_come(at, life, number),
+            Happening::Boot { at } => return self.boot(at),
+            Happening::CallArrives { at, life, call } => {
+                let reply = self.catalog.call(&call);
+                if let Some(delay) = self.catalog_delay() {
+                    let reply = Box::new(reply);
+                    self.schedule.after(delay, Happening::CallAnswered { at, life, reply });
+                }
+            }
+            Happening::ClientsAct => return self.clients_act(),
+            Happening::FaultComes => return self.fault_comes(),
+            Happening::Tick { at, life }
+            | Happening::Applies { at, life }
+            | Happening::SyncEnds { at, life, .. }
+            | Happening::MarkEnds { at, life }
+            | Happening::ChoreEnds { at, life, .. }
+            | Happening::CallAnswered { at, life, .. }
+            | Happening::PowerGoes { at, life }
+                if self.machines[at].life != life => {}
+            Happening::Tick { at, life } => {
+                self.schedule.after(TICK, Happening::Tick { at, life });
+                let wall = WallTime(self.machines[at].wall.at(self.schedule.now()));
+                self.event(at, Event::Wall(wall))?;
+                self.event(at, Event::Tick)?;
+            }
+            Happening::Applies { at, life } => {
+                self.schedule.after(APPLY, Happening::Applies { at, life });
+                self.apply(at)?;
+            }
+            Happening::SyncEnds { at, id, .. } => self.sync_ends(at, id)?,
+            Happening::MarkEnds { at, .. } => self.mark_ends(at)?,
+            Happening::ChoreEnds { at, number, .. } => self.chore_ends(at, number),
+            Happening::CallAnswered { at, reply, .. } => self.event(at, Event::Catalog(*reply))?,
+            Happening::PowerGoes { at, .. } => self.power_goes(at)?,
+        }
+        Ok(())
+    }
+
+    /// After every happening: a machine whose power went is dark, and a process that cannot go on ends.
+    fn settle(&mut self, at: usize) -> Result<(), Violation> {
+        if self.machines[at].has_lost_power() {
+            self.power_goes(at)
+        } else if self.machines[at].must_end() {
+            self.kill(at)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The disk of a process, and how often the catalog knows that it was begun with.
+    fn disk_of(&self, at: usize) -> Option<(Incarnation, BootCount)> {
+        let running = self.machines[at].running.as_ref()?;
+        let disk = running.node.keeper().identity().incarnation;
+        let row = self.catalog.state().nodes.get(&self.machines[at].id)?;
+        let known = Some(row.value.boots).filter(|_| row.value.incarnation == disk);
+        Some((disk, known.unwrap_or_default()))
+    }
+
+    pub(super) fn power_goes(&mut self, at: usize) -> Result<(), Violation> {
+        let disk = self.disk_of(at);
+        self.machines[at].lose_power(&mut self.schedule.rng);
+        self.summary.cuts += 1;
+        self.boot_later(at);
+        let machine = &self.machines[at];
+        self.checker.ended(machine, &machine.disk.survive(), disk)
+    }
+
+    pub(super) fn kill(&mut self, at: usize) -> Result<(), Violation> {
+        let disk = self.disk_of(at);
+        self.machines[at].kill();
+        self.boot_later(at);
+        let machine = &self.machines[at];
+        self.checker.ended(machine, &machine.disk.survive(), disk)?;
+        // The power may go before anybody has synced what the cache holds.
+        let seed = self.schedule.rng.bits();
+        self.checker.ended(machine, &machine.disk.crash(seed), disk)
+    }
+
+    pub(super) fn boot_later(&mut self, at: usize) {
+        let most = if self.faulty { 2 * SECOND } else { 20 * MILLI };
+        let pause = self.schedule.rng.between(10 * MILLI, most);
+        self.schedule.after(pause, Happening::Boot { at });
+    }
+
+    fn boot(&mut self, at: usize) -> Result<(), Violation> {
+        if self.machines[at].running.is_some() {
+            return Ok(());
+        }
+        let now = self.schedule.now();
+        let peers = (0..MACHINES).map(NodeId).filter(|id| usize::from(id.0) != at).collect();
+        let Ok(effects) = self.machines[at].boot(peers, now, &mut self.schedule.rng) else {
+            self.boot_later(at);
+            return Ok(());
+        };
+        let life = self.machines[at].life;
+        self.schedule.after(at as u64 * 7 * MILLI, Happening::Tick { at, life });
+        self.schedule.after(at as u64 * 31 * MILLI, Happening::Applies { at, life });
+        self.perform(at, effects)
+    }
+
+    /// Hands an event to a node.
+    pub(super) fn event(&mut self, at: usize, event: Event) -> Result<(), Violation> {
+        let now = self.machines[at].time(self.schedule.now());
+        let Some(running) = self.machines[at].running.as_mut().filter(|r| !r.failed) else {
+            return Ok(());
+        };
+        let effects = running.node.step(event, now);
+        self.checker.stepped(running)?;
+        let owned = running.node.owner().map_or(Lsn(0), |owner| owner.commit());
+        running.commit = running.commit.max(owned);
+        self.perform(at, effects)
+    }
+
+    fn deliver(&mut self, at: usize, packet: Packet) -> Result<(), Violation> {
+        let Some(running) = &mut self.machines[at].running else { return Ok(()) };
+        if running.wants_files(&packet.envelope) {
+            return self.bring_files(at, packet.envelope);
+        }
+        let came = running.hold(&packet);
+        let told = told_commit(&packet.envelope);
+        self.event(at, Event::Deliver(packet.envelope))?;
+        let Some(running) = &mut self.machines[at].running else { return Ok(()) };
+        if let Some((promise, commit)) = told {
+            running.take_commit(promise, commit);
+        }
+        running.let_go(&came);
+        Ok(())
+    }
+
+    fn sync_ends(&mut self, at: usize, id: SyncId) -> Result<(), Violation> {
+        let Some(running) = &mut self.machines[at].running else { return Ok(()) };
+        let Some((to_sync, good)) = running.syncs.remove(&id) else { return Ok(()) };
+        let synced = running.dir.gate().sync(&to_sync).is_ok();
+        if self.machines[at].has_lost_power() {
+            return Ok(());
+        }
+        self.event(at, Event::Synced(id, good && synced))
+    }
+
+    fn perform(&mut self, at: usize, effects: Vec<Effect>) -> Result<(), Violation> {
+        let life = self.machines[at].life;
+        for effect in effects {
+            if self.machines[at].has_lost_power() {
+                return Ok(());
+            }
+            let Some(running) = &mut self.machines[at].running else { return Ok(()) };
+            match effect {
+                Effect::Send(envelope) => self.send(at, envelope)?,
+                Effect::Store(ops) => running.store(&ops),
+                Effect::Sync(id) => {
+                    running.syncs.insert(id, (running.dir.to_sync(), !running.failed));
+                    let takes = self.schedule.rng.between(50, self.machines[at].sync_max.max(51));
+                    self.schedule.after(takes, Happening::SyncEnds { at, life, id });
+                }
+                Effect::Catalog(call) => {
+                    if let Some(delay) = self.catalog_delay() {
+                        let call = Box::new(call);
+                        self.schedule.after(delay, Happening::CallArrives { at, life, call });
+                    }
+                }
+                Effect::Reply(reply) => {
+                    self.acked += u64::from(matches!(reply.answer, Answer::Acked { .. }));
+                }
+                Effect::Alarm(alarm) => self.schedule.trace.record(self.schedule.now(), &alarm),
+                // Nothing rots here.
+                Effect::Verify { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, at: usize, envelope: Envelope) -> Result<(), Violation> {
+        let Some(running) = &self.machines[at].running else { return Ok(()) };
+        let mut payloads = vec![];
+        for entry in entries(&envelope.message).filter(|entry| hash_of(entry).is_some()) {
+            match running.payload(entry) {
+                Ok(payload) => payloads.push(payload),
+                Err(error) => {
+                    let what = format!("{entry:?} at {:?}: {error}", envelope.from);
+                    return broken(ViolationKind::NoPayload, what);
+                }
+            }
+        }
+        self.checker.sent(&envelope, running);
+        self.carry(at, Packet { envelope, payloads });
+        Ok(())
+    }
+
+    /// The network takes a packet.
+    pub(super) fn carry(&mut self, at: usize, packet: Packet) {
+        let to = usize::from(packet.envelope.to.0);
+        for delay in self.net.send(at, to, &mut self.schedule.rng) {
+            let Packet { envelope, payloads } = packet.clone();
+            self.schedule.after(delay, Happening::Deliver { at: to, envelope, payloads });
+        }
+    }
+
+    fn catalog_delay(&mut self) -> Option<u64> {
+        let rng = &mut self.schedule.rng;
+        let lost = rng.chance(self.net.weather.loss);
+        (!lost).then(|| rng.between(500, 500 + self.net.weather.delay_max))
+    }
+
+    /// Faults stop: nothing fails any more.
+    fn heal(&mut self) -> Result<(), Violation> {
+        self.faulty = false;
+        self.net.heal();
+        self.net.weather = Weather::FINE;
+        for at in 0..self.machines.len() {
+            self.machines[at].sync_max = 2_000;
+            if self.machines[at].cut_at.is_some() {
+                self.power_goes(at)?;
+            }
+            self.machines[at].disk.heal();
+        }
+        Ok(())
+    }
+}
+
+/// What the sender of a message says is committed, and the epoch in which that holds.
+fn told_commit(envelope: &Envelope) -> Option<(Promise, Lsn)> {
+    match &envelope.message {
+        Message::Append { epoch, commit, .. } | Message::Beat { epoch, commit, .. } => {
+            Some((Promise { epoch: *epoch, owner: envelope.sender }, *commit))
+        }
+        _ => None,
+    }
+}
+
+/// Runs the schedule of a seed to its end.
+pub fn run(seed: u64, options: &Options) -> (Summary, Result<(), Violation>) {
+    let mut world = World::new(seed, options);
+    let result = world.run();
+    (world.summary(), result)
+}
