@@ -13,15 +13,19 @@ use crate::stream_subjects::Looks;
 use crate::stream_table::StreamTable;
 use nuthatch_protocol::js::StreamInfo;
 use nuthatch_protocol::jserror::JsError;
-use nuthatch_server::served::ServedStream;
+use nuthatch_server::served::{Served, ServedStream};
 use nuthatch_server::shares::Share;
 use nuthatch_streams::AccountId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tokio::task::yield_now;
 
 /// Bytes of subjects and metadata in one page of `STREAM.LIST`, about; one stream may have more.
 const LIST_BYTES: usize = 4 << 20;
+
+/// Streams of each node that a list goes through between two turns of others.
+const STREAMS_PART: usize = 1024;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -64,6 +68,13 @@ impl Listed {
         }
     }
 
+    fn subjects(&self) -> &[String] {
+        match self {
+            Self::Here(entry) => &entry.config.subjects,
+            Self::At(_, stream) => &stream.subjects,
+        }
+    }
+
     /// What it adds to a list, about.
     fn bytes(&self) -> usize {
         match self {
@@ -90,11 +101,8 @@ impl Lists {
     /// `STREAM.NAMES`.
     pub(super) async fn names(&self, account: AccountId, body: &[u8]) -> Answer {
         let request: ListRequest = parse_optional(body, self.strict)?;
-        let all = self.all(account, &request.subject).await;
-        let total = all.len();
-        let offset = offset_of(request.offset).min(total);
-        let page = all[offset..].iter().take(NAMES_PAGE);
-        let streams: Vec<String> = page.map(|listed| listed.name().to_owned()).collect();
+        let Found { page, offset, total } = self.find(account, &request, NAMES_PAGE).await;
+        let streams: Vec<String> = page.iter().map(|listed| listed.name().to_owned()).collect();
         let streams = (!streams.is_empty()).then_some(streams);
         let page = Paged { total, offset, limit: NAMES_PAGE };
         Ok(envelope::ok(ResponseType("stream_names"), &NamesBody { page, streams }))
@@ -103,12 +111,11 @@ impl Lists {
     /// `STREAM.LIST`.
     pub(super) async fn list(&self, account: AccountId, body: &[u8], share: &mut Share) -> Answer {
         let request: ListRequest = parse_optional(body, self.strict)?;
-        let all = self.all(account, &request.subject).await;
-        let total = all.len();
-        let offset = offset_of(request.offset).min(total);
+        let found = self.find(account, &request, LIST_PAGE).await;
+        let Found { offset, total, .. } = found;
         let mut bytes = 0;
         let mut page = Vec::new();
-        for listed in all[offset..].iter().take(LIST_PAGE) {
+        for listed in &found.page {
             // The rest comes with the next page.
             bytes += listed.bytes();
             if bytes > LIST_BYTES && !page.is_empty() {
@@ -168,21 +175,99 @@ impl Lists {
         Ok(info)
     }
 
-    /// The account's streams at all nodes, by name, those with a subject that overlaps with `filter` if it is given.
-    async fn all(&self, account: AccountId, filter: &str) -> Vec<Listed> {
-        let own = self.streams.about(account, filter).await;
-        let mut all: Vec<Listed> = own.into_iter().map(Listed::Here).collect();
-        let Some(served) = self.core.served(account) else { return all };
-        // Those that cannot be had are told of as far as others know.
-        let _ = self.nodes.until_whole(account).await;
-        let mut looks = Looks::default();
-        for (node, stream) in served.streams() {
-            if looks.is_about(&stream.subjects, filter).await {
-                all.push(Listed::At(node, stream));
+    /// At most `max` of the account's streams at all nodes, from the request's offset on by name, those with a subject
+    /// that overlaps with its filter if it has one.
+    async fn find(&self, account: AccountId, request: &ListRequest, max: usize) -> Found {
+        let (mut page, mut total) = (Vec::new(), 0);
+        let (offset, mut looks) = (offset_of(request.offset), Looks::default());
+        let mut walk = Walk::new(self, account);
+        while let Some(part) = walk.next().await {
+            for listed in part {
+                if !looks.is_about(listed.subjects(), &request.subject).await {
+                    continue;
+                }
+                if total >= offset && page.len() < max {
+                    page.push(listed);
+                }
+                total += 1;
             }
         }
-        all.sort_by(|one, other| one.name().cmp(other.name()));
-        all.dedup_by(|one, other| one.name() == other.name());
-        all
+        Found { page, offset: offset.min(total), total }
     }
 }
+
+/// A page of a list.
+struct Found {
+    page: Vec<Listed>,
+    offset: usize,
+    /// How many streams the list has.
+    total: usize,
+}
+
+/// Goes through an account's streams at all nodes, by name, each once. A stream that comes or goes meanwhile may be among
+/// them or not.
+struct Walk<'a> {
+    lists: &'a Lists,
+    account: AccountId,
+    served: Option<Arc<Served>>,
+    /// The streams of all nodes were known the last time.
+    is_whole: bool,
+    /// Up to this name all were gone through.
+    after: Option<String>,
+    is_done: bool,
+}
+
+impl<'a> Walk<'a> {
+    fn new(lists: &'a Lists, account: AccountId) -> Self {
+        let served = lists.core.served(account);
+        Self { lists, account, served, is_whole: true, after: None, is_done: false }
+    }
+
+    /// The next part; others have their turn before each but the first. `None`: that was all.
+    async fn next(&mut self) -> Option<Vec<Listed>> {
+        if self.is_done {
+            return None;
+        }
+        if self.after.is_some() {
+            yield_now().await;
+        }
+        if self.is_whole {
+            // Those that cannot be had are told of as far as others know.
+            self.is_whole = self.lists.nodes.until_whole(self.account).await.is_ok();
+        }
+        let after = self.after.as_deref();
+        let own = self.lists.streams.part(self.account, after, STREAMS_PART);
+        let others = self.served.as_ref().map(|served| served.part(after, STREAMS_PART));
+        let (part, after) = merged(own, others.unwrap_or_default(), STREAMS_PART);
+        self.is_done = after.is_none();
+        self.after = after;
+        Some(part)
+    }
+}
+
+/// Parts of at most `max` streams of this node and of others, each by name, as one: up to the name that is returned, behind
+/// which one of them may go on. `None`: all are at their ends.
+fn merged(
+    own: Vec<Arc<Entry>>,
+    others: Vec<(String, Vec<Arc<ServedStream>>)>,
+    max: usize,
+) -> (Vec<Listed>, Option<String>) {
+    let mut all: Vec<Vec<Listed>> = vec![own.into_iter().map(Listed::Here).collect()];
+    for (node, streams) in others {
+        let at_node = |stream| Listed::At(node.clone(), stream);
+        all.push(streams.into_iter().map(at_node).collect());
+    }
+    let full = all.iter().filter(|part| part.len() >= max);
+    let last = full.filter_map(|part| part.last()).map(Listed::name).min().map(str::to_owned);
+    let mut merged: Vec<Listed> = all.into_iter().flatten().collect();
+    if let Some(last) = &last {
+        merged.retain(|listed| listed.name() <= last.as_str());
+    }
+    // Of several of one name the first counts: this node's.
+    merged.sort_by(|one, other| one.name().cmp(other.name()));
+    merged.dedup_by(|one, other| one.name() == other.name());
+    (merged, last)
+}
+
+#[cfg(test)]
+mod tests;

@@ -18,6 +18,7 @@ use nuthatch_server::route::is_region;
 use nuthatch_streams::AccountId;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// Moves between logs that are remembered, for what was sent by routes from before them.
@@ -364,6 +365,19 @@ impl Registry {
     /// Streams of an account, by name.
     pub fn of_account(&self, account: AccountId) -> impl Iterator<Item = &Arc<Entry>> {
         self.accounts.get(&account).into_iter().flat_map(|streams| streams.by_name.values())
+    }
+
+    /// Those whose names come behind `after`, by name.
+    pub fn of_account_after(
+        &self,
+        account: AccountId,
+        after: Option<&str>,
+    ) -> impl Iterator<Item = &Arc<Entry>> {
+        let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let streams = self.accounts.get(&account).into_iter();
+        let entries = streams
+            .flat_map(move |streams| streams.by_name.range::<str, _>((behind, Bound::Unbounded)));
+        entries.map(|(_, entry)| entry)
     }
 
     /// A stream by name.

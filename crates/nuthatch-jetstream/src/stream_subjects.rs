@@ -124,30 +124,14 @@ async fn yield_if_full(part: &[String]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pending_changes::tests::{ACCOUNT, code, create, service};
+    use crate::pending_changes::tests::{ACCOUNT, code, create, service, turns_during};
     use nuthatch_server::served::Scope;
     use nuthatch_streams::AccountId;
     use serde_json::json;
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
     use tokio::time::timeout;
 
     const OTHER: AccountId = AccountId(7);
-
-    /// How often another task had its turn while `work` went on.
-    async fn turns_during(work: impl Future<Output = ()>) -> usize {
-        let turns = Arc::new(AtomicUsize::new(0));
-        let counted = turns.clone();
-        let other = tokio::spawn(async move {
-            loop {
-                counted.fetch_add(1, Ordering::Relaxed);
-                yield_now().await;
-            }
-        });
-        work.await;
-        other.abort();
-        turns.load(Ordering::Relaxed)
-    }
 
     fn body(name: &str, subjects: impl Iterator<Item = String>) -> String {
         json!({ "name": name, "subjects": subjects.collect::<Vec<_>>() }).to_string()

@@ -8,7 +8,7 @@
 use crate::logs_port::LogsPort;
 use crate::outcome::described;
 use crate::registry::{Entry, Registry, SubjectsKey};
-use crate::stream_subjects::{Looks, SUBJECTS_PART, missing};
+use crate::stream_subjects::{SUBJECTS_PART, missing};
 use nuthatch_log::StreamId;
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::StreamRoute;
@@ -103,19 +103,14 @@ impl StreamTable {
         self.read().get(account, name).is_some()
     }
 
-    /// The account's streams by name, those with a subject that overlaps with `filter` if it is given.
-    pub(super) async fn about(&self, account: AccountId, filter: &str) -> Vec<Arc<Entry>> {
-        let all: Vec<Arc<Entry>> = self.read().of_account(account).cloned().collect();
-        if filter.is_empty() {
-            return all;
-        }
-        let (mut found, mut looks) = (Vec::new(), Looks::default());
-        for entry in all {
-            if looks.is_about(&entry.config.subjects, filter).await {
-                found.push(entry);
-            }
-        }
-        found
+    /// At most `max` of the account's streams whose names come behind `after`, by name.
+    pub(super) fn part(
+        &self,
+        account: AccountId,
+        after: Option<&str>,
+        max: usize,
+    ) -> Vec<Arc<Entry>> {
+        self.read().of_account_after(account, after).take(max).cloned().collect()
     }
 
     /// Takes in a new or changed stream, if its log is attached still: one that is detached takes its

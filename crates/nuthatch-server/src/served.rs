@@ -382,15 +382,12 @@ impl Served {
         nodes.map(|(name, table)| (name.clone(), table.state.clone(), table.is_complete)).collect()
     }
 
-    /// All streams of other nodes, with the node of each.
+    /// At most `max` streams of each other node whose names come behind `after`, by name.
     #[must_use]
-    pub fn streams(&self) -> Vec<(String, Arc<ServedStream>)> {
+    pub fn part(&self, after: Option<&str>, max: usize) -> Vec<(String, Vec<Arc<ServedStream>>)> {
         let inner = self.inner.lock();
-        let of_node = |(node, table): (&String, &NodeTable)| {
-            let streams = table.streams.values();
-            streams.map(|(_, stream)| (node.clone(), stream.clone())).collect::<Vec<_>>()
-        };
-        inner.nodes.iter().flat_map(of_node).collect()
+        let nodes = inner.nodes.iter();
+        nodes.map(|(node, table)| (node.clone(), table.part(after, max))).collect()
     }
 
     /// How many streams other nodes serve.

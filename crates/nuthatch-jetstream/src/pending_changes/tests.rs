@@ -14,7 +14,9 @@ use nuthatch_streams::stream::Provenance;
 use nuthatch_streams::{Message, Op, OpOutcome, Respond};
 use serde_json::{Value, json};
 use std::any::Any;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::task::yield_now;
 
 const COLD: LogId = LogId(3);
 pub(crate) const ACCOUNT: AccountId = AccountId::GLOBAL;
@@ -111,6 +113,21 @@ pub(crate) fn service() -> (Arc<Logs>, Arc<JetStream>) {
 
 pub(crate) fn code(answer: Answer) -> u16 {
     answer.expect_err("an error").err_code
+}
+
+/// How often another task had its turn while `work` went on.
+pub(crate) async fn turns_during(work: impl Future<Output = ()>) -> usize {
+    let turns = Arc::new(AtomicUsize::new(0));
+    let counted = turns.clone();
+    let other = tokio::spawn(async move {
+        loop {
+            counted.fetch_add(1, Ordering::Relaxed);
+            yield_now().await;
+        }
+    });
+    work.await;
+    other.abort();
+    turns.load(Ordering::Relaxed)
 }
 
 async fn until(what: impl Fn() -> bool) {

@@ -7,6 +7,8 @@ use nuthatch_protocol::subject::tree::SubjectTree;
 use nuthatch_protocol::wire::leaf::{LeafLine, push_leaf_message_line};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// A message's line, about.
@@ -37,7 +39,9 @@ pub(super) struct NodeTable {
     /// What its subjects begin with.
     pub(super) token: Box<str>,
     pub(super) state: NodeState,
-    pub(super) streams: FxHashMap<Box<str>, (u64, Arc<ServedStream>)>,
+    pub(super) streams: FxHashMap<Arc<str>, (u64, Arc<ServedStream>)>,
+    /// Their names.
+    names: BTreeSet<Arc<str>>,
     pub(super) subjects: SubjectTree<u64>,
     /// How many of the streams are in each log, and what those of each storage reserve: file, then memory. Asked for
     /// with each new stream, so not counted then.
@@ -56,6 +60,7 @@ impl NodeTable {
             token: token.into(),
             state: NodeState::default(),
             streams: FxHashMap::default(),
+            names: BTreeSet::default(),
             subjects: SubjectTree::default(),
             in_logs: FxHashMap::default(),
             reserved: [0; 2],
@@ -107,8 +112,16 @@ impl NodeTable {
         self.send("T", b"", &body);
     }
 
+    /// At most `max` of the streams whose names come behind `after`, by name.
+    pub(super) fn part(&self, after: Option<&str>, max: usize) -> Vec<Arc<ServedStream>> {
+        let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let names = self.names.range::<str, _>((behind, Bound::Unbounded)).take(max);
+        names.map(|name| self.streams[name].1.clone()).collect()
+    }
+
     pub(super) fn forget(&mut self, name: &str) {
         let Some((key, stream)) = self.streams.remove(name) else { return };
+        self.names.remove(name);
         *self.in_logs.get_mut(stream.log.as_str()).expect("it was counted") -= 1;
         let reserved = &mut self.reserved[usize::from(stream.is_memory)];
         *reserved = reserved.checked_sub(u128::from(stream.max_bytes)).expect("it was counted");
@@ -128,6 +141,8 @@ impl NodeTable {
         }
         *self.in_logs.entry(stream.log.as_str().into()).or_default() += 1;
         self.reserved[usize::from(stream.is_memory)] += u128::from(stream.max_bytes);
-        self.streams.insert(stream.name.as_str().into(), (key, Arc::new(stream)));
+        let name: Arc<str> = stream.name.as_str().into();
+        self.names.insert(name.clone());
+        self.streams.insert(name, (key, Arc::new(stream)));
     }
 }

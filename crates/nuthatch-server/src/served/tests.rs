@@ -44,7 +44,7 @@ fn a_table_is_complete_with_its_last_part_and_follows_what_changes() {
     assert!(served.find("A").is_none() && !overlaps(&served, "*.x", "B"));
     assert!(overlaps(&served, "c.x", "A") && !overlaps(&served, "b.x", "A"));
     served.receive("n2", b"T", &told(true, false, &[], &[]));
-    assert!(!served.nodes()[0].2 && served.streams().is_empty(), "it began anew");
+    assert!(!served.nodes()[0].2 && served.count() == 0, "it began anew");
     served.left("n2", &Outlet::nowhere());
     assert_eq!(served.nodes().len(), 1, "that was an older link");
     served.left("n2", &link);
@@ -110,6 +110,27 @@ fn a_node_is_told_of_all_streams_when_they_are_known() {
     assert!(is_told(), "its own telling anew changes nothing");
     served.met("n2", &link, "token");
     assert!(!is_told(), "another link begins anew");
+}
+
+/// Lists go through tables in parts, by name, however the table came to be as it is.
+#[test]
+fn tables_are_read_in_parts_by_name() {
+    let (served, link) = (Served::default(), Outlet::nowhere());
+    served.met("n2", &link, "token");
+    served.met("n3", &link, "token");
+    let all = ["D", "B", "E", "A"].map(|name| own(name, name));
+    served.receive("n2", b"T", &told(true, true, &all, &[]));
+    served.receive("n2", b"T", &told(false, true, &[own("C", "c"), own("B", "b")], &["E"]));
+    let names = |after: Option<&str>, max: usize| {
+        let mut parts = served.part(after, max).into_iter();
+        let (node, streams) = parts.next().expect("a node");
+        assert!(node == "n2" && parts.next().is_some_and(|(_, none)| none.is_empty()));
+        streams.iter().map(|stream| stream.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(None, 9), ["A", "B", "C", "D"]);
+    assert_eq!(names(None, 2), ["A", "B"]);
+    assert_eq!(names(Some("B"), 1), ["C"]);
+    assert_eq!((names(Some("BB"), 9).len(), names(Some("D"), 9).len()), (2, 0));
 }
 
 /// What is asked for with each new stream is kept, not counted: as it is after streams have changed and gone.
