@@ -72,7 +72,8 @@ def main():
             if end is None:
                 continue
             lengths.append(end - at + 1)
-            if of in TYPES:
+            # The client library has a `JetStream` of its own.
+            if of in TYPES and "nuthatch-client" not in path.parts:
                 methods.setdefault(of, []).append(path)
             if "--long" in sys.argv and lengths[-1] > LONG:
                 print(lengths[-1], path.relative_to(root), found.group(1))
