@@ -18,6 +18,7 @@ accounts {
 CONFIG
 "$server" serve -c "$dir/server.conf" --console off >"$dir/server.log" 2>&1 &
 pids=$!
+# What runs in the background is started as itself and not by a function, so that $! is its id.
 # Called by the trap.
 # shellcheck disable=SC2329
 ended() {
@@ -45,7 +46,7 @@ user consumer add ORDERS worker --pull --defaults >/dev/null
 user pub orders.new 'hello {{.Count}}' --count 100 >/dev/null 2>&1
 user kv add settings >/dev/null
 user kv put settings mode fast >/dev/null
-user --connection-name watcher sub 'orders.>' >/dev/null 2>&1 &
+"$nats" --server "nats://a:pw@127.0.0.1:$port" --connection-name watcher sub 'orders.>' >/dev/null 2>&1 &
 pids+=" $!"
 
 # nats-top: the first look, to a file.
@@ -93,7 +94,7 @@ checks:
   - { name: server, kind: server, context: $dir/system.json, properties: { name: plug } }
 CHECKS
 exported=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-user server check exporter --config "$dir/checks.yaml" --port "$exported" >"$dir/exporter.log" 2>&1 &
+"$nats" --server "nats://a:pw@127.0.0.1:$port" server check exporter --config "$dir/checks.yaml" --port "$exported" >"$dir/exporter.log" 2>&1 &
 pids+=" $!"
 metrics=""
 for _ in $(seq 100); do
