@@ -6,9 +6,10 @@ const { execFileSync } = require("node:child_process");
 const { mkdirSync, readFileSync } = require("node:fs");
 const http = require("node:http");
 const puppeteer = require("puppeteer-core");
+const others = require("./others.js");
 const watching = require("./watching.js");
 
-const [consoleUrl, readOnlyUrl, binary, natsAddress, readOnlyNats, serverLog, pictures] = process.argv.slice(2);
+const [consoleUrl, readOnlyUrl, binary, natsAddress, readOnlyNats, serverLog, clusterUrl, lastNode, pictures] = process.argv.slice(2);
 const PATIENCE_MS = 60_000;
 const HOSTILE_STREAM = `x"&<img`;
 const HOSTILE_SUBJECT = "hostile.<img/src=x/onerror=window.hacked=1>";
@@ -122,11 +123,12 @@ class Visitor {
   }
 }
 
+const VIEW = { width: 1240, height: 800 };
 const { own, system } = watching({ ada, natsAddress, patience: PATIENCE_MS });
 
 const STEPS = {
   async "who is not logged in is refused"() {
-    for (const [method, path] of [["GET", "overview"], ["GET", "streams"], ["DELETE", "streams/ORDERS"], ["POST", "publish"], ["GET", "kv"], ["GET", "dead"], ["POST", "dead/retry"], ["GET", "history"], ["GET", "events"], ["GET", "connections"], ["POST", "connections/1/kick"], ["GET", "accounts"], ["GET", "users"], ["GET", "logs"], ["GET", "nodes"], ["GET", "configuration"], ["PUT", "objects/b/file"]]) {
+    for (const [method, path] of [["GET", "overview"], ["GET", "streams"], ["DELETE", "streams/ORDERS"], ["POST", "publish"], ["GET", "kv"], ["GET", "dead"], ["POST", "dead/retry"], ["GET", "history"], ["GET", "events"], ["GET", "connections"], ["POST", "connections/1/kick"], ["GET", "accounts"], ["GET", "users"], ["GET", "logs"], ["GET", "cluster"], ["GET", "findings"], ["GET", "streams/ORDERS/consumers/billing/listeners"], ["GET", "configuration"], ["PUT", "objects/b/file"]]) {
       const answer = await raw(consoleUrl, method, `/api/${path}`, { "Content-Type": "application/json" }, method === "GET" ? undefined : "{}");
       assert.equal(answer.status, 401, `${method} ${path}`);
     }
@@ -540,11 +542,12 @@ const STEPS = {
     }
     assert.equal(JSON.parse(cli(readOnlyNats, "stream", "info", "KEPT", "--json")).state.messages, 1);
   },
+
+  ...others({ at: (page, url) => new Visitor(page.page, url), readOnlyUrl, clusterUrl, lastNode, view: VIEW }),
 };
 
 /** Pictures of colours on their way from one to another would differ from run to run. */
 const STILL = [{ name: "prefers-reduced-motion", value: "reduce" }];
-const VIEW = { width: 1240, height: 800 };
 
 async function main() {
   prepare();

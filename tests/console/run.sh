@@ -111,10 +111,27 @@ jetstream { logs { spare { mode: local } } }
 CONF
 start_server main -c "$work/server.conf"
 main_console=$console main_nats=$nats
+# The other server's store had a byte that changed, which the doctor has mended.
+start_server rot
+"$binary" --no-context -s "$nats" stream add ROT --defaults >/dev/null
+"$binary" --no-context -s "$nats" pub ROT 'a message to be looked after' -J -q --count 20
+end_process "${pids[-1]}"
+sed -i '0,/to be looked after/s//to be looked aftar/' "$work"/rot/nuthatch/default/*.seg
+"$binary" doctor "$work/rot" --apply >"$work/doctor.txt" || { cat "$work/doctor.txt" >&2; die "the doctor does not mend"; }
+mv "$work/rot" "$work/readonly"
 start_server readonly --console-read-only
+readonly_console=$console readonly_nats=$nats
+# Three nodes; only the first one has a console.
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+node_ports=("$(free_port)" "$(free_port)" "$(free_port)")
+routes=$(printf '127.0.0.1:%s,' "${node_ports[@]}")
+for number in 3 2 1; do
+    start_server "n$number" --node-name "n$number" --cluster-listen "127.0.0.1:${node_ports[number - 1]}" --routes "${routes%,}"
+    [ $number != 3 ] || last_node=${pids[-1]}
+done
 status=0
 CHROMIUM=$(chromium) NODE_PATH=$cache/console/node_modules timeout -k 5 "$limit_s" node "$here/console.js" \
-    "$main_console" "$console" "$binary" "$main_nats" "$nats" "$work/main.log" "$screenshots" || status=$?
+    "$main_console" "$readonly_console" "$binary" "$main_nats" "$readonly_nats" "$work/main.log" "$console" "$last_node" "$screenshots" || status=$?
 if [ $status -ne 0 ]; then
     tail -n 20 "$work/main.log"
     tail -n 20 "$work/readonly.log"

@@ -11,8 +11,8 @@ const HOSTILE = `<img src=x onerror="window.hacked=1">`;
 const HOSTILE_OBJECT = `covers/"><script>window.hacked=1</script>\u202e.txt`;
 const SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
 
-/** A client that says nothing but who it is and what it listens on. */
-function listener(address, name, subject) {
+/** A client that says nothing but who it is, what it listens on, and what else it is given to say. */
+function listener(address, name, subject, more = "") {
   const [host, port] = address.split(":");
   const socket = net.connect(Number(port), host);
   const ready = new Promise((resolve, reject) => {
@@ -20,7 +20,7 @@ function listener(address, name, subject) {
     let heard = "";
     socket.on("data", (data) => {
       heard += data;
-      if (/^INFO[^\n]*\n$/.test(heard)) socket.write(`CONNECT ${JSON.stringify({ user: "ada", pass: "birds", name, verbose: false, lang: "test" })}\r\nSUB ${subject} 1\r\nPING\r\n`);
+      if (/^INFO[^\n]*\n$/.test(heard)) socket.write(`CONNECT ${JSON.stringify({ user: "ada", pass: "birds", name, verbose: false, lang: "test" })}\r\nSUB ${subject} 1\r\n${more}PING\r\n`);
       if (heard.includes("PONG")) resolve();
     });
   });
@@ -106,6 +106,19 @@ module.exports = ({ ada, natsAddress, patience }) => {
       assert.equal(foreign.status, 400, "of another consumer");
       const anywhere = await page.api("POST", "streams/JOBS/consumers/manual/ack", { reply: "orders.new", ack: "term" });
       assert.equal(anywhere.status, 400);
+    },
+
+    async "who pulls from a consumer is shown"({ page, shoot }) {
+      ada("consumer", "add", "JOBS", "idle", "--pull", "--filter", "jobs.never", "--defaults");
+      await page.open("#/consumers/JOBS/idle", "nobody now");
+      const pull = '{"batch":10,"expires":600000000000}';
+      const pulls = ["1", "2"].map((n) => `PUB $JS.API.CONSUMER.MSG.NEXT.JOBS.idle _INBOX.hands.${n} ${pull.length}\r\n${pull}\r\n`);
+      const worker = listener(natsAddress, "label printer", "_INBOX.hands.*", pulls.join(""));
+      await worker.ready;
+      await page.open("#/consumers/JOBS/idle", "label printer");
+      await page.see(", 2 pulls");
+      await shoot("pullers");
+      worker.socket.destroy();
     },
 
     async "a consumer is reset, and one sees before what that does"({ page, shoot }) {
@@ -257,7 +270,7 @@ module.exports = ({ ada, natsAddress, patience }) => {
       await page.press("Ask");
       await page.see("Yes: nothing is forbidden to this user.");
       await shoot("account");
-      for (const path of ["logs", "leafs", "nodes", "configuration"]) assert.equal((await page.api("GET", path)).status, 403, path);
+      for (const path of ["logs", "leafs", "cluster", "findings", "configuration"]) assert.equal((await page.api("GET", path)).status, 403, path);
     },
 
     async "an hour of history is kept and drawn"({ page, shoot }) {
@@ -330,10 +343,10 @@ module.exports = ({ ada, natsAddress, patience }) => {
       await page.see("99 % below");
       await page.see("spare");
       await shoot("storage");
+      await page.open("#/cluster", "This server is alone");
       await page.open("#/server", "Configuration in force");
       await page.see("max_payload");
       await page.see("No leaf node is connected.");
-      await page.see("This server is alone.");
       await page.see("Nothing: the file says what is in force.");
       const rows = () => page.page.$$eval("[aria-label='Settings of the file'] tbody tr", (all) => all.map((x) => [...x.children].map((y) => y.innerText)));
       const [users] = (await rows()).filter(([key]) => key === "accounts.SHOP.users");

@@ -3,6 +3,7 @@
 import { api, link, place, session, whenExpired } from "./api.js";
 import { clear, failure, field, h } from "./dom.js";
 import { accounts } from "./accounts.js";
+import { cluster } from "./cluster.js";
 import { connections } from "./connections.js";
 import { consumers } from "./consumers.js";
 import { dead } from "./dead.js";
@@ -28,6 +29,7 @@ const PAGES = [
   ["connections", "Connections", connections],
   ["accounts", "Accounts", accounts],
   ["storage", "Storage", storage, true],
+  ["cluster", "Cluster", cluster, true],
   ["server", "Server", server, true],
 ];
 const GROUPS = [["Data", PAGES.slice(0, 7)], ["Watch", PAGES.slice(7, 10)], ["Server", PAGES.slice(10)]];

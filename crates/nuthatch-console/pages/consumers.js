@@ -33,6 +33,15 @@ async function list(content, query) {
 
 const inOneHour = () => { const at = new Date(Date.now() + 3600e3); at.setMinutes(at.getMinutes() - at.getTimezoneOffset()); return at.toISOString().slice(0, 19); };
 
+/** Clients whose pulls wait, or who listen on the subject of a push consumer. */
+async function listeners(path, c) {
+  const found = await api("GET", `${path}/listeners`);
+  if (found.is_denied) return h("span.dim", "your user may not see connections");
+  if (!found.rows.length) return h("span.dim", c.deliver_subject ? "nobody" : found.waiting ? "clients elsewhere" : "nobody now");
+  const pulls = (r) => (c.deliver_subject ? "" : r.pulls === 1 ? ", one pull" : `, ${count(r.pulls)} pulls`);
+  return found.rows.map((r) => h("span.block", h("a.name", { href: link(["connections", String(r.cid)]) }, r.name || `client ${r.cid}`), h("small", ` ${r.authorized_user ?? ""} ${r.ip}:${r.port}${pulls(r)}`)));
+}
+
 async function one(content, stream, name) {
   const path = `streams/${part(stream)}/consumers/${part(name)}`;
   const info = await api("GET", path);
@@ -87,6 +96,7 @@ async function one(content, stream, name) {
     });
     if (done) go(["streams", stream]);
   };
+  const who = await listeners(path, c);
   const filters = c.filter_subjects?.length ? c.filter_subjects.join(", ") : c.filter_subject || "all subjects";
   content.append(
     h("nav.crumbs", { "aria-label": "Path" }, h("a", { href: "#/consumers" }, "Consumers"), " / ", h("a.name", { href: link(["streams", stream]) }, stream), " / "),
@@ -102,7 +112,7 @@ async function one(content, stream, name) {
       h("section", h("h2", "State"), h("dl.facts",
         row("Delivered up to", [count(info.delivered?.stream_seq), " ", time(info.delivered?.last_active)]), row("Acknowledged up to", [count(info.ack_floor?.stream_seq), " ", time(info.ack_floor?.last_active)]),
         info.oldest_outstanding && row("Oldest outstanding", [h("a", { href: link(["messages", stream], { seq: info.oldest_outstanding.seq, dir: "forward" }) }, count(info.oldest_outstanding.seq)), `, stored ${ago(info.oldest_outstanding.time)} `, h("span.name", info.oldest_outstanding.subject)]),
-        c.deliver_subject && row("Listeners", h("a", { href: link(["connections"], { subject: c.deliver_subject }) }, "who listens on its subject")),
+        row(c.deliver_subject ? "Who listens" : "Who pulls", who),
         info.paused && row("Paused until", time(c.pause_until)), row("Created", time(info.created)))),
       h("section", h("h2", "Configuration"), h("dl.facts",
         row("Kind", c.deliver_subject ? ["push to ", h("span.name", c.deliver_subject)] : "pull"), row("Filter", h("span.subjects", filters)), row("Begins with", c.deliver_policy), row("Acknowledgement", c.ack_policy),

@@ -1,5 +1,6 @@
 //! The API of the pages: what each address asks the broker for.
 
+mod cluster;
 mod consumers;
 mod dead;
 mod deliveries;
@@ -8,6 +9,7 @@ mod messages;
 mod objects;
 mod overview;
 mod publish;
+mod pullers;
 mod search;
 mod server;
 mod streams;
@@ -71,6 +73,8 @@ impl Call<'_> {
             ("GET", ["users"]) => server::users(self),
             ("GET", ["may"]) => server::may(self),
             ("GET", ["logs"]) => server::logs(self),
+            ("GET", ["findings"]) => cluster::findings(self),
+            ("GET", ["cluster"]) => cluster::cluster(self),
             ("GET", ["leafs"]) => server::leafs(self),
             ("GET", ["nodes"]) => server::nodes(self),
             ("GET", ["configuration"]) => server::configuration(self),
@@ -112,6 +116,9 @@ impl Call<'_> {
             ("GET", ["streams", stream, "consumers"]) => consumers::list(self, Some(stream)),
             ("GET", ["streams", stream, "consumers", consumer]) => {
                 consumers::info(self, stream, consumer)
+            }
+            ("GET", ["streams", stream, "consumers", consumer, "listeners"]) => {
+                pullers::listeners(self, stream, consumer)
             }
             ("POST", ["streams", stream, "consumers", consumer, "pause"]) => {
                 consumers::pause(self, stream, consumer)

@@ -55,6 +55,7 @@ pub static ASSETS: &[Asset] = &[
     script!("objects.js"),
     script!("connections.js"),
     script!("accounts.js"),
+    script!("cluster.js"),
     script!("server.js"),
 ];
 

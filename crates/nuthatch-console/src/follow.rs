@@ -72,7 +72,7 @@ impl Followed {
     pub fn of(ask: &Ask) -> Result<Self, Failure> {
         let path: Vec<&str> = ask.path.iter().map(String::as_str).collect();
         match path[..] {
-            ["overview" | "connections" | "logs" | "consumers" | "dead"]
+            ["overview" | "connections" | "logs" | "cluster" | "consumers" | "dead"]
             | ["streams"]
             | ["streams", _]
             | ["streams", _, "move" | "consumers"]

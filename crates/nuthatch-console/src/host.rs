@@ -123,6 +123,66 @@ pub struct ReloadPreview {
     pub restart: Vec<String>,
 }
 
+/// What a node knows of another node that keeps a quorum log, or of itself.
+#[derive(Debug, Clone)]
+pub struct Replica {
+    /// Name of the node.
+    pub node: String,
+    /// It answers.
+    pub is_connected: bool,
+    /// For how long it has not answered, in milliseconds; `None`: it never has.
+    pub silent_ms: Option<u64>,
+    /// Entries that it lacks of what the owner has; the owner alone knows.
+    pub lag: Option<u64>,
+    /// It could own the log: its disk has room, its clock does not differ.
+    pub is_fit: bool,
+}
+
+/// A quorum log, as this node sees it.
+#[derive(Debug, Clone)]
+pub struct QuorumLog {
+    /// Its name.
+    pub name: String,
+    /// Its newest epoch.
+    pub epoch: u64,
+    /// The node that owns it, if one is known to.
+    pub owner: Option<String>,
+    /// The node that is to own it when all are there.
+    pub preferred: String,
+    /// Who keeps it.
+    pub replicas: Vec<Replica>,
+}
+
+/// The cluster of a server.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    /// Its name.
+    pub name: String,
+    /// This node.
+    pub node: String,
+    /// Nodes in all.
+    pub size: usize,
+    /// Its quorum logs.
+    pub logs: Vec<QuorumLog>,
+}
+
+/// What is wrong with a log, as far as that is known without stopping it.
+#[derive(Debug, Clone, Default)]
+pub struct Findings {
+    /// Name of the log.
+    pub log: String,
+    /// Places that readers found damaged since the start.
+    pub damaged_places: u64,
+    /// Incomplete frames that the start cut off.
+    pub torn_frames: u64,
+    /// Files that the start could not use.
+    pub unusable_files: u64,
+    /// When the doctor last mended it, as the name of the directory that it made.
+    pub mended_at: Option<String>,
+    /// What it said then.
+    pub report: Option<Value>,
+}
+
 /// The process that the console is part of.
 pub trait Host: Send + Sync + 'static {
     /// Its facts now.
@@ -150,6 +210,20 @@ pub trait Host: Send + Sync + 'static {
         path: &'a str,
         options: &'a Map<String, Value>,
     ) -> BoxFuture<'a, Result<Value, String>>;
+
+    /// Inboxes of pull requests that wait at a consumer, the first ones. Polled on a thread that may block.
+    fn waiting_inboxes<'a>(
+        &'a self,
+        account: &'a str,
+        stream: &'a str,
+        consumer: &'a str,
+    ) -> BoxFuture<'a, Vec<String>>;
+
+    /// The cluster; `None`: the server is alone, or has not found its cluster yet.
+    fn cluster(&self) -> Option<Cluster>;
+
+    /// What is known to be wrong, log by log. Reads files.
+    fn findings(&self) -> Vec<Findings>;
 
     /// Closes a client's connection; `false`: there is none of this number.
     fn kick(&self, connection: u64) -> bool;

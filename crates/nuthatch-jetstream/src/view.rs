@@ -227,4 +227,23 @@ impl JsView for View {
             }
         })
     }
+
+    fn waiting_inboxes<'a>(
+        &'a self,
+        account: &'a str,
+        stream: &'a str,
+        consumer: &'a str,
+    ) -> BoxFuture<'a, Vec<String>> {
+        Box::pin(async move {
+            let mut ids = self.accounts.ids(self.streams.read().accounts()).into_iter();
+            let id = ids.find(|id| self.accounts.name_of(*id) == account);
+            let found = id.map(|id| self.streams.entry(id, stream));
+            let Some(Ok(entry)) = found else { return Vec::new() };
+            let op = Op::ConsumerInfo { id: entry.id, name: consumer.to_owned() };
+            match self.calls.run(entry.engine, op).await {
+                Ok(OpOutcome::Consumer(info)) => info.waiting_inboxes,
+                _ => Vec::new(),
+            }
+        })
+    }
 }

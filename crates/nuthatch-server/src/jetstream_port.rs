@@ -431,6 +431,14 @@ pub trait JsView: Send + Sync {
         stream: Option<&'a str>,
         consumer: Option<&'a str>,
     ) -> BoxFuture<'a, Result<(), String>>;
+
+    /// Inboxes of pull requests that wait at a consumer, the first ones; none of what is not here.
+    fn waiting_inboxes<'a>(
+        &'a self,
+        account: &'a str,
+        stream: &'a str,
+        consumer: &'a str,
+    ) -> BoxFuture<'a, Vec<String>>;
 }
 
 /// The service of a server without JetStream, or of a node of a cluster of which another one has it: it owns nothing.
@@ -541,5 +549,14 @@ impl JsView for NoJetStream {
         _consumer: Option<&'a str>,
     ) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async { Err("JetStream is not enabled".to_owned()) })
+    }
+
+    fn waiting_inboxes<'a>(
+        &'a self,
+        _account: &'a str,
+        _stream: &'a str,
+        _consumer: &'a str,
+    ) -> BoxFuture<'a, Vec<String>> {
+        Box::pin(async { Vec::new() })
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nuthatch_console::{
-    Advisory, BoxFuture, Facts, Host, ReloadPreview, Sample, Setting, Settings, User,
+    Advisory, BoxFuture, Cluster, Facts, Findings, Host, ReloadPreview, Sample, Setting, Settings,
+    User,
 };
 use nuthatch_server::advisories::AdvisoryListener;
 use nuthatch_server::close_reason::CloseReason;
@@ -15,6 +16,8 @@ use nuthatch_server::options::{SyncPolicy, Written, written};
 use nuthatch_server::server::Server;
 use serde_json::{Map, Value};
 
+mod findings;
+mod quorum;
 mod sample;
 mod users;
 
@@ -149,6 +152,25 @@ impl Host for Process {
         })
     }
 
+    fn waiting_inboxes<'a>(
+        &'a self,
+        account: &'a str,
+        stream: &'a str,
+        consumer: &'a str,
+    ) -> BoxFuture<'a, Vec<String>> {
+        Box::pin(async move {
+            self.server.jetstream().view().waiting_inboxes(account, stream, consumer).await
+        })
+    }
+
+    fn cluster(&self) -> Option<Cluster> {
+        quorum::cluster(&self.server)
+    }
+
+    fn findings(&self) -> Vec<Findings> {
+        findings::all(&self.server)
+    }
+
     fn kick(&self, connection: u64) -> bool {
         let found = self.server.connections.get(connection);
         let found = found.inspect(|client| client.close(CloseReason::Kicked, None));
@@ -193,11 +215,17 @@ fn troubles(server: &Server) -> Vec<String> {
         if stats.space != 0 {
             found.push(format!("The medium of the log {name} is full or nearly full."));
         }
+        if stats.damaged != 0 {
+            let count = stats.damaged;
+            let s = if count == 1 { "" } else { "s" };
+            found.push(format!("The log {name} has {count} damaged place{s}: see Storage."));
+        }
         if stats.read_errors != 0 {
             let count = stats.read_errors;
             found.push(format!("The log {name} could not read what it has stored, {count} times."));
         }
     }
+    found.extend(quorum::troubles(server));
     if server.lame_duck.load(Ordering::Relaxed) {
         found.push("The server is a lame duck: it is closing its connections.".to_owned());
     }

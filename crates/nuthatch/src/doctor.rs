@@ -24,6 +24,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+/// What was said about a log that was mended, beside what was replaced; the console shows it.
+pub const REPORT_FILE: &str = "report.json";
+
 /// Exit code where damage was found and not mended.
 const EXIT_DAMAGE: u8 = 1;
 /// Exit code where nothing could be said.
@@ -192,8 +195,18 @@ fn visit(place: LogLocation, doctor: &Doctor<'_>) -> Visit {
         visit.is_mended = applied.is_ok()
             && doctor.diagnose(&watched::directory(&disk)).is_ok_and(|again| again.is_healthy());
         visit.applied = Some(applied);
+        keep_report(&visit);
     }
     visit
+}
+
+/// Keeps what was said where something was mended. Nothing depends on it.
+fn keep_report(visit: &Visit) {
+    let Some(Ok(applied)) = &visit.applied else { return };
+    let path = visit.place.dir.join(&applied.kept_in).join(REPORT_FILE);
+    if let Err(error) = std::fs::write(&path, format!("{:#}\n", report::log_json(visit))) {
+        eprintln!("nuthatch: {}: {error}: the report is not kept", path.display());
+    }
 }
 
 /// Refuses changes to moved segments: a bucket that fails for a moment must not pass for damage.

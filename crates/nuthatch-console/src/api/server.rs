@@ -16,7 +16,7 @@ use crate::rights::{judge, rule};
 const OWN: &str = "$SYS.REQ.ACCOUNT.PING";
 
 /// Whether the user may ask for the whole server.
-fn sees_server(call: &Call<'_>) -> bool {
+pub(super) fn sees_server(call: &Call<'_>) -> bool {
     call.facts.is_open || is_system(call)
 }
 
@@ -25,7 +25,7 @@ fn is_system(call: &Call<'_>) -> bool {
 }
 
 /// A document about the whole server: `CONNZ` and so on.
-fn report(call: &mut Call<'_>, what: &str, options: &Value) -> Result<Value, Failure> {
+pub(super) fn report(call: &mut Call<'_>, what: &str, options: &Value) -> Result<Value, Failure> {
     if is_system(call) {
         let subject = format!("$SYS.REQ.SERVER.PING.{what}");
         let told = call.broker.ask_at(&subject, b"", options.to_string().as_bytes())?;
@@ -47,7 +47,7 @@ fn document(call: &Call<'_>, what: &str, options: &Map<String, Value>) -> Result
 }
 
 /// Connections: all that the user may see.
-fn clients(call: &mut Call<'_>, mut options: Value) -> Result<Value, Failure> {
+pub(super) fn clients(call: &mut Call<'_>, mut options: Value) -> Result<Value, Failure> {
     options["auth"] = true.into();
     options["limit"] = CLIENTS_MAX.into();
     if sees_server(call) {

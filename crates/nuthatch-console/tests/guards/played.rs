@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use nuthatch_console::{
-    Advisory, BoxFuture, Facts, Host, ReloadPreview, Sample, Setting, Settings, User,
+    Advisory, BoxFuture, Cluster, Facts, Findings, Host, ReloadPreview, Sample, Setting, Settings,
+    User,
 };
 use serde_json::{Map, Value, json};
 
@@ -128,6 +129,26 @@ impl Host for Process {
     ) -> BoxFuture<'a, Result<Value, String>> {
         self.asked.lock().expect("no panic").push(path.to_owned());
         Box::pin(async { Ok(json!({})) })
+    }
+
+    fn waiting_inboxes<'a>(
+        &'a self,
+        _: &'a str,
+        _: &'a str,
+        _: &'a str,
+    ) -> BoxFuture<'a, Vec<String>> {
+        self.asked.lock().expect("no panic").push("waiting inboxes".to_owned());
+        Box::pin(async { Vec::new() })
+    }
+
+    fn cluster(&self) -> Option<Cluster> {
+        self.asked.lock().expect("no panic").push("cluster".to_owned());
+        None
+    }
+
+    fn findings(&self) -> Vec<Findings> {
+        self.asked.lock().expect("no panic").push("findings".to_owned());
+        Vec::new()
     }
 
     fn kick(&self, _: u64) -> bool {

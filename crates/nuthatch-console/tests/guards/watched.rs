@@ -55,7 +55,7 @@ fn the_server_is_shown_to_the_system_account_only() {
     let console = Console::start(false);
     let (cookie, token) = console.session();
     let headers = [("Cookie", &*cookie), ("X-Console-Token", &*token), JSON];
-    for path in ["logs", "leafs", "configuration"] {
+    for path in ["logs", "leafs", "configuration", "cluster", "findings"] {
         assert_eq!(console.ask("GET", &format!("/api/{path}"), &headers, "").status, 403, "{path}");
     }
     let kick = r#"{"confirm":"7"}"#;
@@ -64,8 +64,8 @@ fn the_server_is_shown_to_the_system_account_only() {
         console.ask("GET", &format!("/api/{path}"), &headers, "");
     }
     let asked = console.process.asked.lock().expect("no panic").clone();
-    let is_behind =
-        |asked: &&String| asked.starts_with('/') || *asked == "kick" || *asked == "users";
+    let behind = ["kick", "users", "cluster", "findings"];
+    let is_behind = |asked: &&String| asked.starts_with('/') || behind.contains(&asked.as_str());
     assert!(asked.iter().find(is_behind).is_none(), "behind the broker: {asked:?}");
     assert!(asked.iter().all(|asked| !asked.contains("$SYS.REQ.SERVER")), "{asked:?}");
 }

@@ -204,6 +204,9 @@ pub struct ConsumerInfo {
     /// When the oldest message that waits for its acknowledgement was stored. For monitoring: it is never sent.
     #[serde(skip)]
     pub oldest_ack_pending: Option<Time>,
+    /// Inboxes of pull requests that wait, the first ones. For monitoring: they are never sent.
+    #[serde(skip)]
+    pub waiting_inboxes: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterInfo>,
     #[serde(skip_serializing_if = "is_default")]

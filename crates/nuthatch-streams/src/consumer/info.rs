@@ -7,6 +7,9 @@ use crate::sink::Sink;
 use nuthatch_log::LogAccess;
 use nuthatch_protocol::js::{ConsumerInfo, SequenceInfo, Time};
 
+/// Waiting pulls whose inboxes are told.
+const INBOXES_MAX: usize = 32;
+
 impl<T> Consumer<T> {
     /// The response to `CONSUMER.INFO` (without `cluster`). `num_pending` is exact.
     pub fn info<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>) -> ConsumerInfo
@@ -25,6 +28,10 @@ impl<T> Consumer<T> {
         let (num_waiting, push_bound) = match &self.mode {
             Mode::Pull(queue) => (queue.len() as u64, false),
             Mode::Push(push) => (0, push.target.is_some()),
+        };
+        let waiting_inboxes = match &self.mode {
+            Mode::Pull(queue) => queue.inboxes(INBOXES_MAX),
+            Mode::Push(_) => Vec::new(),
         };
         let redelivered = self.pending.redelivered() as u64 + self.exhausted.len();
         ConsumerInfo {
@@ -48,6 +55,7 @@ impl<T> Consumer<T> {
             num_waiting,
             num_pending: self.cursor.pending(),
             oldest_ack_pending: self.oldest_ack_pending(env),
+            waiting_inboxes,
             cluster: None,
             push_bound,
             paused: pause_remaining > 0,

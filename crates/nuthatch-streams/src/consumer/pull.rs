@@ -73,6 +73,12 @@ impl<T> WaitQueue<T> {
         self.requests.len() >= self.max
     }
 
+    /// The inboxes of the first requests, at most so many.
+    pub fn inboxes(&self, max: usize) -> Vec<String> {
+        let first = self.requests.iter().take(max);
+        first.map(|request| String::from_utf8_lossy(&request.reply).into_owned()).collect()
+    }
+
     /// Messages that all requests together still want.
     pub fn wanted(&self) -> u64 {
         self.requests.iter().fold(0, |sum, r| u64::saturating_add(sum, r.remaining.max(0) as u64))

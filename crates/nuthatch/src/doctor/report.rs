@@ -144,14 +144,15 @@ fn write_applied(out: &mut impl Write, visit: &Visit, applied: &Applied) -> io::
 
 /// Everything, for programs.
 pub fn json(visits: &[Visit], keeper: Option<&KeeperVisit>) -> Value {
-    let mut all = json!({ "logs": visits.iter().map(visit_json).collect::<Vec<_>>() });
+    let mut all = json!({ "logs": visits.iter().map(log_json).collect::<Vec<_>>() });
     if let Some(keeper) = keeper {
         all["keeper"] = keeper.json();
     }
     all
 }
 
-fn visit_json(visit: &Visit) -> Value {
+/// One log, for programs.
+pub fn log_json(visit: &Visit) -> Value {
     let dir = visit.place.dir.display().to_string();
     let diagnosis = match &visit.diagnosis {
         Ok(diagnosis) => diagnosis,

@@ -160,7 +160,8 @@ fn the_queue_is_bounded() {
     rig.outbox.listening.remove("a");
     rig.pull("e", "1");
     assert!(rig.statuses().is_empty());
-    assert_eq!(rig.info().num_waiting, 2);
+    let info = rig.info();
+    assert_eq!((info.num_waiting, info.waiting_inboxes), (2, vec!["b".to_owned(), "e".to_owned()]));
 }
 
 #[test]
