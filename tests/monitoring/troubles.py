@@ -431,8 +431,16 @@ def main():
             one.stop(kill=True)
 
 
+def end(*_):
+    """Told to end: no server is left, and threads that wait are not waited for."""
+    for one in Server.all:
+        if one.process is not None:
+            one.process.kill()
+    os._exit(143)
+
+
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, end)
     # Threads that keep up a trouble end with the process.
     status = main()
     sys.stdout.flush()
