@@ -9,8 +9,13 @@ pub use self::account::{
     Account, Export, ExportKind, Import, JetStreamLimits, Latency, Limits, ResponseType,
     SigningKey, UserScope, WeightedMapping,
 };
+pub use self::authorization::{
+    AuthorizationRequest, AuthorizationResponse, ClientInformation, ClientTls, ConnectOptions,
+    ServerIdentity,
+};
 pub use self::claims::{Activation, Claims, ClaimsData, Generic, Operator};
 pub use self::decode::{Body, JwtError, MAX_TOKEN_BYTES, Verify, decode, read_claims, undecorate};
+pub use self::encode::{NewToken, Sign, encode};
 pub use self::revocations::Revocations;
 pub use self::template::{Subject, TemplateError, expand};
 pub use self::user::{Permission, Permissions, Responses, TimeRange, User, UserPermissions};
@@ -19,9 +24,11 @@ pub use self::validate::{
 };
 
 mod account;
+mod authorization;
 pub mod cidr;
 mod claims;
 mod decode;
+mod encode;
 mod revocations;
 mod template;
 mod user;
@@ -35,6 +42,8 @@ pub type UserClaims = Claims<User>;
 pub type OperatorClaims = Claims<Operator>;
 /// A permit to import.
 pub type ActivationClaims = Claims<Activation>;
+/// What the service of an auth callout answers.
+pub type AuthorizationResponseClaims = Claims<AuthorizationResponse>;
 /// Claims of any kind, as JSON.
 pub type GenericClaims = Claims<Generic>;
 

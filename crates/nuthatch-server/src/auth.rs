@@ -2,7 +2,7 @@
 
 use crate::identity::{CertificateLogin, Credentials, Identity, Origin, Rights};
 use crate::operator::{Denial, Operator, Settings};
-use crate::options::{self, ConnectionType, Options, Secret};
+use crate::options::{self, AuthCallout, ConnectionType, Options, Secret};
 use crate::signature;
 use crate::tls::peer::{PeerCertificate, UserNames};
 use rustc_hash::FxHashMap;
@@ -10,8 +10,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+pub use self::delegation::{CALLOUT_SUBJECT, keep_from_asking};
 pub use self::gate::SlowChecks;
 
+mod delegation;
 mod gate;
 
 #[derive(PartialEq, Eq)]
@@ -25,6 +27,15 @@ struct Entry {
     proof: Proof,
     rights: Option<Arc<Rights>>,
     kinds: BTreeSet<ConnectionType>,
+}
+
+/// What is to become of a client that wants to come in.
+pub enum Decision {
+    /// Who it is; an error is an authorization violation, with the reason for the log, if there is more to
+    /// say.
+    Made(Result<Identity, Option<Denial>>),
+    /// The service of this callout decides.
+    OfService(Arc<AuthCallout>),
 }
 
 /// What a change of the users means for a connection.
@@ -48,6 +59,8 @@ pub struct Authenticator {
     token: Option<Secret>,
     no_auth_user: Option<String>,
     required: bool,
+    /// The service that says who clients are.
+    callout: Option<Arc<AuthCallout>>,
     /// In operator mode: the operator, which knows the users.
     operator: Option<(Arc<Operator>, Settings)>,
 }
@@ -62,6 +75,7 @@ impl Authenticator {
             password: auth.password.clone(),
             token: auth.token.clone(),
             no_auth_user: auth.no_auth_user.clone(),
+            callout: auth.callout.clone().map(Arc::new),
             ..Self::default()
         };
         this.add(options::GLOBAL_ACCOUNT, &auth.users, &auth.nkeys);
@@ -118,7 +132,7 @@ impl Authenticator {
             let entry = Entry {
                 account: account.to_owned(),
                 proof: Proof::Password(user.password.clone()),
-                rights: user.permissions.as_ref().map(|p| Arc::new(Rights::new(p))),
+                rights: self.rights_in(account, user.permissions.as_ref()),
                 kinds: user.allowed_connection_types.clone(),
             };
             self.users.insert(user.name.clone(), entry);
@@ -127,7 +141,7 @@ impl Authenticator {
             let entry = Entry {
                 account: account.to_owned(),
                 proof: Proof::Nkey(user.key),
-                rights: user.permissions.as_ref().map(|p| Arc::new(Rights::new(p))),
+                rights: self.rights_in(account, user.permissions.as_ref()),
                 kinds: user.allowed_connection_types.clone(),
             };
             self.nkeys.insert(user.public.clone(), entry);
@@ -162,15 +176,17 @@ impl Authenticator {
         secret.is_some_and(Secret::is_bcrypt)
     }
 
-    /// Who the client is.
-    ///
-    /// # Errors
-    /// Authorization violation; with the reason for the log, if there is more to say.
-    pub fn examine(
-        &self,
-        credentials: &Credentials,
-        nonce: &str,
-    ) -> Result<Identity, Option<Denial>> {
+    /// Who the client is, or who has to say so.
+    #[must_use]
+    pub fn decide(&self, credentials: &Credentials, nonce: &str) -> Decision {
+        let found = self.examine(credentials, nonce);
+        match self.service_for(credentials, found.as_ref().ok()) {
+            Some(callout) => Decision::OfService(callout.clone()),
+            None => Decision::Made(found),
+        }
+    }
+
+    fn examine(&self, credentials: &Credentials, nonce: &str) -> Result<Identity, Option<Denial>> {
         match &self.operator {
             Some((operator, settings)) => {
                 let now = SystemTime::now();
@@ -223,7 +239,10 @@ impl Authenticator {
         if !self.required {
             return Some(Identity::global(""));
         }
-        self.open_user(origin).and_then(|name| self.unproven(name, origin))
+        let credentials = Credentials { origin: origin.clone(), ..Credentials::default() };
+        let found = self.open_user(origin).and_then(|name| self.unproven(name, origin));
+        // Who says nothing asks nobody either.
+        found.filter(|found| self.service_for(&credentials, Some(found)).is_none())
     }
 
     fn open_user<'a>(&'a self, origin: &'a Origin) -> Option<&'a String> {
@@ -251,6 +270,10 @@ impl Authenticator {
         if self.operator.is_some() {
             // Its accounts see to it themselves.
             return Standing::Same;
+        }
+        if self.asks_about(user, account, origin.is_leaf) {
+            // The service has never said anything of it.
+            return Standing::Gone;
         }
         if !self.required {
             return same_if(user.is_empty() && rights.is_none());
@@ -288,14 +311,14 @@ impl Authenticator {
 
     fn check_single(&self, credentials: &Credentials) -> Option<Identity> {
         if let Some(token) = &self.token {
-            return same_secret(token, &credentials.token).then(|| Identity::global(""));
+            return same_secret(token, &credentials.token).then(|| self.single(""));
         }
         let user = self.user.as_ref()?;
         let password = match &self.password {
             Some(secret) => same_secret(secret, &credentials.password),
             None => credentials.password.is_empty(),
         };
-        (*user == credentials.user && password).then(|| Identity::global(user))
+        (*user == credentials.user && password).then(|| self.single(user))
     }
 }
 

@@ -79,6 +79,13 @@ impl CloseReason {
         )
     }
 
+    /// True if the peer may be writing still what it was closed for: it is told by a reset, as the
+    /// end of the other direction is nothing that a writer sees.
+    #[must_use]
+    pub const fn resets_writers(self) -> bool {
+        matches!(self, Self::MaxPayloadExceeded)
+    }
+
     /// True if what waits for the client is thrown away instead of written.
     #[must_use]
     pub const fn drops_pending(self) -> bool {

@@ -128,6 +128,10 @@ pub struct Connection {
     pub(crate) connected: tokio::sync::Notify,
     /// Tells the writer that the reader has ended.
     pub(crate) reader_done: tokio::sync::Notify,
+    /// Its reader waits for the service of an auth callout.
+    pub(crate) asks_service: AtomicBool,
+    /// The reader has thrown away what the peer sent after what the connection was closed for.
+    pub(crate) input_dropped: AtomicBool,
 }
 
 /// Monotonic counters with one writer.
@@ -200,6 +204,8 @@ impl Connection {
             hears_info: AtomicBool::new(false),
             connected: tokio::sync::Notify::new(),
             reader_done: tokio::sync::Notify::new(),
+            asks_service: AtomicBool::new(false),
+            input_dropped: AtomicBool::new(false),
         })
     }
 

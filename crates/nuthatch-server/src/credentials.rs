@@ -1,7 +1,10 @@
-//! Authentication towards another server: credentials files and seeds of nkeys.
+//! Keys of our own: seeds of nkeys and credentials files, for authentication towards another server, and
+//! the key of this server.
 
+use crate::random::fill_random;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use nuthatch_protocol::nkey::{self, KeyKind};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use std::path::{Path, PathBuf};
 
@@ -36,8 +39,9 @@ pub enum CredentialsError {
     },
 }
 
-/// The key of a user.
+/// An nkey that signs.
 pub struct KeyPair {
+    kind: KeyKind,
     pair: Ed25519KeyPair,
 }
 
@@ -52,23 +56,35 @@ impl KeyPair {
             && body[0] & 0xf8 == SEED_PREFIX
             && kind == USER_PREFIX;
         let pair = Ed25519KeyPair::from_seed_unchecked(&body[2..]).ok()?;
-        sound.then_some(Self { pair })
+        sound.then_some(Self { kind: KeyKind::User, pair })
     }
 
-    /// The public key as text, `U…`.
+    /// A fresh one that nobody can guess.
+    #[must_use]
+    pub fn random(kind: KeyKind) -> Self {
+        let mut seed = [0; 32];
+        fill_random(&mut seed);
+        let pair = Ed25519KeyPair::from_seed_unchecked(&seed).expect("every seed makes a key");
+        Self { kind, pair }
+    }
+
+    /// The public key as text.
     #[must_use]
     pub fn public(&self) -> String {
-        let mut bytes = vec![USER_PREFIX];
-        bytes.extend_from_slice(self.pair.public_key().as_ref());
-        let checksum = crc16(&bytes).to_le_bytes();
-        bytes.extend_from_slice(&checksum);
-        to_base32(&bytes)
+        let key = self.pair.public_key().as_ref();
+        nkey::encode(self.kind, key.try_into().expect("32 bytes"))
     }
 
     /// The signature of a nonce, as CONNECT holds it.
     #[must_use]
     pub fn sign(&self, nonce: &str) -> String {
-        URL_SAFE_NO_PAD.encode(self.pair.sign(nonce.as_bytes()))
+        URL_SAFE_NO_PAD.encode(self.sign_bytes(nonce.as_bytes()))
+    }
+
+    /// A signature.
+    #[must_use]
+    pub fn sign_bytes(&self, message: &[u8]) -> Vec<u8> {
+        self.pair.sign(message).as_ref().to_vec()
     }
 }
 
@@ -128,24 +144,6 @@ fn base32(text: &str) -> Option<Vec<u8>> {
         }
     }
     Some(bytes)
-}
-
-fn to_base32(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len().div_ceil(5) * 8);
-    let (mut bits, mut count) = (0_u32, 0);
-    for &byte in bytes {
-        bits = (bits << 8) | u32::from(byte);
-        count += 8;
-        while count >= 5 {
-            count -= 5;
-            text.push(char::from(ALPHABET[(bits >> count) as usize & 31]));
-            bits &= (1 << count) - 1;
-        }
-    }
-    if count > 0 {
-        text.push(char::from(ALPHABET[(bits << (5 - count)) as usize & 31]));
-    }
-    text
 }
 
 /// CRC-16/XMODEM.

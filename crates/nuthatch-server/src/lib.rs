@@ -6,6 +6,7 @@ pub mod account_imports;
 pub mod advisories;
 pub mod auth;
 mod buffers;
+pub mod callout;
 pub mod change_log;
 mod cipher_suites;
 pub mod close_reason;

@@ -20,6 +20,8 @@ use tokio::sync::Notify;
 
 pub use self::derive::TIER;
 pub use self::login::{Denial, Settings};
+pub(crate) use self::login::{admits, end};
+pub(crate) use self::rights::{limit, permissions};
 pub use self::state::AccountState;
 use self::store::Store;
 pub use self::store::StoreError;
@@ -30,7 +32,7 @@ mod login;
 mod rights;
 mod state;
 pub(crate) mod store;
-mod times;
+pub(crate) mod times;
 
 /// The operators of a server, and the accounts that they signed.
 pub struct Operator {

@@ -17,6 +17,7 @@ pub use self::auth::{
     NkeyUser, Permissions, ResponsePermission, Secret, SubjectPermission, User,
 };
 
+pub use self::callout::AuthCallout;
 pub use self::console::{ConsoleOptions, DEFAULT_CONSOLE_PORT};
 pub use self::draft::Invocation;
 pub use self::error::{
@@ -45,6 +46,7 @@ pub use self::written::{WRITTEN_MAX, Written, written};
 mod accounts;
 mod address;
 mod auth;
+mod callout;
 mod check;
 mod cluster;
 mod command_line;

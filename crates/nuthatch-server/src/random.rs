@@ -15,16 +15,6 @@ pub fn new_nonce() -> String {
     URL_SAFE_NO_PAD.encode(raw)
 }
 
-/// A fresh server id, in the shape of a server's public nkey.
-#[must_use]
-pub fn new_server_id() -> String {
-    const ALPHABET: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
-    let mut raw = [0; 55];
-    fill_random(&mut raw);
-    let tail = raw.iter().map(|byte| char::from(ALPHABET[usize::from(byte & 31)]));
-    std::iter::once('N').chain(tail).collect()
-}
-
 /// A random id of so many characters, at most 64, for events.
 #[must_use]
 pub fn random_id(chars: usize) -> String {
@@ -48,7 +38,7 @@ pub fn random_token(chars: usize) -> String {
 
 /// Fills with the system's randomness; without it (it never fails on the systems we support) with
 /// the hasher's, which is seeded from the same source.
-fn fill_random(raw: &mut [u8]) {
+pub(crate) fn fill_random(raw: &mut [u8]) {
     if SystemRandom::new().fill(raw).is_err() {
         use std::hash::{BuildHasher, RandomState};
         for (at, byte) in raw.iter_mut().enumerate() {

@@ -32,6 +32,7 @@ use tokio::io::AsyncRead;
 
 mod backlog;
 mod call_order;
+mod callout;
 mod connect;
 mod copied;
 #[doc(hidden)]
@@ -161,8 +162,8 @@ impl ConnReader {
         self.finish().await;
         drop(leaving);
         drop(self);
-        if !conn.drops_pending() {
-            drain(&mut input).await;
+        if !conn.drops_pending() && drain(&mut input).await {
+            conn.input_dropped.store(true, Ordering::Relaxed);
         }
         conn.reader_done.notify_one();
         let reason = conn.close_reason().unwrap_or(reason);

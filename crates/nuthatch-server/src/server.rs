@@ -6,6 +6,7 @@ use crate::auth::{Authenticator, SlowChecks};
 use crate::close_reason::CloseReason;
 use crate::conn::{Connection, ConnectionHost, Transport};
 use crate::connections::{AccountTraffic, Connections};
+use crate::credentials::KeyPair;
 use crate::egress::{DirectWrites, EgressBatch, Outgoing};
 use crate::interest::Matched;
 use crate::jetstream_port::{JetStreamPort, NoJetStream, Peer, SendError};
@@ -25,6 +26,7 @@ use crate::shares::Shares;
 use crate::system_port::{NoSystem, SystemPort};
 use crate::tls::{Offered, RateLimit};
 use arc_swap::ArcSwap;
+use nuthatch_protocol::nkey::KeyKind;
 use nuthatch_streams::{AccountId, Event, Message};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
@@ -63,8 +65,10 @@ pub struct RuntimeUsage {
 
 /// A server.
 pub struct Server {
-    /// Its id: `N` and 55 more characters.
+    /// Its id: a public nkey, `N…`.
     pub id: String,
+    /// The key that belongs to it, which signs requests of an auth callout.
+    pub(crate) key: KeyPair,
     /// Its name.
     pub name: String,
     /// When it started.
@@ -158,7 +162,8 @@ impl Server {
     /// A server that does not listen yet.
     #[must_use]
     pub fn new(options: Options, log: Logger) -> Arc<Self> {
-        let id = crate::random::new_server_id();
+        let key = KeyPair::random(KeyKind::Server);
+        let id = key.public();
         let name = name_of(&options).unwrap_or_else(|| id.clone());
         let closed_max = options.limits.max_closed_clients;
         let operator = Operator::new(&options);
@@ -166,6 +171,7 @@ impl Server {
         let server = Arc::new(Self {
             name,
             id,
+            key,
             since: SystemTime::now(),
             started: Instant::now(),
             auth: ArcSwap::from_pointee(auth),

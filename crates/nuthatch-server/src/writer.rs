@@ -9,6 +9,7 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -55,7 +56,10 @@ pub(crate) async fn run<W: AsyncWrite + Unpin>(
             }
             () = conn.connected.notified() => {
                 expiry = expiry_timer(&conn);
-                if !connected {
+                if conn.asks_service.load(Relaxed) {
+                    // The reader bounds that by the same time; until then it hears nothing, no ping either.
+                    timer.as_mut().reset(Instant::now() + 2 * first);
+                } else if !connected {
                     connected = true;
                     may_stay = true;
                     timer.as_mut().reset(Instant::now() + first_ping(&server, &conn));
@@ -74,7 +78,27 @@ pub(crate) async fn run<W: AsyncWrite + Unpin>(
     if !conn.drops_pending() {
         let _ = tokio::time::timeout(LAST_WORDS, conn.reader_done.notified()).await;
     }
-    let _ = socket2::SockRef::from(&*socket).shutdown(std::net::Shutdown::Both);
+    end(&conn, &socket);
+}
+
+/// True if the peer learns of the end by a reset. A websocket has a frame that says why.
+fn resets_writers(conn: &Connection) -> bool {
+    let is_websocket = matches!(conn.transport, Transport::Websocket(_));
+    !is_websocket && conn.close_reason().is_some_and(CloseReason::resets_writers)
+}
+
+/// Ends both directions. A peer whose bytes were thrown away and that may be writing more gets a reset
+/// (as from nats-server, which closes with them unread) once nobody holds the socket any more.
+fn end(conn: &Connection, socket: &TcpStream) {
+    let socket = socket2::SockRef::from(socket);
+    if resets_writers(conn) && conn.input_dropped.load(Relaxed) {
+        let _ = socket.set_linger(Some(Duration::ZERO));
+        // The direction towards the peer is left to the reset: an end before it would be read as an
+        // orderly one.
+        let _ = socket.shutdown(std::net::Shutdown::Read);
+        return;
+    }
+    let _ = socket.shutdown(std::net::Shutdown::Both);
 }
 
 /// A timer towards the time at which the client has to go, if there is one; closes the connection
@@ -127,9 +151,9 @@ fn on_timer(server: &Server, conn: &Connection, timer: Pin<&mut Sleep>, may_stay
     let limits = &server.options().limits;
     let interval = ping_interval(server, conn);
     let now_ms = server.uptime_ms();
-    let last_ms = conn.last_active_ms.load(std::sync::atomic::Ordering::Relaxed);
+    let last_ms = conn.last_active_ms.load(Relaxed);
     let idle = Duration::from_millis(now_ms.saturating_sub(last_ms));
-    let rtt_known = conn.rtt_ns.load(std::sync::atomic::Ordering::Relaxed) != 0;
+    let rtt_known = conn.rtt_ns.load(Relaxed) != 0;
     if (idle >= interval || !rtt_known) && !conn.ping(limits.ping_max) {
         server.count_stale(conn);
         conn.close(CloseReason::StaleConnection, Some("Stale Connection"));
@@ -212,7 +236,7 @@ async fn finish<W: AsyncWrite + Unpin>(server: &Server, conn: &Connection, outpu
         }
     };
     let _ = tokio::time::timeout(CLOSING, rest).await;
-    if !drops {
+    if !drops && !resets_writers(conn) {
         let _ = tokio::time::timeout(CLOSING, output.shutdown()).await;
     }
 }

@@ -3,7 +3,7 @@
 # Chromium, TLS with nats.go, nats.js and jnats, operator mode with nats.go, the examples, and the programs and links
 # of the documentation.
 #
-#   run.sh [--server-cmd "CMD ARGS"] [--install-only] [metrics|websocket|browser|tls|operator|examples|docs ...]
+#   run.sh [--server-cmd "CMD ARGS"] [--install-only] [metrics|websocket|browser|tls|operator|callout|examples|docs ...]
 #
 # Needs python3 with venv, node with npm, go, cargo, java, openssl, and a Chromium (Debian: chromium; or CHROMIUM=…). A missing
 # tool is an error, never a skip. As root or with sudo, a missing Chromium is installed with apt-get.
@@ -17,7 +17,7 @@ cache=$clients/.cache
 . "$repo/tests/patience.sh"
 # shellcheck source=../../binary.sh
 . "$repo/tests/binary.sh"
-all_parts=(metrics websocket browser tls operator examples docs)
+all_parts=(metrics websocket browser tls operator callout examples docs)
 # For each program of a part; only what hangs needs a limit.
 part_limit_s=900
 ready_limit_s=120
@@ -107,6 +107,11 @@ install_tls() {
 install_operator() {
     need go
     (cd "$clients/nats-go" && quiet persistently go_fetch ./jwtcheck && quiet go_build -o "$cache/nats-go-jwt" ./jwtcheck)
+}
+
+install_callout() {
+    need go
+    (cd "$clients/nats-go" && quiet persistently go_fetch ./calloutcheck && quiet go_build -o "$cache/nats-go-callout" ./calloutcheck)
 }
 
 install_examples() {
@@ -237,6 +242,12 @@ run_operator() {
     mv "$work/store" "$work/store-kept"
     kept=$work/store-kept start_server "$conf"
     limited "$cache/nats-go-jwt" after "$nats" "$work/tokens"
+}
+
+run_callout() {
+    mkdir -p "$work/callout"
+    start_server "$(limited "$cache/nats-go-callout" config "$work/callout")"
+    limited "$cache/nats-go-callout" run "$nats" "$work/callout"
 }
 
 run_examples() {

@@ -12,6 +12,9 @@ pub struct ClaimsData {
     /// When it ends (`exp`).
     #[serde(rename = "exp")]
     pub expires: i64,
+    /// Whom it is meant for (`aud`).
+    #[serde(rename = "aud")]
+    pub audience: String,
     /// A hash of itself (`jti`).
     #[serde(rename = "jti")]
     pub id: String,

@@ -14,10 +14,10 @@ use crate::nkey::{self, KeyKind, PublicKey};
 /// Longest token that is read (`MaxTokenSize`).
 pub const MAX_TOKEN_BYTES: usize = 1024 * 1024;
 /// Newest version of claims that is understood.
-const VERSION: u64 = 2;
+pub(super) const VERSION: u64 = 2;
 /// The algorithm of tokens whose signature leaves the header out.
 const ALGORITHM_V1: &str = "ed25519";
-const ALGORITHM_V2: &str = "ed25519-nkey";
+pub(super) const ALGORITHM_V2: &str = "ed25519-nkey";
 
 /// Checks an ed25519 signature: key, what was signed, signature.
 pub type Verify<'a> = &'a dyn Fn(&PublicKey, &[u8], &[u8]) -> bool;

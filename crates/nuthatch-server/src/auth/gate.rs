@@ -16,6 +16,8 @@ const WAITING_MAX: usize = 1024;
 const WAITING_OF_ADDRESS_MAX: usize = 128;
 /// One address has one in so many of those places.
 const ADDRESSES_SHARE: usize = 2;
+/// Clients that wait for the service of an auth callout at a time; further ones are turned away.
+pub const CALLOUTS_MAX: usize = 8192;
 /// Checks at once: one in so many of the machine's cores, so that those who are in keep theirs.
 const CORES_SHARE: usize = 2;
 
@@ -29,6 +31,8 @@ pub struct SlowChecks {
     places: Semaphore,
     turns: Arc<Turns<IpAddr>>,
     waiting: Mutex<Waiting>,
+    /// Those that wait for the service of an auth callout.
+    asking: Mutex<Waiting>,
 }
 
 /// Who waits.
@@ -59,7 +63,15 @@ impl Default for SlowChecks {
 impl SlowChecks {
     fn new(at_once: usize) -> Self {
         let turns = Turns::new((at_once / ADDRESSES_SHARE).max(1));
-        Self { places: Semaphore::new(at_once), turns, waiting: Mutex::default() }
+        let (waiting, asking) = (Mutex::default(), Mutex::default());
+        Self { places: Semaphore::new(at_once), turns, waiting, asking }
+    }
+
+    /// A place for a client of this address that waits for the service of an auth callout; `None`: too
+    /// many wait already, or too many of that address.
+    pub(crate) fn place_to_ask(&self, from: IpAddr) -> Option<WaitingCheck<'_>> {
+        let max = (CALLOUTS_MAX, CALLOUTS_MAX / ADDRESSES_SHARE);
+        WaitingCheck::new(&self.asking, stranger(from), max)
     }
 
     /// Runs a check when there is a place for it. `None`: too many wait already, or `timeout` was
@@ -71,7 +83,8 @@ impl SlowChecks {
         check: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         let stranger = stranger(from);
-        let waiting = WaitingCheck::new(&self.waiting, stranger)?;
+        let max = (WAITING_MAX, WAITING_OF_ADDRESS_MAX);
+        let waiting = WaitingCheck::new(&self.waiting, stranger, max)?;
         let place = async {
             let turn = self.turns.turn(stranger).await;
             (turn, self.places.acquire().await.expect("it is never closed"))
@@ -85,16 +98,21 @@ impl SlowChecks {
 }
 
 /// One that waits.
-struct WaitingCheck<'a> {
+pub(crate) struct WaitingCheck<'a> {
     waiting: &'a Mutex<Waiting>,
     stranger: IpAddr,
 }
 
 impl<'a> WaitingCheck<'a> {
-    fn new(waiting: &'a Mutex<Waiting>, stranger: IpAddr) -> Option<Self> {
+    /// One more, if fewer than so many wait in all and of its address.
+    fn new(
+        waiting: &'a Mutex<Waiting>,
+        stranger: IpAddr,
+        (all_max, own_max): (usize, usize),
+    ) -> Option<Self> {
         let mut all = waiting.lock();
         let own = all.by_address.get(&stranger).copied().unwrap_or_default();
-        if all.total >= WAITING_MAX || own >= WAITING_OF_ADDRESS_MAX {
+        if all.total >= all_max || own >= own_max {
             return None;
         }
         all.total += 1;
@@ -158,10 +176,11 @@ mod tests {
     fn one_address_leaves_room_for_others_that_wait() {
         let waiting = Mutex::default();
         let other: IpAddr = "192.0.2.1".parse().unwrap();
+        let max = (WAITING_MAX, WAITING_OF_ADDRESS_MAX);
         let held: Vec<_> =
-            (0..WAITING_MAX).map_while(|_| WaitingCheck::new(&waiting, HERE)).collect();
+            (0..WAITING_MAX).map_while(|_| WaitingCheck::new(&waiting, HERE, max)).collect();
         assert_eq!(held.len(), 128);
-        assert!(WaitingCheck::new(&waiting, other).is_some());
+        assert!(WaitingCheck::new(&waiting, other, max).is_some());
         drop(held);
         assert!(waiting.lock().total == 0 && waiting.lock().by_address.is_empty());
     }
@@ -186,6 +205,17 @@ mod tests {
         drop(end);
         assert_eq!(holding.await.unwrap(), Some(true));
         assert_eq!(checks.run(same_network, TIMEOUT, || 8).await, Some(8));
+    }
+
+    #[test]
+    fn one_address_does_not_take_all_places_of_those_who_ask_a_service() {
+        let checks = SlowChecks::new(1);
+        let other: IpAddr = "192.0.2.1".parse().unwrap();
+        let held: Vec<_> = (0..CALLOUTS_MAX).map_while(|_| checks.place_to_ask(HERE)).collect();
+        assert_eq!(held.len(), CALLOUTS_MAX / 2);
+        assert!(checks.place_to_ask(other).is_some());
+        drop(held);
+        assert!(checks.place_to_ask(HERE).is_some());
     }
 
     #[test]

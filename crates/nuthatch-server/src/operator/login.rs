@@ -204,7 +204,7 @@ fn signed(claims: &UserClaims, nonce: &str, signature: &str) -> bool {
 
 /// True if a connection of this kind is allowed. Kinds that are not known are passed over, but a
 /// list of nothing else allows nothing.
-fn admits(kinds: &[String], origin: &Origin) -> bool {
+pub(crate) fn admits(kinds: &[String], origin: &Origin) -> bool {
     let known = |kind: &String| match kind.to_ascii_uppercase().as_str() {
         "STANDARD" => Some(ConnectionType::Standard),
         "WEBSOCKET" => Some(ConnectionType::Websocket),
@@ -223,7 +223,7 @@ fn check_source(networks: &[String], address: Option<IpAddr>) -> Result<(), Deni
 }
 
 /// When a client has to go: when its token ends, or the span of the day that it is let in for.
-fn end(expires: i64, stay: Option<Duration>, now: SystemTime) -> Option<SystemTime> {
+pub(crate) fn end(expires: i64, stay: Option<Duration>, now: SystemTime) -> Option<SystemTime> {
     let expires = u64::try_from(expires).ok().filter(|expires| *expires > 0);
     let expires = expires.and_then(|at| UNIX_EPOCH.checked_add(Duration::from_secs(at)));
     let leaves = stay.and_then(|stay| now.checked_add(stay));

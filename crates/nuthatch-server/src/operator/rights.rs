@@ -45,7 +45,7 @@ impl Effective {
 }
 
 /// A limit of which negative values mean none.
-fn limit(value: Option<i64>) -> Option<u64> {
+pub(crate) fn limit(value: Option<i64>) -> Option<u64> {
     value.and_then(|value| u64::try_from(value).ok())
 }
 
@@ -105,7 +105,7 @@ fn fill_in(
 }
 
 /// As the configuration would say it; `None`: nothing is said.
-pub(super) fn permissions(said: &jwt::Permissions) -> Option<Permissions> {
+pub(crate) fn permissions(said: &jwt::Permissions) -> Option<Permissions> {
     if said.is_empty() {
         return None;
     }

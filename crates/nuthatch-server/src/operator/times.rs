@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 /// How long a user may stay from now on: `Some(None)` is for ever, `None` is not at all. `zone` is
 /// the name of a time zone; empty is the machine's.
-pub(super) fn stay(times: &[TimeRange], zone: &str, now: SystemTime) -> Option<Option<Duration>> {
+pub(crate) fn stay(times: &[TimeRange], zone: &str, now: SystemTime) -> Option<Option<Duration>> {
     if times.is_empty() {
         return Some(None);
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use nuthatch_protocol::transform::Mapping;
 
+use super::callout::AuthCallout;
 use super::sharing::{Export, Import};
 
 /// Time a client has to send its CONNECT, unless `timeout` says otherwise.
@@ -66,6 +67,8 @@ pub struct AuthOptions {
     pub users: Vec<User>,
     /// `authorization { users }` with an nkey.
     pub nkeys: Vec<NkeyUser>,
+    /// `auth_callout`: a service says who clients are.
+    pub callout: Option<AuthCallout>,
     /// `no_auth_user`: clients without credentials become this user (or nkey).
     pub no_auth_user: Option<String>,
 }
@@ -80,6 +83,7 @@ impl Default for AuthOptions {
             timeout: DEFAULT_AUTH_TIMEOUT,
             users: Vec::new(),
             nkeys: Vec::new(),
+            callout: None,
             no_auth_user: None,
         }
     }
@@ -93,6 +97,7 @@ impl AuthOptions {
             || self.token.is_some()
             || !self.users.is_empty()
             || !self.nkeys.is_empty()
+            || self.callout.is_some()
     }
 }
 

@@ -11,6 +11,7 @@ pub(super) fn check(options: &Options) -> Result<(), Conflict> {
     monitoring(options)?;
     operator::check(options)?;
     credentials(options)?;
+    callout(options)?;
     homes(options)?;
     accounts(options)?;
     options.leafnodes.as_ref().map_or(Ok(()), |leafs| leafnodes(options, leafs))
@@ -121,6 +122,18 @@ fn credentials(options: &Options) -> Result<(), Conflict> {
             Err(Conflict::NoAuthUser { name: name.clone() })
         }
         _ => Ok(()),
+    }
+}
+
+fn callout(options: &Options) -> Result<(), Conflict> {
+    let Some(callout) = &options.auth.callout else { return Ok(()) };
+    if options.operator.is_some() {
+        return Err(Conflict::CalloutOfOperator);
+    }
+    let is_there = |name: &String| options.accounts.iter().any(|account| account.name == *name);
+    match callout.allowed_accounts.iter().find(|name| !is_there(name)) {
+        Some(name) => Err(Conflict::CalloutAccount { name: name.clone() }),
+        None => Ok(()),
     }
 }
 

@@ -337,6 +337,18 @@ pub enum Conflict {
         /// The name or nkey.
         name: String,
     },
+    /// `auth_callout` beside `operator`.
+    #[error(
+        "operators do not allow authorization callouts to be configured directly: remove 'auth_callout'; \
+         with an operator an account's token says so"
+    )]
+    CalloutOfOperator,
+    /// An account of `auth_callout` that is not there.
+    #[error("auth_callout allowed account {name:?} not found in configured accounts")]
+    CalloutAccount {
+        /// The name.
+        name: String,
+    },
     /// `no_auth_user` names no user.
     #[error(
         "no_auth_user '{name}' is not among the users: define it in 'authorization' or 'accounts'"

@@ -2,11 +2,13 @@
 
 use super::keys::{Block, Key, depends, no, said, yes};
 
+mod callout;
 mod jetstream;
 pub(super) mod leaf;
 mod sharing;
 mod telemetry;
 
+pub(super) use self::callout::AUTH_CALLOUT;
 pub(super) use self::jetstream::{BATCH_LIMITS, CACHE, JETSTREAM, JETSTREAM_LIMITS, LOG, TIER};
 pub(super) use self::sharing::{EXPORT, IMPORT, IMPORTED, LATENCY};
 pub(super) use self::telemetry::OTLP;
@@ -219,7 +221,7 @@ pub(super) static AUTHORIZATION: Block = Block {
             "everything",
             "permissions of users that have none",
         ),
-        no(&["auth_callout", "auth_hook"], "authentication by a service", "not there yet"),
+        yes(&["auth_callout", "auth_hook"], "none", "a service says who clients are; see below"),
         no(&["proxy_required"], "only through trusted proxies", "not there yet"),
     ],
 };
@@ -563,6 +565,7 @@ pub(super) static DOCUMENTED: &[(&str, &Block)] = &[
     ("Top level", &TOP),
     ("`resolver`", &RESOLVER),
     ("`authorization`", &AUTHORIZATION),
+    ("`auth_callout`", &AUTH_CALLOUT),
     ("A user", &USER),
     ("`permissions`", &PERMISSIONS),
     ("`publish {}` and `subscribe {}`", &SUBJECTS),

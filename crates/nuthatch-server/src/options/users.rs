@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use super::auth::{
     ConnectionType, NkeyUser, Permissions, ResponsePermission, Secret, SubjectPermission, User,
 };
+use super::callout::auth_callout;
 use super::draft::Draft;
 use super::error::ProblemKind;
 use super::read::ConfigReader;
@@ -48,6 +49,7 @@ pub(super) fn authorization(r: &mut ConfigReader, value: &Value, draft: &mut Dra
             }
             "timeout" => *auth_timeout = r.timeout(key, value).filter(|t| !t.is_zero()),
             "users" => (auth.users, auth.nkeys) = users(r, value),
+            "auth_callout" => auth.callout = auth_callout(r, value),
             "default_permissions" => {
                 defaults = permissions(r, key, value);
                 defaults_at = Some(value);

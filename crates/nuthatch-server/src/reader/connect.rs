@@ -1,14 +1,14 @@
 //! CONNECT: what the client says about itself, and whether it may come in.
 
 use super::ConnReader;
+use super::callout::Introduction;
 use super::js_traffic::StreamCache;
-use crate::auth::Authenticator;
+use crate::auth::{Authenticator, Decision};
 use crate::close_reason::CloseReason;
 use crate::conn::{Connection, Transport};
 use crate::greeting;
 use crate::identity::Credentials;
 use crate::identity::Identity;
-use crate::operator::Denial;
 use crate::websocket::Cookies;
 use nuthatch_protocol::greeting::Connect;
 use nuthatch_protocol::wire::write;
@@ -42,7 +42,14 @@ impl ConnReader {
             self.conn.drop_subscriptions_in_turns().await;
         }
         let credentials = credentials(&connect, &self.conn);
-        let identity = match self.authenticate(credentials).await {
+        let introduction = Introduction {
+            name: connect.name.as_deref().unwrap_or_default(),
+            lang: connect.lang.as_deref().unwrap_or_default(),
+            version: connect.version.as_deref().unwrap_or_default(),
+            protocol: connect.protocol.unwrap_or_default(),
+        };
+        let auth = self.server.auth();
+        let identity = match self.check_with(auth, credentials, introduction).await {
             Ok(identity) => identity,
             Err(why) => {
                 let (log, conn) = (&self.server.log, &self.conn);
@@ -63,24 +70,31 @@ impl ConnReader {
         self.admit()
     }
 
-    async fn authenticate(&self, credentials: Credentials) -> Result<Identity, Option<Denial>> {
-        self.check_with(self.server.auth(), credentials).await
-    }
-
-    /// Authenticates credentials against a list of users.
+    /// Authenticates credentials against a list of users, or asks the service that decides. An error is a
+    /// violation, with the reason for the log, if there is more to say.
     pub(super) async fn check_with(
         &self,
         auth: Arc<Authenticator>,
         credentials: Credentials,
-    ) -> Result<Identity, Option<Denial>> {
-        if !auth.is_slow(&credentials) {
-            return auth.examine(&credentials, &self.nonce);
+        introduction: Introduction<'_>,
+    ) -> Result<Identity, Option<String>> {
+        let decision = if auth.is_slow(&credentials) {
+            let (nonce, shown) = (self.nonce.clone(), credentials.clone());
+            let check = move || auth.decide(&shown, &nonce);
+            let timeout = self.server.options().auth.timeout;
+            let from = self.conn.remote.get().ip();
+            let checked = self.server.slow_checks.run(from, timeout, check).await;
+            checked.unwrap_or(Decision::Made(Err(None)))
+        } else {
+            auth.decide(&credentials, &self.nonce)
+        };
+        match decision {
+            Decision::Made(found) => found.map_err(|why| why.map(|why| why.to_string())),
+            Decision::OfService(callout) => {
+                let asked = self.ask_service(&callout, &credentials, introduction).await;
+                asked.map_err(|why| Some(why.to_string()))
+            }
         }
-        let nonce = self.nonce.clone();
-        let check = move || auth.examine(&credentials, &nonce);
-        let timeout = self.server.options().auth.timeout;
-        let from = self.conn.remote.get().ip();
-        self.server.slow_checks.run(from, timeout, check).await.unwrap_or(Err(None))
     }
 
     fn merge(&mut self, connect: Connect) {

@@ -117,17 +117,18 @@ pub(super) fn read_error(error: &io::Error) -> CloseReason {
     }
 }
 
-/// Reads and drops, so that the peer gets to see why it was closed.
-pub(super) async fn drain<R: AsyncRead + Unpin>(input: &mut R) {
+/// Reads and drops, so that the peer gets to see why it was closed. Returns whether there was anything.
+pub(super) async fn drain<R: AsyncRead + Unpin>(input: &mut R) -> bool {
     let deadline = tokio::time::Instant::now() + DRAIN;
     let mut left = DRAIN_BYTES;
     let mut buffer = vec![0; 16 * 1024];
     while left > 0 {
         match tokio::time::timeout_at(deadline, input.read(&mut buffer)).await {
             Ok(Ok(count)) if count > 0 => left = left.saturating_sub(count),
-            _ => return,
+            _ => break,
         }
     }
+    left < DRAIN_BYTES
 }
 
 #[cfg(test)]

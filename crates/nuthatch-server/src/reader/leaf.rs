@@ -3,6 +3,7 @@
 //! Its messages go the way of a client's publishes, so they keep their order with API calls and
 //! wait where a log's queue is full; only who may get them is decided differently.
 
+use super::callout::Introduction;
 use super::connect::ConnectError;
 use super::publish::{Handled, Scratch};
 use super::{ConnReader, Flow, Turn};
@@ -91,7 +92,10 @@ impl ConnReader {
         }
         let auth = self.server.leafs.auth().unwrap_or_else(|| self.server.auth());
         let credentials = leaf_credentials(&connect, &self.conn);
-        let identity = self.check_with(auth, credentials).await.map_err(|why| {
+        let introduction =
+            Introduction { name: &connect.name, version: &connect.version, ..Default::default() };
+        let checked = self.check_with(auth, credentials, introduction).await;
+        let identity = checked.map_err(|why| {
             let (log, conn) = (&self.server.log, &self.conn);
             let why = why.map(|why| format!(": {why}")).unwrap_or_default();
             log.error(format_args!("{conn} - authentication error of a leaf node{why}"));

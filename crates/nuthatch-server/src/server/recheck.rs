@@ -16,6 +16,14 @@ impl Server {
         for conn in self.connections.open() {
             let session = conn.session();
             let (user, account) = (&session.user, &session.account.name);
+            if self.operator().is_none() && session.grant.is_some() {
+                // A service let it in: it stays as long as the same one is asked.
+                if self.auth().callout() != old.callout() {
+                    let text = Some("Authorization Violation");
+                    conn.close(CloseReason::AuthenticationViolation, text);
+                }
+                continue;
+            }
             match self.auth().standing(old, &conn.origin(), user, account, &session.rights) {
                 Standing::Same => {}
                 Standing::Rights(rights) => {

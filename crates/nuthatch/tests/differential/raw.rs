@@ -38,11 +38,12 @@ impl RawConnection {
     }
 
     /// Reads until a `PONG` (`pong`), until the server closes (`close`), until the end of an INFO
-    /// (`info`) or for so many milliseconds.
+    /// (`info`) or for so many milliseconds. `end` is as `close`, and tells a reset from an orderly end.
     pub fn read(&mut self, until: &str) -> Vec<u8> {
         let fixed = until.parse().map(Duration::from_millis);
         let deadline = Instant::now() + fixed.clone().unwrap_or(READ_LIMIT);
         let mut all = Vec::new();
+        let mut how = &b"<closed>"[..];
         while !self.closed && all.len() < MAX_BYTES && !is_end(&all, until) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || self.socket.set_read_timeout(Some(left)).is_err() {
@@ -53,11 +54,16 @@ impl RawConnection {
                 Ok(0) => self.closed = true,
                 Ok(count) => all.extend_from_slice(&chunk[..count]),
                 Err(err) if matches!(err.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-                Err(_) => self.closed = true,
+                Err(err) => {
+                    self.closed = true;
+                    if until == "end" && err.kind() == ErrorKind::ConnectionReset {
+                        how = b"<reset>";
+                    }
+                }
             }
         }
         if self.closed {
-            all.extend_from_slice(b"<closed>");
+            all.extend_from_slice(how);
         }
         all
     }

@@ -34,6 +34,7 @@ pub const SERVER_LAYERS: &[&[&str]] = &[
         "identity",
         "operator",
         "auth",
+        "callout",
         "mapping",
         "meaning",
         "link",

@@ -37,6 +37,7 @@ const AROUND: &[&str] = &[
     "K: V",
     "resolver { K: V }",
     "authorization { K: V }",
+    "authorization { auth_callout: { K: V } }",
     "authorization { users: [ { user: u, K: V } ] }",
     "authorization { permissions: { K: V } }",
     "authorization { permissions: { publish: { K: V }, subscribe: { K: V } } }",
