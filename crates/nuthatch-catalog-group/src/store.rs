@@ -110,6 +110,8 @@ impl Store {
     pub fn open(disk: Arc<dyn Disk>, founded: impl FnOnce() -> Snapshot) -> io::Result<Self> {
         let read = || {
             let file = disk.open(LOG)?;
+            // After a sync that failed the cache shows what the medium does not have: a vote, an entry.
+            file.reread()?;
             let len = usize::try_from(file.len()?).unwrap_or(usize::MAX).min(LOG_MAX);
             let bytes = read_exact_at(&*file, 0, len)?;
             Ok((file, bytes))

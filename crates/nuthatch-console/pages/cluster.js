@@ -12,7 +12,7 @@ function nodesOf(found) {
     if (log.owner) know(log.owner).owns.push(log.name);
   }
   for (const r of found.routes ?? []) {
-    Object.assign(know(r.remote_name), { address: `${r.ip}:${r.port}`, rtt: r.rtt, uptime: r.uptime });
+    Object.assign(know(r.remote_name), { address: `${r.ip}:${r.port}`, rtt: r.rtt, uptime: r.uptime, connected: true });
     const node = know(r.remote_name);
     node.accounts += 1; node.in += r.in_msgs; node.out += r.out_msgs;
   }

@@ -96,7 +96,8 @@ async function one(content, stream, name) {
     });
     if (done) go(["streams", stream]);
   };
-  const who = await listeners(path, c);
+  // Without an answer the rest of the page is still worth showing.
+  const who = await listeners(path, c).catch((e) => h("span.dim", `not known: ${e.message}`));
   const filters = c.filter_subjects?.length ? c.filter_subjects.join(", ") : c.filter_subject || "all subjects";
   content.append(
     h("nav.crumbs", { "aria-label": "Path" }, h("a", { href: "#/consumers" }, "Consumers"), " / ", h("a.name", { href: link(["streams", stream]) }, stream), " / "),

@@ -23,12 +23,10 @@ pub enum CalloutError {
         "auth callout: too many clients wait for the service already (8192, of one address 4096)"
     )]
     TooMany,
-    /// Nobody was there to be asked.
-    #[error(
-        "auth callout: no valid account {account:?}, or nobody listens there on $SYS.REQ.USER.AUTH"
-    )]
-    NobodyListens {
-        /// The account of the service.
+    /// The account of the service, or the one that it names, is not configured.
+    #[error("auth callout: there is no account {account:?}")]
+    NoAccount {
+        /// Which.
         account: String,
     },
     /// It does not answer.

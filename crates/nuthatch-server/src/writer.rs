@@ -26,8 +26,8 @@ const NODE_PING: Duration = Duration::from_secs(2);
 const EXPIRY_CHECK: Duration = Duration::from_secs(3600);
 /// A closing connection gets so long to take what waits for it.
 const CLOSING: Duration = Duration::from_secs(1);
-/// A closing connection's peer gets so long to close its side.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// A closing connection's peer gets so long to close its side: longer than the reader drops what comes.
+const LAST_WORDS: Duration = Duration::from_millis(700);
 /// How long to wait for another thread to finish its write to a closing connection.
 const PEN_WAIT: Duration = Duration::from_millis(5);
 

@@ -175,7 +175,17 @@ fn a_service_that_says_no_or_lies() {
     let mut peer = client(&server, "mallory");
     let asked = service.ask();
     service.admit(&asked, "NOWHERE", &json!({}));
-    peer.expect_close("-ERR 'Failed Account Registration'\r\n");
+    peer.expect_close(refused);
+    // A token names nobody: it is a secret.
+    let mut peer = server.peer();
+    peer.send("CONNECT {\"verbose\":false,\"auth_token\":\"secret\"}\r\n");
+    let asked = service.ask();
+    assert_eq!(asked.claims["nats"]["client_info"]["user"], "[REDACTED]");
+    assert_eq!(asked.claims["nats"]["connect_opts"]["auth_token"], "secret");
+    service.admit(&asked, "APP", &json!({}));
+    peer.flush("");
+    let open = server.server.connections.open();
+    assert!(open.iter().all(|conn| conn.session().user != "secret"));
 }
 
 /// The first response counts; a second one finds nobody.

@@ -85,7 +85,8 @@ impl Client {
         for (subject, queue, sid) in &self.known.subscriptions {
             fresh.writer.subscribe(subject, queue, *sid).map_err(failed)?;
         }
-        fresh.round_trip(self.known.options.timeout).map_err(failed)?;
+        // Logging in has been answered; what waits for a subscription may come from here on, and is kept.
+        fresh.writer.flush().map_err(failed)?;
         *self = fresh;
         Ok(())
     }

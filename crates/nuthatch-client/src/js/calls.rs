@@ -264,6 +264,15 @@ impl<'a> JetStream<'a> {
         let writer = &mut self.client.writer;
         writer.publish(call.as_bytes(), inbox.as_bytes(), b"", body.as_bytes()).map_err(failed)?;
         writer.flush().map_err(failed)?;
+        let found = self.fetched(sid, batch, call);
+        // The subscription ends however that went.
+        self.client.unsubscribe(sid).map_err(failed)?;
+        found
+    }
+
+    /// The answers to one pull, until there are no more.
+    fn fetched(&mut self, sid: u64, batch: u64, call: String) -> Result<Vec<Delivered>, JsError> {
+        let failed = |error: TransportError| JsError::Request(error.into());
         let deadline = Instant::now() + self.timeout;
         let mut found = Vec::new();
         while (found.len() as u64) < batch {
@@ -284,7 +293,6 @@ impl<'a> JetStream<'a> {
                 }
             }
         }
-        self.client.unsubscribe(sid).map_err(failed)?;
         Ok(found)
     }
 }

@@ -201,11 +201,18 @@ impl<'a> ObjectStore<'a> {
             options: Some(ObjectOptions { max_chunk_size, link: None }),
             ..ObjectInfo::default()
         };
-        let stored = self.send(&mut info, input).and_then(|()| self.tell(&info));
-        let dropped = if stored.is_err() { Some(&info) } else { old.as_ref() };
+        let sent = self.send(&mut info, input);
+        let told = if sent.is_ok() { self.tell(&info) } else { Ok(()) };
+        let dropped = match (&sent, &told) {
+            (Ok(()), Ok(())) => old.as_ref(),
+            (Err(_), _) | (_, Err(ObjectError::Js(JsError::Api(_)))) => Some(&info),
+            // Whether it was stored is not known: chunks that nobody names do less harm than an object
+            // without chunks.
+            (Ok(()), Err(_)) => None,
+        };
         let removed = dropped.map_or(Ok(()), |info| self.drop_chunks(info));
-        // Of two failures the first one is told.
-        stored.and(removed).map(|()| info)
+        // Of several failures the first one is told.
+        sent.and(told).and(removed).map(|()| info)
     }
 
     fn send(&mut self, info: &mut ObjectInfo, input: &mut dyn Read) -> Result<(), ObjectError> {

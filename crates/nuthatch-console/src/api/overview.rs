@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Call;
+use super::server::sees_server;
 use crate::failure::Failure;
 
 /// Where a user asks for the traffic of his account.
@@ -23,13 +24,22 @@ pub fn overview(call: &mut Call<'_>) -> Result<Value, Failure> {
         "server": facts.name,
         "version": facts.version,
         "uptime_ms": facts.uptime_ms,
-        "troubles": facts.troubles,
+        "troubles": troubles(call),
         "forecasts": call.watch.forecasts(),
         "durability": durability,
         "max_payload": max_payload,
         "account": account,
         "traffic": traffic(call)?,
     }))
+}
+
+/// What is wrong with the server, in sentences; those who may not see it hear that something is.
+fn troubles(call: &Call<'_>) -> Vec<String> {
+    let all = &call.facts.troubles;
+    if all.is_empty() || sees_server(call) {
+        return all.clone();
+    }
+    vec!["Something is wrong with the server; users of its system account see what.".to_owned()]
 }
 
 /// `GET history`: the account's last hour, for whoever may ask for its traffic now.

@@ -27,7 +27,9 @@ fn is_system(call: &Call<'_>) -> bool {
 /// A document about the whole server: `CONNZ` and so on.
 pub(super) fn report(call: &mut Call<'_>, what: &str, options: &Value) -> Result<Value, Failure> {
     if is_system(call) {
-        let subject = format!("$SYS.REQ.SERVER.PING.{what}");
+        // By its id: all nodes of a cluster answer a ping.
+        let server = call.broker.info()?.server_id.clone();
+        let subject = format!("$SYS.REQ.SERVER.{server}.{what}");
         let told = call.broker.ask_at(&subject, b"", options.to_string().as_bytes())?;
         return Ok(told["data"].clone());
     }

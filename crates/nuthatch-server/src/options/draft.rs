@@ -52,6 +52,7 @@ impl Draft {
             Some(tls) => tls.timeout + Duration::from_secs(1),
             None => super::DEFAULT_AUTH_TIMEOUT,
         });
+        warn_of_callout(&mut options);
         options.console = self.console.finish(invocation);
         options.named_by_host = invocation == Invocation::Nuthatch;
         name_system_account(&mut options);
@@ -77,6 +78,33 @@ impl Draft {
         }
         options
     }
+}
+
+/// Says what keeps a callout from letting anybody in, as nats-server does at its start.
+fn warn_of_callout(options: &mut Options) {
+    let Some(callout) = &options.auth.callout else { return };
+    let mut warnings = Vec::new();
+    let name = &callout.account;
+    if name != super::GLOBAL_ACCOUNT && !options.accounts.iter().any(|one| one.name == *name) {
+        warnings.push(format!(
+            "auth_callout: account {name:?} is not configured, so nobody is let in by it"
+        ));
+    }
+    for user in &callout.auth_users {
+        if !is_user(options, user) {
+            warnings.push(format!("auth_callout: user {user:?} of auth_users is not configured"));
+        }
+    }
+    options.warnings.append(&mut warnings);
+}
+
+fn is_user(options: &Options, name: &str) -> bool {
+    let named = |users: &[super::User], nkeys: &[super::NkeyUser]| {
+        users.iter().any(|user| user.name == name) || nkeys.iter().any(|user| user.public == name)
+    };
+    options.auth.user.as_deref() == Some(name)
+        || named(&options.auth.users, &options.auth.nkeys)
+        || options.accounts.iter().any(|account| named(&account.users, &account.nkeys))
 }
 
 /// The system account of the one operator, unless the file names it.

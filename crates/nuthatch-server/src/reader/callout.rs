@@ -57,7 +57,9 @@ impl ConnReader {
         let _asking = Asking::begin(&self.conn);
         let user = KeyPair::random(KeyKind::User).public();
         let body = self.request(callout, credentials, introduction, &user, timeout);
-        let Some(response) = self.call(callout, body.as_bytes(), timeout).await else {
+        let listens = self.server.accounts.by_name(&callout.account);
+        let listens = listens.ok_or_else(|| CalloutError::NoAccount { account: account() })?;
+        let Some(response) = self.call(listens, body.as_bytes(), timeout).await else {
             return Err(CalloutError::Silent { account: account() });
         };
         if response.is_empty() {
@@ -70,13 +72,16 @@ impl ConnReader {
             shown: shown(credentials),
             origin: &credentials.origin,
         };
-        expected.identity(&response, SystemTime::now())
+        let identity = expected.identity(&response, SystemTime::now())?;
+        if !self.server.serves_account(&identity.account) {
+            return Err(CalloutError::NoAccount { account: identity.account });
+        }
+        Ok(identity)
     }
 
     /// Sends a request in the service's account. Without a listener it waits as long as for a silent one:
     /// a client that is refused at once tries again at once, and many give up after the second time.
-    async fn call(&self, callout: &AuthCallout, body: &[u8], timeout: Duration) -> Option<Bytes> {
-        let account = self.server.accounts.by_name(&callout.account)?;
+    async fn call(&self, account: Arc<Account>, body: &[u8], timeout: Duration) -> Option<Bytes> {
         let (sender, response) = oneshot::channel();
         let reply = Reply::subscribe(self, account, sender);
         let subject = CALLOUT_SUBJECT.as_bytes();
@@ -163,10 +168,15 @@ fn connect_options<'a>(
     }
 }
 
-/// The user that credentials show.
+/// The user that credentials show. A token is a secret, which names nobody (`getRawAuthUser` of
+/// nats-server).
 fn shown(credentials: &Credentials) -> &str {
-    let Credentials { nkey, user, token, .. } = credentials;
-    [nkey, user, token].into_iter().find(|text| !text.is_empty()).map_or("", String::as_str)
+    match (&*credentials.nkey, &*credentials.user, &*credentials.token) {
+        ("", "", "") => "",
+        ("", "", _token) => "[REDACTED]",
+        ("", user, _) => user,
+        (nkey, ..) => nkey,
+    }
 }
 
 /// As long as a connection waits for the service, its writer knows.

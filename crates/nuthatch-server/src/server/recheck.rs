@@ -5,6 +5,7 @@ use crate::auth::{Authenticator, Standing};
 use crate::close_reason::CloseReason;
 use crate::conn::{Connection, Session};
 use crate::identity::{Allowed, Rights};
+use crate::options;
 use crate::quote::go_quote;
 use crate::subscription::Subscription;
 use std::sync::Arc;
@@ -17,8 +18,8 @@ impl Server {
             let session = conn.session();
             let (user, account) = (&session.user, &session.account.name);
             if self.operator().is_none() && session.grant.is_some() {
-                // A service let it in: it stays as long as the same one is asked.
-                if self.auth().callout() != old.callout() {
+                // A service let it in: it stays as long as the same one is asked, and its account is there.
+                if self.auth().callout() != old.callout() || !self.serves_account(account) {
                     let text = Some("Authorization Violation");
                     conn.close(CloseReason::AuthenticationViolation, text);
                 }
@@ -36,6 +37,15 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// True if an account is one of the configuration. A removed one lives on for its streams, without
+    /// limits, and lets nobody in.
+    pub(crate) fn serves_account(&self, name: &str) -> bool {
+        let options = self.options();
+        name == options::GLOBAL_ACCOUNT
+            || name == options.system_account
+            || options.accounts.iter().any(|account| account.name == name)
     }
 
     /// Ends subscriptions that the permissions of the connection do not allow, and says so; what is kept

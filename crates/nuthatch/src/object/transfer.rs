@@ -139,15 +139,17 @@ fn store(
 ) -> Result<(), CliError> {
     let id = random(ID_LETTERS).map_err(CliError::Failed)?;
     fresh.nuid.clone_from(&id);
-    let stored = send_chunks(session, &meta::chunk_subject(bucket, &id), input).and_then(|sent| {
-        (fresh.size, fresh.chunks, fresh.digest) = (sent.size, sent.chunks, sent.digest);
-        meta::put(session, bucket, fresh)
-    });
-    if stored.is_err() {
-        // The first error is the one to report; chunks that stay are unreachable but harmless.
-        let _ = drop_chunks(session, bucket, fresh);
-    }
-    stored
+    let sent = match send_chunks(session, &meta::chunk_subject(bucket, &id), input) {
+        Ok(sent) => sent,
+        Err(error) => {
+            // The first error is the one to report; chunks that stay are unreachable but harmless.
+            let _ = drop_chunks(session, bucket, fresh);
+            return Err(error);
+        }
+    };
+    (fresh.size, fresh.chunks, fresh.digest) = (sent.size, sent.chunks, sent.digest);
+    // If that fails it may be stored all the same, so the chunks stay.
+    meta::put(session, bucket, fresh)
 }
 
 struct Sent {
