@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::js::header_block;
-use crate::{Client, OwnedMessage, TransportError, random_u64};
+use crate::{Client, ConnectError, OwnedMessage, TransportError, random_u64};
 
 /// Queue group of endpoints.
 const QUEUE: &str = "q";
@@ -112,6 +112,7 @@ pub struct Service<'a> {
     /// Subscriptions under `$SRV`, and what each asks for.
     asked: Vec<(u64, &'static str)>,
     endpoints: Vec<Endpoint<'a>>,
+    refused: u64,
 }
 
 impl std::fmt::Debug for Service<'_> {
@@ -137,7 +138,7 @@ impl<'a> Service<'a> {
         }
         let now = OffsetDateTime::from(SystemTime::now());
         let started = now.format(&Rfc3339).unwrap_or_default();
-        Ok(Self { client, config, id, started, asked, endpoints: Vec::new() })
+        Ok(Self { client, config, id, started, asked, endpoints: Vec::new(), refused: 0 })
     }
 
     /// Answers requests to a subject.
@@ -169,15 +170,33 @@ impl<'a> Service<'a> {
         &self.id
     }
 
+    /// Answers that the server did not let through, since it was started.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Connects again after an error, as [`Client::reconnect`]; its endpoints go on.
+    ///
+    /// # Errors
+    /// As [`Client::reconnect`].
+    pub fn reconnect(&mut self, limit: Duration) -> Result<(), ConnectError> {
+        self.client.reconnect(limit)
+    }
+
     /// Answers what comes until the deadline.
     ///
     /// # Errors
-    /// The connection fails, or the server reports an error.
+    /// The connection fails, or the server reports an error other than a forbidden answer.
     pub fn serve(&mut self, deadline: Instant) -> Result<(), TransportError> {
         self.client.writer.flush()?;
         loop {
             let (sid, message) = match self.client.next_with_sid(deadline) {
                 Err(TransportError::TimedOut(_)) => return Ok(()),
+                // Who asks names the subject of the answer, and may name one that is forbidden here.
+                Err(TransportError::Server(text)) if text.contains("Permissions Violation") => {
+                    self.refused += 1;
+                    continue;
+                }
                 other => other?,
             };
             let Some(reply) = message.reply.clone() else { continue };

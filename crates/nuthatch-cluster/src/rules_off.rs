@@ -14,9 +14,11 @@ pub(crate) fn for_this_thread() {
 fn named() -> Vec<Rule> {
     let names = std::env::var("NUTHATCH_RULE_OFF").unwrap_or_default();
     // Those of a keeper's directory and of the log ask for themselves.
-    let cores = |name: &&str| {
-        !name.is_empty() && !name.starts_with("cluster.") && !name.starts_with("log.")
+    let asks = |name: &str| {
+        let mut rules = crate::rules::ALL.iter().chain(nuthatch_log::rules::ALL);
+        rules.any(|rule| rule.0 == name)
     };
+    let cores = |name: &&str| !name.is_empty() && !asks(name);
     let rule = |name: &str| {
         let found = Rule::ALL.iter().copied().find(|rule| rule.name() == name);
         found.unwrap_or_else(|| panic!("there is no rule {name}"))

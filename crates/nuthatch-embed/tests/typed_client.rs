@@ -187,7 +187,9 @@ fn an_object_that_lacks_a_chunk_is_damaged() {
 #[test]
 fn a_service_answers_and_tells_of_itself() {
     let dir = Dir::new("typed-service");
-    let broker = open(&dir, "");
+    let denied = "permissions: { publish: { deny: [ forbidden ] } }";
+    let users = format!("authorization {{ users: [ {{ user: s, password: s, {denied} }} ] }}");
+    let broker = open(&dir, &format!("{users}\nno_auth_user: s\n"));
     let config = ServiceConfig {
         name: "double".into(),
         version: "1.0.0".into(),
@@ -206,6 +208,8 @@ fn a_service_answers_and_tells_of_itself() {
     let mut client = broker.connect().expect("connect");
     let answers = std::thread::scope(|scope| {
         let asker = scope.spawn(move || {
+            // The answer to this one is not let through, which is no concern of the next ones.
+            client.writer.publish(b"double", b"forbidden", b"", b"7").expect("queued");
             let mut ask = |subject: &str, body: &[u8]| {
                 client.request(subject, b"", body, WAIT).expect("an answer")
             };
@@ -225,7 +229,8 @@ fn a_service_answers_and_tells_of_itself() {
     assert_eq!(refused.view().header("Nats-Service-Error"), Some("that is no  number"));
     let stats: Value = serde_json::from_slice(&stats.payload).expect("JSON");
     let endpoint = &stats["endpoints"][0];
-    assert_eq!((&endpoint["num_requests"], &endpoint["num_errors"]), (&2.into(), &1.into()));
+    assert_eq!((&endpoint["num_requests"], &endpoint["num_errors"]), (&3.into(), &1.into()));
+    assert_eq!(service.refused(), 1);
     let info: Value = serde_json::from_slice(&info.payload).expect("JSON");
     assert_eq!((&info["name"], &info["id"]), (&"double".into(), &service.id().into()));
     let mut left = service.close().expect("closed");

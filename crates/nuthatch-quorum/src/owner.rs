@@ -140,8 +140,14 @@ impl Owner {
 
     /// How many entries a keeper lacks; none of one whose log is not known to be this one's.
     pub(crate) fn lag(&self, keeper: Member) -> Option<u64> {
+        self.done_by(keeper).map(|done| self.last.0.saturating_sub(done.0))
+    }
+
+    /// What a keeper of the set said is durable in this epoch; none of one whose log is not known to be this one's.
+    #[must_use]
+    pub fn done_by(&self, keeper: Member) -> Option<Lsn> {
         let mut voters = self.voters().filter(|p| p.member == keeper && p.stage == Stage::Live);
-        voters.next().map(|progress| self.last.0.saturating_sub(progress.done.0))
+        voters.next().map(|progress| progress.done)
     }
 
     /// True if its own keeper cannot read an entry that others have trimmed: one of them had better be the owner.

@@ -297,7 +297,11 @@ impl Authenticator {
         let stays = single(self)
             && (&self.user, &self.password, &self.token) == (&old.user, &old.password, &old.token)
             && user == self.user.as_deref().unwrap_or_default();
-        same_if(stays)
+        let now = self.single(user).rights;
+        match stays && now != *rights {
+            true => Standing::Rights(now),
+            false => same_if(stays),
+        }
     }
 
     fn entry(&self, name: &str) -> Option<&Entry> {

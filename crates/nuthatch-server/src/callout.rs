@@ -84,6 +84,9 @@ pub enum CalloutError {
     /// The service said no.
     #[error("auth callout: the service returned an error: {0}")]
     Refused(String),
+    /// A reload has put another service, or none, in its place meanwhile.
+    #[error("auth callout: the configuration has changed meanwhile")]
+    Changed,
     /// Not over this kind of connection.
     #[error("auth callout: the user may not connect like this")]
     ConnectionType,

@@ -3,6 +3,7 @@
 
 #[path = "../../../tests/seeds.rs"]
 mod seeds;
+mod support;
 
 use nuthatch_sim::control::{Machine, Options, Summary, run};
 use seeds::seeds;
@@ -10,28 +11,15 @@ use seeds::seeds;
 /// Schedules of one test run. `NUTHATCH_SIM_SCHEDULES` asks for more, `NUTHATCH_SEEDS_FROM` for others.
 const SCHEDULES: u64 = 1_500;
 
-fn schedules() -> u64 {
-    let asked = std::env::var("NUTHATCH_SIM_SCHEDULES");
-    asked.map_or(SCHEDULES, |text| text.parse().expect("a number"))
-}
-
 #[test]
 fn equal_seeds_give_equal_traces() {
-    let mut hashes = vec![];
-    for seed in 0..30 {
-        let (first, _) = run(seed, &Options::drawn());
-        let (second, _) = run(seed, &Options::drawn());
-        assert_eq!(first, second, "seed {seed}");
-        hashes.push(first.hash);
-    }
-    hashes.sort_unstable();
-    hashes.dedup();
-    assert_eq!(hashes.len(), 30, "every seed has a trace of its own");
+    let play = |seed| run(seed, &Options::drawn()).0;
+    support::equal_seeds_give_equal_traces(30, play, |summary| summary.hash);
 }
 
 #[test]
 fn no_machine_breaks_its_promises() {
-    let count = schedules();
+    let count = support::schedules(SCHEDULES, "NUTHATCH_SIM_SCHEDULES");
     let mut total = Summary::default();
     for seed in seeds(0..count) {
         let (summary, result) = run(seed, &Options::drawn());

@@ -17,7 +17,7 @@ const CONTROL_SEEDS: u64 = 4_000;
 /// Schedules that are enough for a rule of log or streams.
 const NODE_SEEDS: u64 = 400;
 /// Schedules that are enough for a rule of a keeper's directory.
-const KEEPER_SEEDS: u64 = 2_000;
+const KEEPER_SEEDS: u64 = 4_000;
 
 /// Rules of the control plane, with the machine whose schedules must find them.
 const CONTROL: &[(&str, &str)] = &[

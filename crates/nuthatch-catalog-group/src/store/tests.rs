@@ -1,7 +1,7 @@
 //! Frames that are torn, damaged, replaced.
 
 use super::*;
-use nuthatch_log::env::MemDisk;
+use nuthatch_log::env::{Fault, MemDisk};
 
 fn disk() -> (MemDisk, Arc<dyn Disk>) {
     let disk = MemDisk::default();
@@ -40,6 +40,19 @@ fn what_was_appended_is_there_again_and_a_later_suffix_takes_the_place_of_an_ear
     store.append(Some(&hard(2)), entries(2, 1, 2)).expect("appends");
     let again = open(&disk).expect("opens again");
     assert_eq!((terms(&again), again.hard.term, again.hard.vote), (vec![1, 2], 2, 3));
+}
+
+/// After a sync that failed the system's cache shows what the medium does not have. A member that began anew on that
+/// counted a vote which a power cut took back.
+#[test]
+fn what_a_failed_sync_has_lost_is_not_there_for_the_next_process() {
+    let (memory, disk) = disk();
+    let mut store = open(&disk).expect("opens");
+    store.append(Some(&hard(1)), entries(1, 2, 1)).expect("appends");
+    memory.inject(Fault::SyncError(0));
+    store.append(Some(&hard(2)), vec![]).expect_err("the sync fails");
+    let again = open(&disk).expect("opens again");
+    assert_eq!((terms(&again), again.hard.term), (vec![1, 1], 1));
 }
 
 #[test]

@@ -39,6 +39,12 @@ pub enum KvError {
         /// The revision that was expected; 0: none.
         expected: u64,
     },
+    /// The server stopped in the middle of a list.
+    #[error("the bucket's stream delivers nothing more, and {left} entries are left")]
+    Cut {
+        /// How many.
+        left: u64,
+    },
     /// JetStream refused, or the connection failed.
     #[error(transparent)]
     Js(#[from] JsError),
@@ -314,8 +320,14 @@ impl<'a> KeyValue<'a> {
         let mut left = made.map_err(|error| explained(&self.bucket, error))?.num_pending;
         while left > 0 {
             let batch = self.js.fetch(&self.stream, &name, left.min(BATCH))?;
-            // What was there may have gone meanwhile.
-            left = batch.last().map_or(0, |last| last.pending);
+            left = match batch.last() {
+                Some(last) => last.pending,
+                // What was there may have gone meanwhile; what is still there must not be left out.
+                None => match self.js.consumer(&self.stream, &name)?.num_pending {
+                    0 => 0,
+                    left => return Err(KvError::Cut { left }),
+                },
+            };
             batch.into_iter().for_each(|one| each(self.entry(one)));
         }
         Ok(self.js.delete_consumer(&self.stream, &name)?)

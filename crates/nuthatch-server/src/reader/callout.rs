@@ -73,6 +73,9 @@ impl ConnReader {
             origin: &credentials.origin,
         };
         let identity = expected.identity(&response, SystemTime::now())?;
+        if self.server.auth().callout().is_none_or(|now| **now != *callout) {
+            return Err(CalloutError::Changed);
+        }
         if !self.server.serves_account(&identity.account) {
             return Err(CalloutError::NoAccount { account: identity.account });
         }

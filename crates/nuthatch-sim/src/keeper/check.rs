@@ -9,8 +9,8 @@ use nuthatch_cluster::replica::Replica;
 use nuthatch_log::env::MemDisk;
 use nuthatch_quorum::entry::Entry;
 use nuthatch_quorum::message::{Envelope, Message};
-use nuthatch_quorum::store::{Image, Record, Slot};
-use nuthatch_quorum::types::{BootCount, Epoch, Incarnation, Lsn, Position, Promise, Sum};
+use nuthatch_quorum::store::{Identity, Image, Record, Slot};
+use nuthatch_quorum::types::{BootCount, Epoch, Incarnation, Lsn, Member, Position, Promise, Sum};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use thiserror::Error;
@@ -96,7 +96,7 @@ impl Checker {
             Message::Sealed(sealed) => {
                 let given = self.promises.entry(envelope.sender).or_default();
                 *given = running.node.keeper().promise().max(*given);
-                debug_assert!(given.epoch >= sealed.epoch, "what was asked is promised");
+                assert!(given.epoch >= sealed.epoch, "what was asked is promised");
                 return;
             }
             Message::Done { epoch, upto, .. } => (*epoch, *upto),
@@ -107,12 +107,29 @@ impl Checker {
             }
             _ => return,
         };
-        let done = self.done.entry(envelope.sender).or_default();
-        *done = (*done).max(Position { accepted: epoch, lsn: upto });
+        self.said(envelope.sender, Position { accepted: epoch, lsn: upto });
+    }
+
+    /// A disk counts for somebody as durable to here.
+    fn said(&mut self, disk: Incarnation, position: Position) {
+        let done = self.done.entry(disk).or_default();
+        *done = (*done).max(position);
+    }
+
+    /// An owner counts its own disk too, which leaves by no message.
+    fn counts_itself(&mut self, running: &Running) {
+        let Some(owner) = running.node.owner() else { return };
+        let Identity { node, incarnation, .. } = running.node.keeper().identity();
+        let given = self.promises.entry(incarnation).or_default();
+        *given = (*given).max(Promise { epoch: owner.epoch(), owner: incarnation });
+        if let Some(lsn) = owner.done_by(Member { node, incarnation }) {
+            self.said(incarnation, Position { accepted: owner.epoch(), lsn });
+        }
     }
 
     /// A node has done a step, of which its payloads are still held.
     pub(super) fn stepped(&mut self, running: &Running) -> Result<(), Violation> {
+        self.counts_itself(running);
         let Some(owner) = running.node.owner() else { return Ok(()) };
         let (log, commit) = (running.node.keeper().log(), owner.commit());
         for lsn in (self.last().0 + 1..=commit.0).map(Lsn) {
