@@ -279,6 +279,30 @@ fn limits_and_time_of_the_token_hold() {
     bob.expect_close("-ERR 'User Authentication Expired'\r\n");
 }
 
+/// An account that a reload takes away lives on for its streams, and lets nobody in.
+#[test]
+fn an_account_that_was_taken_away_lets_nobody_in() {
+    let (server, mut service) = started("", "");
+    let mut alice = client(&server, "alice");
+    let asked = service.ask();
+    service.admit(&asked, "APP", &json!({}));
+    alice.flush("");
+    let mut options = (*server.server.options()).clone();
+    options.accounts.retain(|account| account.name != "APP");
+    let old = server.server.auth();
+    server.server.set_options(options);
+    server.server.recheck(&old);
+    alice.expect_close("-ERR 'Authorization Violation'\r\n");
+    let mut bob = client(&server, "bob");
+    let asked = service.ask();
+    service.admit(&asked, "APP", &json!({}));
+    bob.expect_close("-ERR 'Authorization Violation'\r\n");
+    let mut carol = client(&server, "carol");
+    let asked = service.ask();
+    service.admit(&asked, "KNOWN", &json!({}));
+    carol.flush("");
+}
+
 #[test]
 fn configurations_that_cannot_be() {
     let issuer = KeyPair::random(KeyKind::Account).public();

@@ -102,3 +102,30 @@ fn after_a_reload_only_those_stay_who_would_get_in_again() {
     assert!(!stays(&guest, &one(), "a"));
     assert!(stays(&guest, &guest, "a"));
 }
+
+/// In the account of a callout's service nobody may ask it, and whoever is in already hears of that, too.
+#[test]
+fn a_callout_changes_the_rights_of_the_one_user() {
+    let auth = |callout: Option<AuthCallout>| {
+        let (user, password) = (Some("s".to_owned()), Some(Secret::new("pw")));
+        let auth = options::AuthOptions { user, password, callout, ..Default::default() };
+        Authenticator::new(&Options { auth, ..Options::default() })
+    };
+    let callout = AuthCallout {
+        issuer: String::new(),
+        account: options::GLOBAL_ACCOUNT.to_owned(),
+        auth_users: BTreeSet::from(["s".to_owned()]),
+        allowed_accounts: BTreeSet::new(),
+    };
+    let (without, with) = (auth(None), auth(Some(callout)));
+    let standing = |new: &Authenticator, old: &Authenticator, rights: &Option<Arc<Rights>>| {
+        new.standing(old, &Origin::default(), "s", options::GLOBAL_ACCOUNT, rights)
+    };
+    let Standing::Rights(Some(denied)) = standing(&with, &without, &None) else {
+        panic!("it is denied something now")
+    };
+    let publish = denied.source.publish.as_ref().expect("publish");
+    assert_eq!(publish.deny, [CALLOUT_SUBJECT]);
+    assert!(standing(&with, &with, &Some(denied.clone())) == Standing::Same);
+    assert!(standing(&without, &with, &Some(denied)) == Standing::Rights(None));
+}
