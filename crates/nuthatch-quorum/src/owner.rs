@@ -134,8 +134,7 @@ impl Owner {
 
     /// The members whose keepers have all that is committed.
     pub(crate) fn whole(&self) -> impl Iterator<Item = Member> + '_ {
-        let whole = |p: &&Progress| p.stage == Stage::Live && p.done >= self.commit;
-        self.voters().filter(whole).map(|progress| progress.member)
+        self.voters().filter(|p| p.has(self.commit)).map(|progress| progress.member)
     }
 
     /// How many entries a keeper lacks; none of one whose log is not known to be this one's.
@@ -146,8 +145,7 @@ impl Owner {
     /// What a keeper of the set said is durable in this epoch; none of one whose log is not known to be this one's.
     #[must_use]
     pub fn done_by(&self, keeper: Member) -> Option<Lsn> {
-        let mut voters = self.voters().filter(|p| p.member == keeper && p.stage == Stage::Live);
-        voters.next().map(|progress| progress.done)
+        self.voters().find(|p| p.member == keeper && p.stage == Stage::Live).map(|p| p.done)
     }
 
     /// True if its own keeper cannot read an entry that others have trimmed: one of them had better be the owner.
@@ -171,8 +169,7 @@ impl Owner {
 
     /// True if a disk that learns has everything that is committed.
     pub(crate) fn has_learnt(&self, disk: Member) -> bool {
-        let mut learners = self.progress.iter().filter(|p| p.learns && p.member == disk);
-        learners.any(|p| p.stage == Stage::Live && p.done >= self.commit)
+        self.progress.iter().any(|p| p.learns && p.member == disk && p.has(self.commit))
     }
 
     /// The epoch.
@@ -278,9 +275,8 @@ impl Owner {
         self.heal_own(here.log, now, out);
         for index in 0..self.progress.len() {
             self.tell_away(index, now, out);
-            let progress = &self.progress[index];
-            let behind = progress.stage != Stage::Live || progress.done < self.last;
-            if behind && now.since(progress.sent_at) >= progress.resend_after(now) {
+            let keeper = &self.progress[index];
+            if !keeper.has(self.last) && now.since(keeper.sent_at) >= keeper.resend_after(now) {
                 self.drive(index, here.log, now, out);
             }
         }
@@ -479,7 +475,7 @@ impl Owner {
             _ => return,
         }
         let progress = &self.progress[index];
-        if progress.stage != Stage::Live || progress.done < self.commit {
+        if !progress.has(self.commit) {
             self.drive(index, log, now, out);
         }
         self.next_frame(here, now, out);

@@ -57,6 +57,11 @@ impl Progress {
         }
     }
 
+    /// True if its log is known to be the owner's and durable to here.
+    pub(super) fn has(&self, upto: Lsn) -> bool {
+        self.stage == Stage::Live && self.done >= upto
+    }
+
     pub(super) fn is_away(&self, now: Time) -> bool {
         now.since(self.heard_at) >= AWAY
     }

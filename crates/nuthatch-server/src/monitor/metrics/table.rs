@@ -108,7 +108,7 @@ metrics! {
     }
     "Cluster" {
         CLUSTER_NODES = gauge("nuthatch_cluster_nodes", &[],
-            "Nodes of the cluster, this one included; this and what follows only of servers in one");
+            "Nodes of the cluster, this one included; this and what follows have numbers only at servers in one");
         CLUSTER_CONNECTED = gauge("nuthatch_cluster_connected_nodes", &[],
             "Those that this node has connections to, itself included");
         QUORUM_OWNED = gauge("nuthatch_quorum_log_owned", LOG,

@@ -23,6 +23,11 @@ fn the_page_names_only_what_the_table_has() {
         let name = line.split(' ').next().unwrap();
         assert!(known.contains(&name), "{name}");
     }
+    // A server that is alone has the names of a cluster's metrics, so that the document is true of every server.
+    let (_, cluster) = table::SECTIONS.iter().find(|(name, _)| *name == "Cluster").unwrap();
+    for metric in *cluster {
+        assert!(text.contains(&format!("# TYPE {} ", metric.name)), "{} is not there", metric.name);
+    }
 }
 
 #[test]

@@ -7,9 +7,14 @@ use crate::server::Server;
 use nuthatch_cluster::{KeeperSight, LogNumber, LogSight};
 use std::collections::BTreeSet;
 
-/// Nothing of a server that is alone, or has not found its cluster yet.
+const ALL: [&t::Metric; 5] =
+    [&t::CLUSTER_NODES, &t::CLUSTER_CONNECTED, &t::QUORUM_OWNED, &t::QUORUM_BEHIND, &t::QUORUM_LAG];
+
+/// Names without numbers of a server that is alone, or has not found its cluster yet.
 pub(super) fn of_cluster(page: &mut Vec<Family>, server: &Server) {
-    let Some(cluster) = server.cluster.get() else { return };
+    let Some(cluster) = server.cluster.get() else {
+        return ALL.iter().for_each(|metric| put_all(page, metric, []));
+    };
     put(page, &t::CLUSTER_NODES, cluster.others().len() as u64 + 1);
     put(page, &t::CLUSTER_CONNECTED, connected(server).len() as u64 + 1);
     let logs: Vec<(String, LogSight, bool)> = cluster
