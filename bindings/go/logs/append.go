@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -23,6 +22,7 @@ const (
 // outcome of an append.
 type outcome struct {
 	position Position
+	count    int // records of a batch; zero of a record alone
 	err      error
 }
 
@@ -33,14 +33,14 @@ type appends struct {
 	sub    *nats.Subscription
 
 	mu      sync.Mutex
-	waiting map[uint64]chan outcome
+	waiting map[uint64]func(outcome)
 	next    uint64
 	closed  error
 	done    chan struct{}
 }
 
 func newAppends(conn *nats.Conn) (*appends, error) {
-	a := &appends{conn: conn, prefix: nats.NewInbox() + ".", waiting: map[uint64]chan outcome{}, done: make(chan struct{})}
+	a := &appends{conn: conn, prefix: nats.NewInbox() + ".", waiting: map[uint64]func(outcome){}, done: make(chan struct{})}
 	sub, err := conn.Subscribe(a.prefix+"*", a.answered)
 	if err != nil {
 		return nil, err
@@ -68,17 +68,16 @@ func newAppends(conn *nats.Conn) (*appends, error) {
 	return a, nil
 }
 
-// register gives a new append its reply subject and the place where its outcome comes.
-func (a *appends) register() (uint64, chan outcome, error) {
-	result := make(chan outcome, 1)
+// register gives a new append its number; answered is called once, with its outcome.
+func (a *appends) register(answered func(outcome)) (uint64, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed != nil {
-		return 0, nil, a.closed
+		return 0, a.closed
 	}
 	a.next++
-	a.waiting[a.next] = result
-	return a.next, result, nil
+	a.waiting[a.next] = answered
+	return a.next, nil
 }
 
 func (a *appends) forget(number uint64) {
@@ -91,10 +90,10 @@ func (a *appends) forget(number uint64) {
 func (a *appends) fail(err error) {
 	a.mu.Lock()
 	waiting := a.waiting
-	a.waiting = map[uint64]chan outcome{}
+	a.waiting = map[uint64]func(outcome){}
 	a.mu.Unlock()
-	for _, result := range waiting {
-		result <- outcome{err: err}
+	for _, answered := range waiting {
+		answered(outcome{err: err})
 	}
 }
 
@@ -117,11 +116,11 @@ func (a *appends) answered(message *nats.Msg) {
 		return
 	}
 	a.mu.Lock()
-	result := a.waiting[number]
+	answered := a.waiting[number]
 	delete(a.waiting, number)
 	a.mu.Unlock()
-	if result != nil {
-		result <- answer(message)
+	if answered != nil {
+		answered(answer(message))
 	}
 }
 
@@ -136,6 +135,7 @@ func answer(message *nats.Msg) outcome {
 	var ack struct {
 		Error    *APIError `json:"error"`
 		Sequence uint64    `json:"seq"`
+		Count    int       `json:"count"`
 	}
 	if err := json.Unmarshal(message.Data, &ack); err != nil {
 		return outcome{err: fmt.Errorf("%w: the answer is not understood: %w", ErrUncertain, err)}
@@ -147,7 +147,7 @@ func answer(message *nats.Msg) outcome {
 		}
 		return outcome{err: err}
 	}
-	return outcome{position: Position(ack.Sequence)}
+	return outcome{position: Position(ack.Sequence), count: ack.Count}
 }
 
 // usual reads {"stream":"S","seq":7}.
@@ -168,6 +168,9 @@ func usual(data []byte) (Position, bool) {
 
 // message of a record.
 func (l *Log) message(record *Record, transient bool) (*nats.Msg, error) {
+	if l.mode != ReadWrite {
+		return nil, ErrReadOnly
+	}
 	header := make(nats.Header, len(record.Properties)+3)
 	for name, value := range record.Properties {
 		if strings.HasPrefix(name, "Nats-") || strings.HasPrefix(name, "Nuthatch-") || strings.ContainsAny(name, ": \r\n") || name == "" {
@@ -188,88 +191,122 @@ func (l *Log) message(record *Record, transient bool) (*nats.Msg, error) {
 	return &nats.Msg{Subject: l.subject, Header: header, Data: record.Data}, nil
 }
 
-// send publishes a record; its outcome comes.
-func (l *Log) send(record *Record, transient bool) (uint64, chan outcome, error) {
-	if l.mode != ReadWrite {
-		return 0, nil, ErrReadOnly
-	}
-	message, err := l.message(record, transient)
-	if err != nil {
-		return 0, nil, err
-	}
-	number, result, err := l.appends.register()
-	if err != nil {
-		return 0, nil, err
-	}
-	message.Reply = l.appends.prefix + strconv.FormatUint(number, 36)
-	// What nats.go keeps while it reconnects would be sent behind a failure that was told already.
+// publish sends a message while the connection is open. What nats.go keeps while it reconnects would be sent behind a
+// failure that was told already.
+func (l *Log) publish(message *nats.Msg) error {
 	if !l.conn.IsConnected() {
-		l.appends.forget(number)
-		return 0, nil, fmt.Errorf("nothing was sent: %w", nats.ErrDisconnected)
+		return fmt.Errorf("nothing was sent: %w", nats.ErrDisconnected)
 	}
 	if err := l.conn.PublishMsg(message); err != nil {
-		l.appends.forget(number)
-		return 0, nil, fmt.Errorf("nothing was sent: %w", err)
+		return fmt.Errorf("nothing was sent: %w", err)
 	}
-	return number, result, nil
+	return nil
 }
 
-func (l *Log) wait(ctx context.Context, number uint64, result chan outcome) (Position, error) {
-	select {
-	case outcome := <-result:
-		if outcome.err != nil {
-			return 0, fmt.Errorf("channel %s: %w", l.channel, outcome.err)
-		}
-		return outcome.position, nil
-	case <-ctx.Done():
-		l.appends.forget(number)
-		return 0, fmt.Errorf("%w: %w", ErrUncertain, ctx.Err())
-	}
-}
-
-// Append adds a record. When it returns without an error the record is durable, at the position that it tells.
-func (l *Log) Append(ctx context.Context, record Record) (Position, error) {
-	number, result, err := l.send(&record, false)
+// publishAnswered sends a message and has its outcome told.
+func (l *Log) publishAnswered(message *nats.Msg, answered func(outcome)) (uint64, error) {
+	number, err := l.appends.register(answered)
 	if err != nil {
 		return 0, err
 	}
-	return l.wait(ctx, number, result)
+	message.Reply = l.appends.prefix + strconv.FormatUint(number, 36)
+	if err := l.publish(message); err != nil {
+		l.appends.forget(number)
+		return 0, err
+	}
+	return number, nil
 }
 
-// AppendMany adds records in their order, all on their way at once. It tells the positions of those that are
-// durable, in front, and the error of the first one that is not (those behind it may be there).
-func (l *Log) AppendMany(ctx context.Context, records []Record) ([]Position, error) {
-	type sent struct {
-		number uint64
-		result chan outcome
+// appendAlone sends a message that is in no batch, and waits.
+func (l *Log) appendAlone(ctx context.Context, message *nats.Msg) (Position, error) {
+	positions, err := l.appendEach(ctx, []*nats.Msg{message})
+	if err != nil {
+		return 0, err
 	}
+	return positions[0], nil
+}
+
+// appendEach sends messages that are in no batch, all at once, and waits for each.
+func (l *Log) appendEach(ctx context.Context, messages []*nats.Msg) ([]Position, error) {
 	var failed error
-	all := make([]sent, 0, len(records))
-	for at := range records {
-		number, result, err := l.send(&records[at], false)
+	sent := make([]uint64, 0, len(messages))
+	results := make([]chan outcome, 0, len(messages))
+	for _, message := range messages {
+		result := make(chan outcome, 1)
+		number, err := l.publishAnswered(message, func(o outcome) { result <- o })
 		if err != nil {
 			failed = err
 			break
 		}
-		all = append(all, sent{number, result})
+		sent, results = append(sent, number), append(results, result)
 	}
-	positions := make([]Position, 0, len(all))
-	for _, one := range all {
-		position, err := l.wait(ctx, one.number, one.result)
-		if err != nil {
-			return positions, errors.Join(err, failed)
+	positions := make([]Position, 0, len(messages))
+	for at, result := range results {
+		select {
+		case outcome := <-result:
+			if outcome.err != nil {
+				return positions, fmt.Errorf("channel %s: %w", l.channel, outcome.err)
+			}
+			positions = append(positions, outcome.position)
+		case <-ctx.Done():
+			for _, number := range sent[at:] {
+				l.appends.forget(number)
+			}
+			return positions, fmt.Errorf("%w: %w", ErrUncertain, ctx.Err())
 		}
-		positions = append(positions, position)
 	}
 	return positions, failed
+}
+
+// Append adds a record. When it returns without an error the record is durable, at the position that it tells.
+// Appends that several goroutines make at the same time go to the broker together.
+func (l *Log) Append(ctx context.Context, record Record) (Position, error) {
+	message, err := l.message(&record, false)
+	if err != nil {
+		return 0, err
+	}
+	if !l.group.takes(&record) {
+		return l.appendAlone(ctx, message)
+	}
+	return l.group.append(ctx, message)
+}
+
+// AppendMany adds records in their order. It tells the positions of those that are durable, in front, and the error
+// of the first one that is not (those behind it may be there).
+func (l *Log) AppendMany(ctx context.Context, records []Record) ([]Position, error) {
+	messages := make([]*nats.Msg, len(records))
+	for at := range records {
+		var err error
+		if messages[at], err = l.message(&records[at], false); err != nil {
+			return nil, fmt.Errorf("record %d: %w", at, err)
+		}
+	}
+	positions := make([]Position, 0, len(records))
+	for len(positions) < len(records) {
+		from := len(positions)
+		here, end, err := []Position(nil), 0, error(nil)
+		if some := l.group.first(records[from:]); some > 0 {
+			end = from + some
+			here, err = l.group.appendTogether(ctx, messages[from:end])
+		} else {
+			for end = from + 1; end < len(records) && !l.group.takes(&records[end]); end++ {
+			}
+			here, err = l.appendEach(ctx, messages[from:end])
+		}
+		positions = append(positions, here...)
+		if err != nil {
+			return positions, err
+		}
+	}
+	return positions, nil
 }
 
 // Tell sends a transient record to those who follow the channel: in its place behind what was appended before,
 // and not stored. It tells the last position before it.
 func (l *Log) Tell(ctx context.Context, record Record) (Position, error) {
-	number, result, err := l.send(&record, true)
+	message, err := l.message(&record, true)
 	if err != nil {
 		return 0, err
 	}
-	return l.wait(ctx, number, result)
+	return l.appendAlone(ctx, message)
 }

@@ -44,6 +44,7 @@ type Log struct {
 	term    uint64
 	mode    Mode
 	appends *appends
+	group   *group
 }
 
 // Bounds of a channel.
@@ -63,13 +64,15 @@ func Open(ctx context.Context, conn *nats.Conn, channel string, term uint64, mod
 	}
 	stream := StreamName(channel)
 	log := &Log{conn: conn, channel: channel, stream: stream, subject: "nuthatch.log." + stream, term: term, mode: mode}
-	if _, err := log.Bounds(ctx); err != nil {
-		if mode == ReadOnly || !errors.Is(err, ErrNoChannel) {
-			return nil, err
-		}
+	info, err := log.info(ctx)
+	if mode == ReadWrite && errors.Is(err, ErrNoChannel) {
 		if err := log.create(ctx, options); err != nil {
 			return nil, err
 		}
+		info, err = log.info(ctx)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if mode == ReadOnly {
 		return log, nil
@@ -82,6 +85,7 @@ func Open(ctx context.Context, conn *nats.Conn, channel string, term uint64, mod
 		return nil, err
 	}
 	log.appends = appends
+	log.group = newGroup(log, info.Config.Atomic)
 	return log, nil
 }
 
@@ -120,7 +124,7 @@ func (l *Log) create(ctx context.Context, options Options) error {
 	config := map[string]any{
 		"name": l.stream, "subjects": []string{l.subject}, "storage": "file", "retention": "limits", "discard": "old",
 		"max_msgs": -1, "max_bytes": -1, "max_age": options.MaxAge, "num_replicas": max(options.Replicas, 1), "allow_direct": true,
-		"deny_delete": true, "metadata": map[string]string{"nuthatch.channel": l.channel},
+		"allow_atomic": true, "deny_delete": true, "metadata": map[string]string{"nuthatch.channel": l.channel},
 	}
 	if options.Memory {
 		config["storage"] = "memory"
@@ -142,15 +146,27 @@ func (l *Log) create(ctx context.Context, options Options) error {
 	return err
 }
 
+// streamInfo is what the package reads of a stream's information.
+type streamInfo struct {
+	Config struct {
+		Atomic bool `json:"allow_atomic"`
+	} `json:"config"`
+	State struct {
+		First uint64 `json:"first_seq"`
+		Last  uint64 `json:"last_seq"`
+	} `json:"state"`
+}
+
+func (l *Log) info(ctx context.Context) (streamInfo, error) {
+	var info streamInfo
+	err := l.api(ctx, "STREAM.INFO."+l.stream, nil, &info)
+	return info, err
+}
+
 // Bounds tells the first and last position.
 func (l *Log) Bounds(ctx context.Context) (Bounds, error) {
-	var info struct {
-		State struct {
-			First uint64 `json:"first_seq"`
-			Last  uint64 `json:"last_seq"`
-		} `json:"state"`
-	}
-	if err := l.api(ctx, "STREAM.INFO."+l.stream, nil, &info); err != nil {
+	info, err := l.info(ctx)
+	if err != nil {
 		return Bounds{}, err
 	}
 	first := max(info.State.First, 1)

@@ -187,6 +187,8 @@ impl Log {
             num_replicas: options.replicas.map_or(1, i64::from),
             placement: Some(tagged).filter(|placement| !placement.tags.is_empty()),
             allow_direct: true,
+            // Writers of other languages send what is appended at the same time as one batch.
+            allow_atomic: true,
             deny_delete: true,
             metadata: [("nuthatch.channel".to_owned(), self.channel.clone())].into(),
             ..StreamConfig::default()
