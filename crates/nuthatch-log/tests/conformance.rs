@@ -7,14 +7,14 @@ use common::{Event, Outcome, Outputs, Rig, Toy, tiny, tiny_sync};
 use nuthatch_log::env::{
     Fault, MemDisk, OverlayDisk, RamDisk, RealDisk, SeededEntropy, SystemClock,
 };
-use nuthatch_log::{Disk, Log, LogOptions, OwnableDisk, SendError, StreamId, SyncPolicy};
+use nuthatch_log::{Disk, Log, LogOptions, OwnableDisk, Reporter, SendError, StreamId, SyncPolicy};
 use nuthatch_object::{
     Bucket, BucketOptions, ObjectDisk, ObjectDiskOptions, TierOptions, TieredDisk,
 };
 use object_store::{memory::InMemory, path::Path};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// A directory that goes away with the test.
@@ -395,6 +395,34 @@ fn a_full_medium_refuses_messages_until_space_is_freed() {
     assert_eq!(rig.core.machine().streams, streams);
     let memory = LogOptions { block_bytes: 64, sync: SyncPolicy::Never, ..options() };
     check_full(Rig::open(memory, Arc::new(RamDisk::new(512 << 10))).expect("opens"));
+}
+
+/// On a full medium compaction is tried many times a second: what keeps it from it is said once a minute, and again
+/// once one was possible.
+#[test]
+fn a_compaction_that_cannot_be_done_is_told_now_and_then() {
+    let said: Arc<Mutex<Vec<String>>> = Arc::default();
+    let report = {
+        let said = Arc::clone(&said);
+        Reporter::new(move |text: &str| said.lock().unwrap().push(text.to_owned()))
+    };
+    let told = || said.lock().unwrap().iter().filter(|text| text.contains("put off")).count();
+    let mut rig =
+        Rig::open(LogOptions { report, ..tiny() }, Arc::new(MemDisk::with_capacity(1 << 30)))
+            .expect("opens");
+    rig.create(1, 3);
+    let mut refused = 0;
+    for (refuses, puts_off) in [(true, 2), (false, 2), (true, 4)] {
+        rig.core.machine_mut().refuses_states = refuses;
+        for n in 0..200 {
+            rig.publish(1, &[n; 400]);
+            rig.advance(Duration::from_millis(500));
+        }
+        assert_eq!(told(), puts_off, "{said:?}");
+        let stats = rig.handle.stats();
+        assert_eq!(stats.states_refused > refused + 2, refuses, "{stats:?}");
+        refused = stats.states_refused;
+    }
 }
 
 #[test]

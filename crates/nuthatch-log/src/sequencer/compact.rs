@@ -20,6 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How often segments are looked over for something to compact, if messages died since.
 const COMPACT_CHECK_NANOS: i64 = 1_000_000_000;
+/// What keeps a log from compacting is said this often.
+const SAY_AGAIN_NANOS: i64 = 60_000_000_000;
 
 /// The same while the medium is full.
 const FULL_CHECK_NANOS: i64 = 50_000_000;
@@ -117,13 +119,15 @@ pub struct CompactState {
     written_then: u64,
     /// Set when the log is closed.
     hurry: Arc<AtomicBool>,
+    /// When it was last said that none is possible, until one is: on a full medium it is tried many times a second.
+    said_at: Option<Timestamp>,
 }
 
 impl CompactState {
     /// None under way, the first to be looked for now.
     pub fn new(now: Timestamp) -> Self {
         let (compaction, hurry) = (Compaction::Idle, Arc::default());
-        Self { compaction, check_at: now, states_cost: 0, written_then: 0, hurry }
+        Self { compaction, check_at: now, states_cost: 0, written_then: 0, hurry, said_at: None }
     }
 
     /// True if logged states wait to become durable.
@@ -354,7 +358,7 @@ impl<M: Machine> LogCore<M> {
         let streams = &liveness.survey.streams[done..end];
         if let Err(error) = self.machine.log_states(streams, &mut self.log) {
             add(&self.log.stats.states_refused, 1);
-            self.log.options.report.say(&format!("compaction put off: {error}"));
+            self.say_sometimes(&format!("compaction put off: {error}"));
             if self.log.space == Space::Normal {
                 self.maintenance.compact.check_at =
                     self.log.now.plus_nanos(10 * COMPACT_CHECK_NANOS);
@@ -465,6 +469,7 @@ impl<M: Machine> LogCore<M> {
         add(&self.log.stats.reclaimed_bytes, freed);
         self.log.publish_segment_stats();
         self.log.full_since = None;
+        self.maintenance.compact.said_at = None;
         self.maintenance.compact.check_at = self.check_again();
         self.log.segments.died = true;
     }
@@ -486,7 +491,15 @@ impl<M: Machine> LogCore<M> {
             add(&self.log.stats.damaged, 1);
             self.log.segments.spare(*segment);
         }
-        self.log.options.report.say(&format!("compaction given up: {fault}"));
+        self.say_sometimes(&format!("compaction given up: {fault}"));
+    }
+
+    fn say_sometimes(&mut self, text: &str) {
+        let said_at = &mut self.maintenance.compact.said_at;
+        if said_at.is_none_or(|at| self.log.now >= at.plus_nanos(SAY_AGAIN_NANOS)) {
+            *said_at = Some(self.log.now);
+            self.log.options.report.say(text);
+        }
     }
 
     /// True if frames count as committed before they are durable.

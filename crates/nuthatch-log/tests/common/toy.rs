@@ -1,8 +1,8 @@
 //! The machine of the tests: message streams with a limit, deletes and purges.
 
 use nuthatch_log::{
-    IndexedMessage, LogAccess, Lsn, Machine, Read, RecordKind, RecordRef, Seq, SnapshotError,
-    StatesError, StreamId, Timestamp, Urgency,
+    AppendError, IndexedMessage, LogAccess, Lsn, Machine, Read, RecordKind, RecordRef, Seq,
+    SnapshotError, StatesError, StreamId, Timestamp, Urgency,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -121,6 +121,8 @@ pub struct Toy {
     next_id: u64,
     /// Records met in a recovery whose content is of a later version.
     unreadable: u64,
+    /// Has every state refused, as on a medium without room for one.
+    pub refuses_states: bool,
 }
 
 impl Toy {
@@ -138,6 +140,7 @@ impl Toy {
             log_state: None,
             next_id: 0,
             unreadable: 0,
+            refuses_states: false,
         }
     }
 
@@ -454,6 +457,10 @@ impl Machine for Toy {
         streams: &[StreamId],
         log: &mut L,
     ) -> Result<(), StatesError> {
+        if self.refuses_states {
+            let error = AppendError::Full { needed_bytes: 1, available_bytes: 0 };
+            return Err(StatesError::Append { stream: StreamId::LOG, error });
+        }
         let now = log.now();
         for stream in streams {
             let Some(state) = self.streams.get(stream) else { continue };
