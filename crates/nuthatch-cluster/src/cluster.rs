@@ -245,7 +245,7 @@ impl Cluster {
 
     /// As [`QuorumLog::prepare_handover`].
     pub fn prepare_handover(&self) {
-        self.first().prepare_handover();
+        self.first().prepare_handover(None);
     }
 
     /// As [`QuorumLog::hand_over`].

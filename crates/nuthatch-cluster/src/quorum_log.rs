@@ -197,12 +197,22 @@ impl QuorumLog {
         })
     }
 
-    /// Tells another keeper that it is to own the log soon, so that it makes ready: it claims the next epoch while this
-    /// node serves. For a clean stop, before the log is closed.
-    pub fn prepare_handover(&self) {
+    /// Tells another keeper, that of `to` if it is named, that it is to own the log soon, so that it makes ready: it claims
+    /// the next epoch while this node serves. A handover has to follow within two seconds, or that keeper takes over.
+    pub fn prepare_handover(&self, to: Option<NodeId>) {
         if self.host.status().owner.is_some() {
-            self.host.handle(Event::Prepare);
+            self.host.handle(to.map_or(Event::Prepare, Event::PrepareFor));
         }
+    }
+
+    /// True if this node owns the log and another keeper could own it now.
+    #[must_use]
+    pub fn can_hand_over(&self) -> bool {
+        let (_, owner, keepers) = self.host.sight();
+        let others =
+            keepers.iter().filter(|keeper| owner.is_some_and(|own| own != keeper.member.node));
+        self.owned().is_some()
+            && others.into_iter().any(|keeper| keeper.near && keeper.fit && keeper.lag.is_some())
     }
 
     /// Hands the log over to another keeper that has everything, and waits until that was told or nobody could take

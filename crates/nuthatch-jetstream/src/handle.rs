@@ -296,6 +296,11 @@ impl JetStreamHandle {
         }
     }
 
+    /// Other nodes are told no more of the streams of a log, which are still served.
+    pub fn withdraw(&self, log: LogId) {
+        self.engines.logs.withdraw(log);
+    }
+
     /// Serves the streams of a log no longer: they have no routes, and what is sent to it by older
     /// ones is refused. Returns the log, which is open still; `None`: it is not attached.
     pub fn detach(&self, log: LogId) -> Option<Arc<AttachedLog>> {
@@ -389,7 +394,12 @@ impl JetStreamPort for JetStreamHandle {
         if let Some(domain) = &self.domain {
             add(&format!("$JS.{domain}.API.>"));
         }
-        for entry in self.streams.read().of_account(account) {
+        let withdrawn = self.engines.logs.withdrawn();
+        let registry = self.streams.read();
+        for entry in registry.of_account(account) {
+            if withdrawn.contains(&entry.engine) {
+                continue;
+            }
             entry.config.subjects.iter().for_each(|subject| add(subject));
             add(&format!("$JS.ACK.{}.>", entry.config.name));
             add(&format!("$JS.FC.{}.>", entry.config.name));
@@ -398,7 +408,9 @@ impl JetStreamPort for JetStreamHandle {
     }
 
     fn own_streams(&self, account: AccountId) -> Own {
-        let attached = self.engines.logs.all();
+        let mut attached = self.engines.logs.all();
+        let withdrawn = self.engines.logs.withdrawn();
+        attached.retain(|log| !withdrawn.contains(&log.id));
         let is_leader = attached.iter().any(|log| log.name == DEFAULT_LOG);
         let state = NodeState {
             logs: attached.iter().map(|log| log.name.clone()).collect(),

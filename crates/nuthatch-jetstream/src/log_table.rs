@@ -73,6 +73,8 @@ pub(crate) struct LogTable {
     attached: ArcSwap<Attached>,
     /// Held while logs come or go.
     changing: Mutex<()>,
+    /// Those that other nodes are told of no more.
+    withdrawn: Mutex<Vec<LogId>>,
 }
 
 impl LogTable {
@@ -118,12 +120,23 @@ impl LogTable {
         Ok(())
     }
 
+    /// Other nodes are told no more of a log that is here, until it is taken away.
+    pub(crate) fn withdraw(&self, id: LogId) {
+        self.withdrawn.lock().push(id);
+    }
+
+    /// The logs that other nodes are told of no more.
+    pub(crate) fn withdrawn(&self) -> Vec<LogId> {
+        self.withdrawn.lock().clone()
+    }
+
     /// Takes a log away; `None`: it is not here.
     pub(crate) fn detach(&self, id: LogId) -> Option<Arc<AttachedLog>> {
         let _one_at_a_time = self.changing.lock();
         let mut logs = self.all();
         let place = logs.iter().position(|log| log.id == id)?;
         let gone = logs.remove(place);
+        self.withdrawn.lock().retain(|withdrawn| *withdrawn != id);
         self.attached.store(Arc::new(Attached::of(logs)));
         Some(gone)
     }

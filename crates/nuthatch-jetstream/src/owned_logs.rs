@@ -89,6 +89,12 @@ impl OwnedLogs {
         }
     }
 
+    fn withdraw(&self, number: u8) {
+        if let Some(open) = self.open.lock().get(&number) {
+            self.jetstream.withdraw(open.id);
+        }
+    }
+
     async fn leave(&self, number: u8) -> Result<(), String> {
         let Some(open) = self.open.lock().remove(&number) else { return Ok(()) };
         self.end_pulls(open.slot).await;
@@ -110,6 +116,10 @@ impl OwnedLogs {
 impl QuorumLogs for OwnedLogs {
     fn serve(&self, number: u8, lost: OnLost) -> BoxFuture<'_, Result<Vec<String>, String>> {
         Box::pin(Self::serve(self, number, lost))
+    }
+
+    fn withdraw(&self, number: u8) {
+        Self::withdraw(self, number);
     }
 
     fn leave(&self, number: u8) -> BoxFuture<'_, Result<(), String>> {

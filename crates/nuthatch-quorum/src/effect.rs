@@ -85,6 +85,14 @@ pub enum Alarm {
         /// The owner's epoch.
         epoch: Epoch,
     },
+    /// An owner that hands over has not committed all that it took, or the next owner does not have all of it yet, and that
+    /// was waited for long enough.
+    LeftUndrained {
+        /// The next owner.
+        to: NodeId,
+        /// The epoch that ends.
+        epoch: Epoch,
+    },
     /// Entries that nobody in reach can read; the takeover waits.
     Unreadable {
         /// The candidate's epoch.

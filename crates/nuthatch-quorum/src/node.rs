@@ -100,6 +100,8 @@ pub enum Event {
     TakeOver,
     /// This node is about to hand the log over, and still serves: another whole keeper makes ready to follow it.
     Prepare,
+    /// As [`Event::Prepare`], this node and no other one.
+    PrepareFor(NodeId),
     /// This node is not to own the log any more, because it is about to end, say. Another whole keeper
     /// follows it.
     HandOver,
@@ -257,7 +259,8 @@ impl Node {
             Event::Trim { upto } => self.keeper.trim(upto, &mut out),
             Event::Reset(peer) => self.reset(peer),
             Event::TakeOver => self.take_over(now, &mut out),
-            Event::Prepare => self.prepare(now, &mut out),
+            Event::Prepare => self.prepare(|_| true, now, &mut out),
+            Event::PrepareFor(node) => self.prepare(|member| member.node == node, now, &mut out),
             Event::HandOver => self.hand_over(|_| true, now),
             Event::HandOverTo(node) => self.hand_over(|member| member.node == node, now),
         }
@@ -587,13 +590,6 @@ impl Node {
                 self.beat_at = now;
                 self.beat(now, out);
             }
-        }
-    }
-
-    fn reset(&mut self, peer: NodeId) {
-        let owner = self.log_row().and_then(|row| row.owner);
-        if owner.is_some_and(|owner| owner.node == peer) {
-            self.detector.owner_reset();
         }
     }
 }

@@ -5,12 +5,13 @@ use crate::entry::{Body, Chain, Entry};
 use crate::message::{Answer, BeatAnswer, Message, Reach, Refusal};
 use crate::out::Out;
 use crate::rules::Rule;
-use crate::timing::{DRAIN, LEASE, QUEUE_MAX, RESEND};
+use crate::timing::{LEASE, QUEUE_MAX, RESEND};
 use crate::types::{Epoch, Lsn, Member, NodeId, RequestId, Sum, Time, WallTime, majority};
 use progress::{Progress, Stage};
 use reads::Reads;
 use std::collections::{BTreeMap, VecDeque};
 
+mod leaving;
 mod progress;
 mod reads;
 
@@ -104,32 +105,6 @@ impl Owner {
             prepared: None,
             lease_seen: false,
         }
-    }
-
-    /// Takes no further publish or read; what it has is still committed.
-    pub(crate) fn leave(&mut self, successor: Member, now: Time) {
-        if self.leaving.is_none() {
-            self.leaving = Some((now, successor));
-        }
-    }
-
-    /// Tells a keeper that it is to own the log soon.
-    pub(crate) fn prepare(&mut self, next: Member, out: &mut Out) {
-        self.prepared = Some(next);
-        let epoch = self.epoch;
-        out.send(next.node, Some(next.incarnation), Message::Prepare { epoch });
-    }
-
-    /// The keeper that was told so.
-    pub(crate) fn prepared(&self) -> Option<Member> {
-        self.prepared
-    }
-
-    /// Who is to own the log next, once there is nothing left to commit, or that has taken too long.
-    pub(crate) fn successor(&self, now: Time) -> Option<Member> {
-        let (since, successor) = self.leaving?;
-        let drained = self.queue.is_empty() && self.commit == self.last;
-        (drained || now.since(since) >= DRAIN).then_some(successor)
     }
 
     /// The members whose keepers have all that is committed.

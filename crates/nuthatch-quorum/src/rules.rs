@@ -166,6 +166,8 @@ rules! {
     LeaseFromSending = "owner.lease-from-sending";
     /// The clock is asked before each linearizable answer (M12).
     LeaseByClock = "owner.lease-by-clock";
+    /// A log is handed over when the next owner has all that is committed: nothing has to be brought then.
+    WholeSuccessor = "owner.whole-successor";
     /// An owner that gave its leases back is none any more.
     ReleaseEnds = "owner.release-ends";
     /// A promise by its own keeper ends an owner's lease at once (M12).

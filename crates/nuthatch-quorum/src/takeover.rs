@@ -199,7 +199,10 @@ impl Candidate {
         if self.held_until.is_some_and(|until| now < until) && Rule::PreparedWaits.holds() {
             return Next::Wait;
         }
-        self.held_until = None;
+        if self.held_until.take().is_some() {
+            // What it was told before counts as little as if it began now.
+            (self.began, self.went_on) = (now, now);
+        }
         if now.since(self.went_on) > ATTEMPT {
             return Next::GiveUp;
         }

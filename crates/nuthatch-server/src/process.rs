@@ -78,6 +78,10 @@ pub trait QuorumLogs: Send + Sync {
     /// this node does not own it any more, or its disk has failed: why.
     fn serve(&self, number: u8, lost: OnLost) -> BoxFuture<'_, Result<Vec<String>, String>>;
 
+    /// Tells nobody any more that this node serves the log, which it still does: what other nodes send goes to the next
+    /// owner from then on. It is to be left soon.
+    fn withdraw(&self, number: u8);
+
     /// Serves the log no longer and closes it: its streams have no routes here, and what waits for it ends.
     ///
     /// # Errors
@@ -370,6 +374,7 @@ async fn stop(server: &Arc<Server>, running: Running) -> Result<(), RunError> {
     running.publishing.abort();
     running.accepting.abort();
     running.monitoring.abort();
+    cluster::leave_logs(server).await;
     let stopped = shutdown::shutdown(server).await;
     // What another node owns by now cannot be closed here, and need not be.
     let is_elsewhere = cluster::is_elsewhere(server);

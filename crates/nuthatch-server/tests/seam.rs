@@ -353,6 +353,10 @@ fn a_closed_log_answers_all_that_wait_for_an_answer() {
     peer.send("PUB own.x r.pub 0\r\n\r\n");
     let body = "{\"error\":{\"code\":503,\"err_code\":10077,\"description\":\"the log is closed and takes no more writes\"},\"stream\":\"S\",\"seq\":0}";
     peer.flush(format!("MSG r.pub 1 {}\r\n{body}\r\n", body.len()));
+    // A node's log goes on at another node, and clients repeat what nobody responds to.
+    server.server.nodes.set_cluster("C");
+    peer.send("PUB own.x r.pub 0\r\n\r\n");
+    peer.flush("HMSG r.pub 1 16 16\r\nNATS/1.0 503\r\n\r\n\r\n");
 }
 
 /// What may depend on a new stream waits until it is there; nothing else does.

@@ -1,7 +1,7 @@
 """Three servers keep one quorum log. A client that knows all three publishes at any of them, the one that owns it is killed
 with SIGKILL, and the client reads at another one everything that was acknowledged. Then the killed one comes back; another
-one is killed and its disk wiped; the owner is stopped with SIGSTOP, and wakes when it has been replaced; and the owner is
-killed while many publish.
+one is killed and its disk wiped; the owner is stopped with SIGSTOP, and wakes when it has been replaced; the owner is told
+to end while a client of another node publishes, which sees no error; and the owner is killed while many publish.
 
 Usage: failover.py BINARY
 """
@@ -19,6 +19,7 @@ import time
 
 import nats
 from nats.errors import Error
+from nats.js.errors import NoStreamResponseError
 
 # Only what hangs needs a limit.
 LIMIT_S = 120
@@ -204,6 +205,38 @@ async def stopped(run):
     await expect(run.js, run.acked)
 
 
+async def told_to_end(run):
+    """The owner is told to end while a client of another node publishes: it sees no error, but for being told that nobody
+    responds, which clients repeat twice by themselves."""
+    owner = await run.owner()
+    other = next(node for node in run.nodes if node is not owner)
+    client = await connect([f"nats://127.0.0.1:{other.port}"])
+    js = client.jetstream(timeout=5)
+    repeated = after = 0
+    stopping = None
+    while stopping is None or not stopping.done() or after < 100:
+        key, began = str(run.acked), time.monotonic()
+        for attempt in range(3):
+            try:
+                await js.publish("orders.new", key.encode(), headers={"Nats-Msg-Id": key})
+                break
+            except NoStreamResponseError:
+                repeated += 1
+                assert attempt < 2, f"nobody responds for {time.monotonic() - began:.2f} s"
+                await asyncio.sleep(0.25)
+        run.acked += 1
+        after += stopping is not None
+        if stopping is None and run.acked % 50 == 0:
+            owner.process.send_signal(signal.SIGTERM)
+            stopping = asyncio.create_task(asyncio.to_thread(owner.process.wait))
+    assert await stopping == 0
+    await client.close()
+    await expect(run.js, run.acked)
+    assert await run.owner() is not owner
+    print(f"{owner.name} told to end: a client of {other.name} saw no error ({repeated} repeated), has all {run.acked}")
+    owner.start()
+
+
 async def under_load(run):
     """Publishers that wait for nobody but themselves; each message is there once, in the order of its publisher."""
     await run.js.add_stream(name="LOAD", subjects=["load.>"])
@@ -251,6 +284,7 @@ async def scenario(nodes):
     dead = await killed(run)
     await wiped(run, dead)
     await stopped(run)
+    await told_to_end(run)
     await under_load(run)
     await run.client.close()
 

@@ -7,7 +7,7 @@ use crate::message::{BeatAnswer, Envelope, Message};
 use crate::out::Out;
 use crate::owner::Owner;
 use crate::rules::Rule;
-use crate::types::{Lsn, Member, Time, WallTime};
+use crate::types::{Lsn, Member, NodeId, Time, WallTime};
 
 impl Node {
     pub(super) fn beat(&mut self, now: Time, out: &mut Out) {
@@ -97,5 +97,13 @@ impl Node {
             out.effects.push(Effect::Alarm(Alarm::WrongClock { node: self.config.id }));
         }
         self.told_clock = wrong;
+    }
+
+    /// The connection to a node was reset: an owner there is missed at once.
+    pub(super) fn reset(&mut self, peer: NodeId) {
+        let owner = self.log_row().and_then(|row| row.owner);
+        if owner.is_some_and(|owner| owner.node == peer) {
+            self.detector.owner_reset();
+        }
     }
 }

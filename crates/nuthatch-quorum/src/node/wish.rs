@@ -1,6 +1,7 @@
 //! What is wanted of the log, and how a node brings it about: planned handover, another set, another owner.
 
 use super::{Node, Role};
+use crate::effect::{Alarm, Effect};
 use crate::message::Message;
 use crate::out::Out;
 use crate::rules::Rule;
@@ -68,9 +69,9 @@ impl Node {
         ready.or_else(|| owner.whole().find(fit))
     }
 
-    /// Tells a keeper that it is to follow soon, so that it has claimed the next epoch by then.
-    pub(super) fn prepare(&mut self, now: Time, out: &mut Out) {
-        let next = self.follower(|_| true, now);
+    /// Tells one of some keepers that it is to follow soon, so that it has claimed the next epoch by then.
+    pub(super) fn prepare(&mut self, may: impl Fn(&Member) -> bool, now: Time, out: &mut Out) {
+        let next = self.follower(may, now);
         if let (Role::Owner(owner), Some(next)) = (&mut self.role, next) {
             owner.prepare(next, out);
         }
@@ -121,8 +122,11 @@ impl Node {
     /// Gives the leases back and tells the next owner, where this one has nothing left to do.
     pub(super) fn release(&mut self, now: Time, out: &mut Out) {
         let Role::Owner(owner) = &self.role else { return };
-        let Some(successor) = owner.successor(now) else { return };
+        let Some((successor, drained)) = owner.successor(now) else { return };
         let epoch = owner.epoch();
+        if !drained {
+            out.effects.push(Effect::Alarm(Alarm::LeftUndrained { to: successor.node, epoch }));
+        }
         for member in owner.members().filter(|member| member.node != self.config.id) {
             out.send(member.node, Some(member.incarnation), Message::Release { epoch });
         }

@@ -15,12 +15,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
 
 /// The keeper's directory, in ours of the store.
 const KEEPER_DIR: &str = "quorum";
 
 /// Digits of a cluster's identity that its name does not show.
 const NAME_CUT: usize = 24;
+
+/// A clean stop waits so long until the logs are handed over whose clients are still connected.
+const LEAVE_MAX: Duration = Duration::from_secs(3);
 
 /// A node that starts anew waits so long first, so that one that always fails does not take all of a
 /// processor.
@@ -140,6 +144,8 @@ impl QuorumLogs for NothingToServe {
         Box::pin(async { Ok(Vec::new()) })
     }
 
+    fn withdraw(&self, _: u8) {}
+
     fn leave(&self, _: u8) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async { Ok(()) })
     }
@@ -176,7 +182,25 @@ pub(super) fn is_elsewhere(server: &Server) -> bool {
     logs.iter().any(|log| log.was_replaced())
 }
 
-/// After a clean stop the logs go to other nodes.
+/// Before a clean stop the logs go to other nodes, while clients and other nodes are still connected: who waits for an
+/// answer gets it, and what comes later goes to the next owner. What nobody else could own stays.
+pub(super) async fn leave_logs(server: &Arc<Server>) {
+    let Some(cluster) = server.cluster.get() else { return };
+    let leaving = cluster.logs().iter().filter(|log| log.can_hand_over());
+    let leaving: Vec<_> =
+        leaving.filter_map(|log| server.nodes.step_down(log.number().0, None)).collect();
+    let all = async {
+        for left in leaving {
+            // One that was lost meanwhile needs no handover.
+            let _ = left.await;
+        }
+    };
+    if timeout(LEAVE_MAX, all).await.is_err() {
+        server.log.warn(format_args!("Quorum logs were not handed over in time"));
+    }
+}
+
+/// After a clean stop the logs that this node still owns go to other nodes.
 pub(super) async fn hand_over(server: &Arc<Server>) {
     let Some(cluster) = server.cluster.get() else { return };
     let mut tasks = JoinSet::new();

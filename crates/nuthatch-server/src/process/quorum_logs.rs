@@ -8,10 +8,19 @@ use crate::server::Server;
 use nuthatch_cluster::{Cluster, LogNumber, NodeName, QuorumLog};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
 /// Step-downs of one log that wait at a time.
 const STEP_DOWNS_MAX: usize = 16;
+
+/// So long is waited for other nodes to know that a log is not here any more.
+const WITHDRAW_MAX: Duration = Duration::from_millis(500);
+
+/// What another node's connections had begun to send when that node knew comes within this.
+const WITHDRAW_REST: Duration = Duration::from_millis(5);
 
 /// One log at this node.
 struct Kept {
@@ -156,11 +165,17 @@ impl Kept {
     }
 
     async fn step_down(&self, step_down: StepDown) -> Result<(), RunError> {
+        let log = self.log.clone();
+        let to = step_down.to.as_deref().map(|name| node_of(&log, name));
+        self.quorum.withdraw(self.number);
+        self.until_withdrawn().await;
+        if to.as_ref().is_none_or(Option::is_some) {
+            let next = to.iter().flatten().map(|node| node.id).next();
+            self.log.prepare_handover(next);
+        }
         if let Err(why) = self.quorum.leave(self.number).await {
             self.say(format_args!("was not closed cleanly before it is handed over: {why}"));
         }
-        let log = self.log.clone();
-        let to = step_down.to.as_deref().map(|name| node_of(&log, name));
         let is_done = blocking(move || {
             Ok(match to {
                 Some(Some(node)) => log.hand_over_to(node.id),
@@ -180,6 +195,21 @@ impl Kept {
         // Who has asked may be gone.
         let _ = step_down.done.send(is_done);
         Ok(())
+    }
+
+    /// Waits until no other node sends this one what is for streams that it was told of no more, or for so long: of what
+    /// comes afterwards nobody hears anything.
+    async fn until_withdrawn(&self) {
+        self.server.advertise_all();
+        let mut nodes = JoinSet::new();
+        for account in self.server.accounts.all() {
+            if account.served.has_nodes() {
+                nodes.spawn(async move { account.served.until_known().await });
+            }
+        }
+        let all = async { while nodes.join_next().await.is_some() {} };
+        let _ = timeout(WITHDRAW_MAX, all).await;
+        sleep(WITHDRAW_REST).await;
     }
 
     fn say(&self, what: std::fmt::Arguments<'_>) {

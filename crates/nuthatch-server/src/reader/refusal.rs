@@ -25,13 +25,15 @@ pub(super) enum Refusal {
     Busy,
     /// It takes nothing any more.
     Closed,
+    /// It is another node's, or soon will be: who repeats it reaches that.
+    Elsewhere,
 }
 
 impl Refusal {
     fn error(self) -> JsError {
         match self {
             Self::Busy => JsError::STREAM_TOO_MANY_REQUESTS,
-            Self::Closed => {
+            Self::Closed | Self::Elsewhere => {
                 JsError::STREAM_STORE_FAILED.with_err("the log is closed and takes no more writes")
             }
         }
@@ -41,7 +43,7 @@ impl Refusal {
     const fn publish_status(self) -> &'static [u8] {
         match self {
             Self::Busy => TOO_MANY,
-            Self::Closed => b"",
+            Self::Closed | Self::Elsewhere => b"",
         }
     }
 
@@ -49,8 +51,10 @@ impl Refusal {
     /// confirmation unless its status is "no responders".
     const fn status(self, item: &Item) -> &'static [u8] {
         match (item, self) {
-            (Item::Ack(_), _) | (Item::DirectGet(_), Self::Closed) => NO_RESPONDERS,
-            (Item::Pull(_), Self::Closed) => SHUTDOWN,
+            (Item::Ack(_), _) | (Item::DirectGet(_), Self::Closed | Self::Elsewhere) => {
+                NO_RESPONDERS
+            }
+            (Item::Pull(_), Self::Closed | Self::Elsewhere) => SHUTDOWN,
             _ => TOO_MANY,
         }
     }
@@ -67,6 +71,12 @@ struct Refused {
 impl ConnReader {
     /// Answers a batch that was not taken: counts it, says so in the log, and tells whoever waits.
     pub(super) fn refuse_batch(&self, log: LogId, batch: &ClientBatch<Peer>, refusal: Refusal) {
+        // A node closes a log that it hands over, and nothing of this was stored.
+        let is_node = self.server.nodes.cluster().is_some();
+        let refusal = match refusal {
+            Refusal::Closed if is_node => Refusal::Elsewhere,
+            other => other,
+        };
         self.note(batch, refusal);
         let mut answers = RefusalReplies {
             reader: self,
@@ -88,6 +98,7 @@ impl ConnReader {
         let why = match refusal {
             Refusal::Busy => "the queue of the log is full",
             Refusal::Closed => "the log is closed",
+            Refusal::Elsewhere => "the log was closed here",
         };
         if publishes > 0 {
             self.server.log.warn(format_args!(
@@ -127,6 +138,10 @@ impl RefusalReplies<'_> {
             return;
         }
         match item {
+            // Clients repeat what has this status and nothing else.
+            Item::Publish(_) if refusal == Refusal::Elsewhere => {
+                self.send(reply, NO_RESPONDERS, b"");
+            }
             Item::Publish(publish) => {
                 let body = self.publish_body(publish, refusal);
                 self.send(reply, refusal.publish_status(), &body);

@@ -3,6 +3,7 @@
 use super::host::{Host, Seen};
 use crate::clock::{WALL_ERROR, WallClock};
 use nuthatch_quorum::catalog::Snapshot;
+use nuthatch_quorum::effect::{Alarm, Effect};
 use nuthatch_quorum::entry::{Body, Entry};
 use nuthatch_quorum::message::{Envelope, Message, Wholeness};
 use nuthatch_quorum::node::Node;
@@ -62,6 +63,9 @@ pub enum ViolationKind {
     /// A wrong clock decides what expires.
     #[error("a node would expire entries by a wrong clock")]
     WrongClock,
+    /// A handover left the next owner something to be brought.
+    #[error("a log was handed over to a disk that lacks what was committed")]
+    HandedToLess,
     /// Faults have stopped and writes have not begun.
     #[error("Q14: no write was taken after faults had stopped")]
     NoProgress,
@@ -217,6 +221,36 @@ impl Checker {
             }
             _ => Ok(()),
         }
+    }
+
+    /// An owner has given its leases back, and says that all was committed: the disk of the one that it has told to follow
+    /// has everything.
+    pub(super) fn handed_over(
+        &self,
+        hosts: &[Host],
+        at: usize,
+        effects: &[Effect],
+    ) -> Result<(), Violation> {
+        let is_left =
+            |effect: &Effect| matches!(effect, Effect::Alarm(Alarm::LeftUndrained { .. }));
+        let is_release = |effect: &Effect| matches!(effect, Effect::Send(envelope) if matches!(envelope.message, Message::Release { .. }));
+        let follower = effects.iter().find_map(|effect| match effect {
+            Effect::Send(sent) if matches!(sent.message, Message::Succeed { .. }) => Some(sent),
+            _ => None,
+        });
+        let (Some(sent), Some(node)) = (follower, &hosts[at].node) else { return Ok(()) };
+        let harmed = sent.disk.is_some_and(|disk| self.harmed.contains(&disk));
+        if harmed || effects.iter().any(is_left) || !effects.iter().any(is_release) {
+            return Ok(());
+        }
+        let (log, disk) = (node.keeper().log(), hosts[usize::from(sent.to.0)].disk.durable());
+        let last = log.last();
+        let same = |entry: &Entry| log.sum_at(last).is_none_or(|sum| entry.sum == sum);
+        let has = matches!(disk.slot(last), Slot::Bytes(entry) if same(&entry));
+        if disk.begins().lsn >= last || has {
+            return Ok(());
+        }
+        broken(ViolationKind::HandedToLess, format!("{last:?}: {sent:?}"))
     }
 
     /// An owner says what is committed: one that ends in the same step is not seen with that.

@@ -398,6 +398,7 @@ impl World {
     fn perform(&mut self, at: usize, effects: Vec<Effect>) -> Result<(), Violation> {
         let life = self.hosts[at].life;
         let mut failed = None;
+        self.checker.handed_over(&self.hosts, at, &effects)?;
         for effect in effects {
             match effect {
                 // Behind a write that failed nothing is written.
