@@ -15,9 +15,10 @@ use nuthatch_log::StreamId;
 use nuthatch_server::account::Accounts;
 use nuthatch_server::jetstream_port::reroute;
 use nuthatch_server::jetstream_port::{
-    ApiRequest, JetStreamPort, JsView, LogId, LogSlot, NodeQuestion, Peer, SendError, StreamRoute,
-    Wanted,
+    ApiRequest, BoxFuture, JetStreamPort, JsView, LogId, LogSlot, NodeQuestion, Peer, SendError,
+    StreamRoute, Wanted,
 };
+use nuthatch_server::msg_trace::{StreamQuestion, StreamVerdict};
 use nuthatch_server::options::Options;
 use nuthatch_server::served::{NodeState, Own, OwnStream, Scope};
 use nuthatch_server::shares::{AccountTurns, Share};
@@ -350,6 +351,10 @@ impl JetStreamPort for JetStreamHandle {
 
     fn stream_name(&self, route: StreamRoute) -> Option<String> {
         Some(self.streams.read().by_route(route)?.config.name.clone())
+    }
+
+    fn verdict<'a>(&'a self, question: &'a StreamQuestion) -> BoxFuture<'a, Option<StreamVerdict>> {
+        Box::pin(self.service.verdicts.of(question))
     }
 
     fn set_accounts(&self, accounts: &Accounts, options: &Options) {

@@ -56,6 +56,7 @@ mod stream_subjects;
 mod stream_table;
 mod streams;
 mod transfers;
+mod verdict;
 mod view;
 
 pub use core_port::CorePort;

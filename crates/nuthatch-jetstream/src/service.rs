@@ -25,6 +25,7 @@ use crate::step_down::StepDowns;
 use crate::stream_table::StreamTable;
 use crate::streams::StreamCalls;
 use crate::transfers::Transfers;
+use crate::verdict::Verdicts;
 use crate::view::View;
 use nuthatch_protocol::js::Nanos;
 use nuthatch_server::shares::Shares;
@@ -78,6 +79,7 @@ pub struct JetStream {
     pub(super) lists: Lists,
     pub(super) account_infos: AccountInfos,
     pub(super) step_downs: StepDowns,
+    pub(super) verdicts: Verdicts,
     pub(super) moves: Arc<StreamMoves>,
     pub(super) imports: StreamImports,
     pub(super) snapshots: Arc<Snapshots>,
@@ -120,6 +122,7 @@ impl JetStream {
             lists: parts.lists(&infos),
             account_infos: parts.account_infos(&requests),
             step_downs: parts.step_downs(),
+            verdicts: Verdicts { streams: parts.streams.clone(), calls: parts.calls.clone() },
             snapshots: Arc::new(parts.snapshots(&transfers)),
             restores: Arc::new(parts.restores(checks, &infos, &transfers)),
             loading: parts.loading(&imports, &moves),

@@ -6,7 +6,7 @@
 //! argument, so that nothing here depends on a library for it.
 
 pub use self::account::{
-    Account, Export, ExportKind, Import, JetStreamLimits, Latency, Limits, ResponseType,
+    Account, Export, ExportKind, Import, JetStreamLimits, Latency, Limits, MsgTrace, ResponseType,
     SigningKey, UserScope, WeightedMapping,
 };
 pub use self::authorization::{

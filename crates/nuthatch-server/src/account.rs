@@ -6,6 +6,7 @@ use crate::advisories::Advisories;
 use crate::interest::Interest;
 use crate::log_id::{LogSlot, SlotSet};
 use crate::mapping::Mappings;
+use crate::msg_trace::{TraceQueue, TraceTarget};
 use crate::options::{AccountLimits, GLOBAL_ACCOUNT, Options};
 use crate::served::Served;
 use arc_swap::ArcSwap;
@@ -52,6 +53,8 @@ pub struct Account {
     pub imports: AccountImports,
     /// Its streams at other nodes of the cluster.
     pub served: Arc<Served>,
+    /// Where messages with a trace context are traced, if the account wants that.
+    pub msg_trace: TraceTarget,
 }
 
 /// Deliver subjects that engines care about.
@@ -142,6 +145,7 @@ impl Account {
             mappings: Mappings::default(),
             imports: AccountImports::default(),
             served: Arc::default(),
+            msg_trace: TraceTarget::default(),
         })
     }
 
@@ -173,6 +177,8 @@ pub struct Accounts {
     named: ArcSwap<FxHashMap<AccountId, Arc<Account>>>,
     /// Who hears of advisories beside their subscribers.
     pub advisories: Advisories,
+    /// Traces of messages that are finished.
+    pub traces: Arc<TraceQueue>,
 }
 
 impl Accounts {
@@ -184,6 +190,7 @@ impl Accounts {
             system: Account::new(SYSTEM_ACCOUNT_ID, &options.system_account),
             named: ArcSwap::default(),
             advisories: Advisories::default(),
+            traces: Arc::default(),
         };
         this.update(options);
         this
@@ -213,6 +220,7 @@ impl Accounts {
                 None => &[],
             };
             account.mappings.set(mappings);
+            account.msg_trace.set(own.and_then(|own| own.msg_trace.clone()));
             account.interest.touch();
         }
     }

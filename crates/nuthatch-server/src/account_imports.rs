@@ -39,6 +39,9 @@ pub trait ImportHost: Send + Sync {
     /// Whose the server's own subscriptions are.
     fn own_peer(&self) -> &Peer;
 
+    /// Name of the system account.
+    fn system_account(&self) -> &str;
+
     /// Tells the operator of something that needs him.
     fn warn(&self, text: &str);
 }

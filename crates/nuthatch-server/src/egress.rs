@@ -3,6 +3,7 @@
 
 use crate::buffers;
 use crate::member_rng::MemberRng;
+use crate::msg_trace::Trace;
 use crate::outbox::{Appended, Tally};
 use crate::outlet::Outlet;
 use bytes::Bytes;
@@ -55,7 +56,10 @@ impl<'a> Outgoing<'a> {
         if self.body.len() < SHARE_BODY_BYTES {
             return None;
         }
-        self.owner.map(|owner| owner.slice_ref(self.body))
+        // A message whose headers were changed lies in another buffer.
+        let owner =
+            self.owner.filter(|owner| owner.as_ptr_range().contains(&self.body.as_ptr()))?;
+        Some(owner.slice_ref(self.body))
     }
 }
 
@@ -316,6 +320,8 @@ pub struct DeliveryContext<'a> {
     pub by_service: bool,
     /// Which queue groups get it.
     pub groups: Groups<'a>,
+    /// What is told of it, if it is traced.
+    pub trace: Option<&'a mut Trace>,
 }
 
 /// Which queue groups get a message.

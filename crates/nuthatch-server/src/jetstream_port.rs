@@ -7,6 +7,7 @@ pub mod reroute;
 
 use crate::account::Accounts;
 pub use crate::log_id::{LogId, LogSlot, StreamRoute};
+use crate::msg_trace::{StreamQuestion, StreamVerdict};
 use crate::options::Options;
 use crate::outlet::Client;
 pub use crate::peer::Peer;
@@ -194,6 +195,14 @@ pub trait JetStreamPort: Send + Sync + 'static {
     /// Takes a call that another node hands on; its first step is taken before this returns.
     fn node_asks(&self, question: NodeQuestion) {
         (question.answer)(None);
+    }
+
+    /// What a stream says about a message that is traced; `None`: it is not there.
+    fn verdict<'a>(
+        &'a self,
+        _question: &'a StreamQuestion,
+    ) -> BoxFuture<'a, Option<StreamVerdict>> {
+        Box::pin(async { None })
     }
 
     /// Adopts the accounts of reloaded options.

@@ -2,9 +2,11 @@
 
 use self::handed::Handed;
 use self::rights::{LeafRights, is_internal_reply};
+use crate::msg_trace::Support;
 use nuthatch_protocol::wire::leaf::{push_leaf_subscribe, push_leaf_unsubscribe};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 mod handed;
@@ -33,6 +35,8 @@ pub struct Link {
     pub isolated: bool,
     /// The other side understands headers.
     pub headers: bool,
+    /// The other side takes part in traces of messages.
+    traces: AtomicBool,
     /// Its name.
     pub remote_name: String,
     /// The cluster that it is in; empty: none.
@@ -93,6 +97,7 @@ pub(crate) struct PeerFacts {
     pub(crate) solicited: bool,
     pub(crate) isolated: bool,
     pub(crate) headers: bool,
+    pub(crate) traces: Support,
     pub(crate) remote_name: String,
     pub(crate) remote_cluster: String,
     pub(crate) remote_domain: String,
@@ -109,6 +114,7 @@ impl Link {
             solicited: facts.solicited,
             isolated: facts.isolated,
             headers: facts.headers,
+            traces: AtomicBool::new(facts.traces == Support::Full),
             remote_name: facts.remote_name,
             remote_cluster: facts.remote_cluster,
             remote_domain: facts.remote_domain,
@@ -119,6 +125,17 @@ impl Link {
             handed: Mutex::default(),
             pause: Mutex::new(None),
         }
+    }
+
+    /// Whether the other side takes part in traces of messages.
+    #[must_use]
+    pub fn support(&self) -> Support {
+        if self.traces.load(Ordering::Relaxed) { Support::Full } else { Support::None }
+    }
+
+    /// The other side takes part in traces of messages.
+    pub(crate) fn takes_part_in_traces(&self) {
+        self.traces.store(true, Ordering::Relaxed);
     }
 
     /// A message with this reply subject goes to the other side.

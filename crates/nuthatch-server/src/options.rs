@@ -14,7 +14,7 @@ use nuthatch_protocol::transform::Mapping;
 
 pub use self::auth::{
     Account, AccountJetStream, AccountLimits, AuthOptions, ConnectionType, DEFAULT_AUTH_TIMEOUT,
-    NkeyUser, Permissions, ResponsePermission, Secret, SubjectPermission, User,
+    MsgTrace, NkeyUser, Permissions, ResponsePermission, Secret, SubjectPermission, User,
 };
 
 pub use self::callout::AuthCallout;
@@ -29,6 +29,7 @@ pub use self::leafnodes::{
 pub use self::load::{
     Command, FileLoader, MAX_CONFIG_FILE_BYTES, SignalCommand, SignalTarget, load_again, load_with,
 };
+pub use self::msg_trace::{WHOLE_SAMPLING, is_trace_dest};
 pub use self::operator::{
     DeletePolicy, FullResolver, OperatorConflict, OperatorOptions, Resolver, TrustedOperator,
 };
@@ -64,6 +65,7 @@ mod listen;
 mod load;
 mod logs;
 mod mappings;
+mod msg_trace;
 mod nearest;
 mod operator;
 mod otlp;

@@ -79,7 +79,7 @@ impl OwnPublishes {
         let mut is_full = false;
         let foreign = route.foreign_streams.iter().flat_map(|streams| streams.iter());
         let own = route.stream.map(|stream| (message.subject, stream));
-        let all = own.into_iter().chain(foreign.map(|(subject, stream)| (&**subject, *stream)));
+        let all = own.into_iter().chain(foreign.map(|foreign| (&*foreign.subject, foreign.route)));
         for (subject, stream) in all {
             let at = match self.batches.iter().position(|(log, _)| *log == stream.log) {
                 Some(at) => at,

@@ -1,5 +1,6 @@
 //! A connection as engines know it: what an event came from, and where its answers go.
 
+use crate::msg_trace::StreamPart;
 use crate::outlet::Outlet;
 use crate::subscription::Subscription;
 use parking_lot::Mutex;
@@ -12,7 +13,19 @@ pub struct EnginePeer {
     pub outlet: Arc<Outlet>,
     /// Quick routes of replies to its own inboxes.
     pub mux: MuxRoutes,
+    /// A message that is traced; what its stream answers is told.
+    traced: Option<TracedAnswer>,
 }
+
+/// How the answer to a message that is traced is used.
+#[derive(Debug)]
+struct TracedAnswer {
+    part: StreamPart,
+    routes_answer: bool,
+}
+
+/// The hint of a message that is traced: no quick route.
+pub const TRACED_HINT: u32 = u32::MAX;
 
 /// The connection that an event came from: what engines hand back to the sink with their answers.
 pub type Peer = Arc<EnginePeer>;
@@ -21,7 +34,23 @@ impl EnginePeer {
     /// Without quick routes.
     #[must_use]
     pub fn new(outlet: Arc<Outlet>) -> Peer {
-        Arc::new(Self { outlet, mux: MuxRoutes::default() })
+        Arc::new(Self { outlet, mux: MuxRoutes::default(), traced: None })
+    }
+
+    /// For one message that is traced; `routes_answer`: its publisher gets the answer too.
+    #[must_use]
+    pub fn of_traced(outlet: Arc<Outlet>, part: StreamPart, routes_answer: bool) -> Peer {
+        let traced = Some(TracedAnswer { part, routes_answer });
+        Arc::new(Self { outlet, mux: MuxRoutes::default(), traced })
+    }
+
+    /// A stream has answered a message with the hint [`TRACED_HINT`]; says whether its publisher is to
+    /// get that.
+    #[cold]
+    pub(crate) fn answered(&self, body: &[u8]) -> bool {
+        let Some(traced) = &self.traced else { return true };
+        traced.part.answered(body);
+        traced.routes_answer
     }
 }
 

@@ -304,6 +304,7 @@ struct Running {
     accepting: JoinHandle<()>,
     exchanging: JoinHandle<()>,
     publishing: JoinHandle<()>,
+    tracing: JoinHandle<()>,
     monitoring: JoinHandle<()>,
     ports: files::Ports,
     /// What this server does as a node of a cluster, if it is one.
@@ -365,13 +366,15 @@ async fn start(
     files::write_pid(server);
     ports.write(server);
     let publishing = tokio::spawn(system::events::publish_regularly(server.clone()));
+    let tracing = tokio::spawn(crate::trace_service::serve(server.clone()));
     server.log.info(format_args!("Server is ready"));
-    Ok(Running { accepting, exchanging, publishing, monitoring, ports, node })
+    Ok(Running { accepting, exchanging, publishing, tracing, monitoring, ports, node })
 }
 
 /// Stops everything, in order. A quorum log goes to another node when it is closed.
 async fn stop(server: &Arc<Server>, running: Running) -> Result<(), RunError> {
     running.publishing.abort();
+    running.tracing.abort();
     running.accepting.abort();
     running.monitoring.abort();
     cluster::leave_logs(server).await;

@@ -17,6 +17,7 @@ use crate::close_reason::CloseReason;
 use crate::conn::{Connection, Session};
 use crate::egress::{DirectWrites, Groups};
 use crate::info;
+use crate::msg_trace::Trace;
 use crate::outbox::Tally;
 use crate::outlet::Outlet;
 use crate::server::Server;
@@ -44,6 +45,7 @@ mod pacing;
 mod publish;
 mod refusal;
 mod subscribe;
+mod tracing;
 mod user_info;
 
 /// How often a refused batch is offered again.
@@ -108,6 +110,8 @@ struct Turn<'a> {
     remapped: bool,
     /// Queue groups that get the present publish.
     groups: Groups<'a>,
+    /// The trace of the present publish, if it asks for one.
+    trace: Option<Trace>,
 }
 
 impl ConnReader {
@@ -285,6 +289,7 @@ impl ConnReader {
             copied: Default::default(),
             remapped: false,
             groups: Groups::All,
+            trace: None,
         };
         let result = run(&mut turn);
         let tally = turn.tally;

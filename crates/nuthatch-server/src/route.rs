@@ -2,6 +2,7 @@
 //! the subject.
 
 use crate::account::Account;
+use crate::account::imports::Importer;
 use crate::egress::{DeliveryContext, EgressBatch, Groups, Outgoing};
 use crate::interest::{Matched, SubRef};
 use crate::jetstream_port::{JetStreamPort, StreamRoute, Wanted};
@@ -12,6 +13,7 @@ use crate::outlet::Outlet;
 use crate::subscription::{Receiver, Role, Subscription};
 pub(crate) use leafs::nodes_are_there;
 use nuthatch_protocol::subject::{has_wildcard, matches};
+use nuthatch_protocol::transform::Transform;
 use nuthatch_streams::AccountId;
 pub use regions::is_region;
 use regions::{Found, Regions};
@@ -21,6 +23,7 @@ use std::sync::Arc;
 
 mod leafs;
 mod regions;
+mod traced;
 
 /// Subjects remembered per account and thread; then the memory starts anew.
 const ROUTES_MAX: usize = 16 * 1024;
@@ -42,8 +45,17 @@ const COMPARISONS_MAX: usize = 64 * 1024;
 /// Accounts remembered per thread.
 const ACCOUNTS_MAX: usize = 8;
 
-/// A stream of another account that stores what it imports, and the subject there.
-pub type ForeignStream = (Box<[u8]>, StreamRoute);
+/// A stream of another account that stores what it imports.
+pub struct ForeignStream {
+    /// The subject there.
+    pub subject: Box<[u8]>,
+    /// The stream.
+    pub route: StreamRoute,
+    /// The account.
+    pub account: AccountId,
+    /// Traces follow messages there.
+    pub allow_trace: bool,
+}
 
 /// Route of messages on one subject.
 #[derive(Default)]
@@ -312,9 +324,10 @@ impl Account {
     ) {
         self.interest.match_into(subject, &mut route.matched);
         route.stream = jetstream.find(self.id, Wanted::Owner { subject, pattern });
-        let stored = |(account, here): (AccountId, Box<[u8]>)| {
-            let route = jetstream.find(account, Wanted::owner(&here))?;
-            Some((here, route))
+        let stored = |importer: Importer| {
+            let Importer { account, subject, allow_trace } = importer;
+            let route = jetstream.find(account, Wanted::owner(&subject))?;
+            Some(ForeignStream { subject, route, account, allow_trace })
         };
         let importers = self.imports.importers_of(subject);
         let found: Vec<_> = importers.into_iter().filter_map(stored).collect();
@@ -417,8 +430,15 @@ pub fn deliver(
     egress: &mut EgressBatch,
     rng: &mut MemberRng,
 ) -> bool {
-    let mut way =
-        DeliveryContext { from, egress, rng, hops: 0, by_service: false, groups: Groups::All };
+    let mut way = DeliveryContext {
+        from,
+        egress,
+        rng,
+        hops: 0,
+        by_service: false,
+        groups: Groups::All,
+        trace: None,
+    };
     deliver_on(matched, message, &mut way)
 }
 
@@ -429,9 +449,23 @@ pub fn deliver_on(
     message: &Outgoing<'_>,
     way: &mut DeliveryContext<'_>,
 ) -> bool {
+    if way.trace.is_some() {
+        return traced::deliver(matched, message, way);
+    }
+    deliver_each(matched, message, way, deliver_to)
+}
+
+/// Delivers by `each` to every plain subscription and to one member of each queue group.
+#[inline]
+fn deliver_each(
+    matched: &Matched,
+    message: &Outgoing<'_>,
+    way: &mut DeliveryContext<'_>,
+    each: impl Fn(&SubRef, &Outgoing<'_>, &mut DeliveryContext<'_>) -> bool,
+) -> bool {
     let mut taken = false;
     for sub in matched.plain() {
-        taken |= deliver_to(sub, message, way);
+        taken |= each(sub, message, way);
     }
     let groups = way.groups;
     for (_, members) in matched.groups().filter(|(_, members)| is_admitted(groups, members)) {
@@ -441,7 +475,7 @@ pub fn deliver_on(
         }
         let start = if members.len() == 1 { 0 } else { way.rng.below(members.len()) };
         let mut in_turn = members[start..].iter().chain(&members[..start]);
-        let here = in_turn.any(|(_, sub)| deliver_to(sub, message, way));
+        let here = in_turn.any(|(_, sub)| each(sub, message, way));
         taken |= here || leafs::offer(members, message, way);
     }
     if way.egress.has_leafs() {
@@ -481,20 +515,26 @@ fn deliver_specially(
         // Of a group members here come first.
         Role::Leaf { .. } => sub.queue.is_none() && leafs::note(sub, message, way),
         Role::ImportSubscription { .. } if way.by_service => false,
-        Role::ImportSubscription { of, inward } => {
+        Role::ImportSubscription { of, inward, .. } => {
             if message.subject != message.routed {
                 // A consumer's delivery shows the subject it was stored under, as upstream.
                 return deliver_import(of, message, way);
             }
-            let mut subject = Vec::new();
-            match inward {
-                Some(transform) => transform.apply_matching(message.subject, 0, &mut subject),
-                None => subject.extend_from_slice(message.subject),
-            }
+            let subject = imported(message.subject, inward.as_deref());
             let message = Outgoing { subject: &subject, routed: &subject, ..*message };
             deliver_import(of, &message, way)
         }
     }
+}
+
+/// The subject in the importing account.
+fn imported(subject: &[u8], inward: Option<&Transform>) -> Vec<u8> {
+    let mut here = Vec::new();
+    match inward {
+        Some(transform) => transform.apply_matching(subject, 0, &mut here),
+        None => here.extend_from_slice(subject),
+    }
+    here
 }
 
 /// To the subscription of an importing account.

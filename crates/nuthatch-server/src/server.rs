@@ -585,13 +585,11 @@ impl ImportHost for Server {
         Self::own_peer(self)
     }
 
+    fn system_account(&self) -> &str {
+        &self.accounts.system().name
+    }
+
     fn warn(&self, text: &str) {
         self.log.warn(format_args!("JetStream: {text}"));
-    }
-}
-
-impl std::fmt::Debug for Server {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("id", &self.id).finish_non_exhaustive()
     }
 }

@@ -10,7 +10,7 @@ use crate::interest::Matched;
 use crate::log_id::LogSlot;
 use crate::member_rng::MemberRng;
 use crate::own_publishes::OwnPublishes;
-use crate::peer::{MuxRoute, Peer};
+use crate::peer::{MuxRoute, Peer, TRACED_HINT};
 use crate::route::{self};
 use memchr::memchr;
 use nuthatch_streams::{AccountId, Delivery, Message, Sink};
@@ -138,7 +138,9 @@ impl Sink for ServerSink {
     type Target = Target;
 
     fn reply(&mut self, account: AccountId, peer: &Peer, hint: u32, message: &Message<'_>) {
-        if !self.reply_by_hint(account, peer, hint, message) {
+        if !self.reply_by_hint(account, peer, hint, message)
+            && (hint != TRACED_HINT || peer.answered(message.body))
+        {
             self.route(account, &Outgoing::from_message(message));
         }
     }

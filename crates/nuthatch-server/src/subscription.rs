@@ -47,6 +47,8 @@ pub enum Role {
         of: Arc<Subscription>,
         /// From a subject of the exporting account to the one here; `None`: they are the same.
         inward: Option<Arc<Transform>>,
+        /// Traces follow messages into the importing account.
+        allow_trace: bool,
     },
     /// The server itself takes it: an imported service, a response to one, a system request.
     Server(Arc<dyn Receiver>),
@@ -133,10 +135,15 @@ impl Subscription {
 
     /// The import subscription for a client's subscription in an account whose stream is imported.
     #[must_use]
-    pub fn import_sub(of: &Arc<Self>, inward: Option<Arc<Transform>>, subject: &[u8]) -> Self {
+    pub fn import_sub(
+        of: &Arc<Self>,
+        inward: Option<Arc<Transform>>,
+        allow_trace: bool,
+        subject: &[u8],
+    ) -> Self {
         let mut import_sub = Self::new(of.outlet.clone(), subject, of.queue.as_deref(), &of.sid);
         import_sub.echo = of.echo;
-        import_sub.role = Role::ImportSubscription { of: of.clone(), inward };
+        import_sub.role = Role::ImportSubscription { of: of.clone(), inward, allow_trace };
         import_sub
     }
 

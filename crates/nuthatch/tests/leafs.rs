@@ -6,6 +6,8 @@
 //! built; `NUTHATCH_SKIP_PEERS` leaves those parts out where it is absent.
 
 mod support;
+#[path = "leafs/traces.rs"]
+mod traces;
 
 use nuthatch_client::{Client, OwnedMessage, RequestError};
 use serde_json::{Value, json};

@@ -30,6 +30,18 @@ pub struct Account {
     pub authorization: Authorization,
     /// Words about it that permissions may refer to.
     pub tags: Vec<String>,
+    /// Traces of messages with a trace context.
+    pub trace: Option<MsgTrace>,
+}
+
+/// Traces of messages with a trace context.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct MsgTrace {
+    /// The subject that they are published on.
+    pub dest: String,
+    /// Share of the messages in percent; 0: all.
+    pub sampling: i64,
 }
 
 /// Authentication by a service.
@@ -86,6 +98,8 @@ pub struct Export {
     pub service_latency: Option<Latency>,
     /// Which token must be the importing account's key, from 1; 0: none.
     pub account_token_position: usize,
+    /// Of a service: traces follow requests into the exporting account.
+    pub allow_trace: bool,
 }
 
 /// Published latencies of a service.
@@ -119,6 +133,8 @@ pub struct Import {
     pub kind: Option<ExportKind>,
     /// The exporting account learns who asks.
     pub share: bool,
+    /// Of a stream: traces follow its messages into the importing account.
+    pub allow_trace: bool,
 }
 
 impl Import {

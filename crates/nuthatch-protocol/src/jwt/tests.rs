@@ -212,3 +212,30 @@ fn decorated_files() {
     assert_eq!(undecorate(" eyJ.a.b\n"), "eyJ.a.b");
     assert_eq!(undecorate(""), "");
 }
+
+#[test]
+fn what_a_token_says_of_traces() {
+    let read = |nats: serde_json::Value| {
+        let mut nats = nats;
+        nats["type"] = json!("account");
+        nats["limits"] = json!({ "imports": -1, "exports": -1, "wildcards": true });
+        let claims = json!({ "nats": nats }).to_string();
+        read_claims::<Account>(claims.as_bytes()).unwrap().1
+    };
+    let said = read(json!({
+        "trace": { "dest": "t", "sampling": 5 },
+        "exports": [{ "subject": "s", "type": "service", "allow_trace": true }],
+    }));
+    assert_eq!(said.nats.trace, Some(MsgTrace { dest: "t".to_owned(), sampling: 5 }));
+    assert!(said.nats.exports[0].allow_trace);
+    assert_eq!(account_issues(&said), Vec::<String>::new());
+    let wrong = read(json!({
+        "trace": { "dest": "t.*", "sampling": 101 },
+        "exports": [{ "subject": "s", "type": "stream", "allow_trace": true }],
+        "imports": [{ "subject": "s", "type": "service", "account": "A", "allow_trace": true }],
+    }));
+    let found = account_issues(&wrong).join("; ");
+    for part in ["not a valid publish subject", "[1..100]", "service export", "stream import"] {
+        assert!(found.contains(part), "{part}: {found}");
+    }
+}

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::account::{Account, Export, ExportKind, Import, SigningKey, WeightedMapping};
+use super::account::{Account, Export, ExportKind, Import, MsgTrace, SigningKey, WeightedMapping};
 use super::cidr;
 use super::claims::{Activation, Claims, ClaimsData};
 use super::user::{Permission, Permissions, User, UserPermissions};
@@ -30,6 +30,9 @@ pub fn account_issues(claims: &Claims<Account>) -> Vec<String> {
     imports(account, &mut issues);
     exports(account, &mut issues);
     limits(account, &mut issues);
+    if let Some(said) = &account.trace {
+        trace(said, &mut issues);
+    }
     permissions(&account.default_permissions, &mut issues);
     for (source, destinations) in &account.mappings {
         mapping(source, destinations, &mut issues);
@@ -161,6 +164,9 @@ fn import(import: &Import, issues: &mut Vec<String>) {
             issues.push("Local Subject replaces To".to_owned());
         }
     }
+    if import.allow_trace && import.kind == Some(ExportKind::Service) {
+        issues.push("AllowTrace only valid for stream import".to_owned());
+    }
     if import.share && import.kind != Some(ExportKind::Service) {
         let text = "sharing information (for latency tracking) is only valid for services";
         issues.push(format!("{text}: {:?}", import.subject));
@@ -229,6 +235,9 @@ fn export(export: &Export, issues: &mut Vec<String>) {
     if !is_service && export.response_type.is_some() {
         issues.push(format!("invalid response type for stream: {:?}", export.response_type));
     }
+    if export.allow_trace && export.kind == Some(ExportKind::Stream) {
+        issues.push("AllowTrace only valid for service export".to_owned());
+    }
     if let Some(latency) = &export.service_latency {
         if !is_service {
             issues.push("latency tracking only permitted for services".to_owned());
@@ -253,6 +262,26 @@ fn export(export: &Export, issues: &mut Vec<String>) {
         issues.push(format!(
             "Account Token Position {position} must match a * in: {}",
             export.subject
+        ));
+    }
+}
+
+fn trace(said: &MsgTrace, issues: &mut Vec<String>) {
+    let mut wrong = Vec::new();
+    subject(&said.dest, &mut wrong);
+    if let Some(wrong) = wrong.first() {
+        issues.push(format!("the account Trace.Destination {wrong}"));
+    }
+    if has_wildcard(said.dest.as_bytes()) {
+        issues.push(format!(
+            "the account Trace.Destination subject {:?} is not a valid publish subject",
+            said.dest
+        ));
+    }
+    if !(0..=100).contains(&said.sampling) {
+        issues.push(format!(
+            "the account Trace.Sampling value '{}' is not valid, should be in the range [1..100]",
+            said.sampling
         ));
     }
 }

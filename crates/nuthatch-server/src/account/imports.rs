@@ -40,6 +40,18 @@ pub struct StreamImport {
     here: Box<[u8]>,
     inward: Option<Arc<Transform>>,
     outward: Option<Transform>,
+    /// Traces follow its messages.
+    allow_trace: bool,
+}
+
+/// An account that imports messages on a subject.
+pub struct Importer {
+    /// The account.
+    pub account: AccountId,
+    /// The subject there.
+    pub subject: Box<[u8]>,
+    /// Traces follow the messages there.
+    pub allow_trace: bool,
 }
 
 /// Importers of an account's streams.
@@ -67,6 +79,7 @@ impl StreamImport {
             here: import.pattern().as_bytes().into(),
             inward: import.inward().ok()?.map(Arc::new),
             outward: import.outward().ok()?,
+            allow_trace: import.allow_trace,
         })
     }
 
@@ -118,8 +131,8 @@ fn join(mut out: Vec<u8>, token: &[u8]) -> Vec<u8> {
 }
 
 impl AccountImports {
-    /// Accounts that import messages on `subject` of this one, each with the subject there.
-    pub fn importers_of(&self, subject: &[u8]) -> Vec<(AccountId, Box<[u8]>)> {
+    /// Accounts that import messages on `subject` of this one.
+    pub fn importers_of(&self, subject: &[u8]) -> Vec<Importer> {
         let importers = self.importers.load();
         if importers.list.is_empty() {
             return Vec::new();
@@ -130,7 +143,8 @@ impl AccountImports {
             let (account, import) = &importers.list[*place];
             let mut here = Vec::new();
             import.inward(subject, &mut here);
-            (*account, here.into_boxed_slice())
+            let (subject, allow_trace) = (here.into_boxed_slice(), import.allow_trace);
+            Importer { account: *account, subject, allow_trace }
         };
         found.plain().iter().map(importer).collect()
     }
@@ -195,7 +209,8 @@ impl Account {
         for import in imports.iter() {
             let Some(exporter) = import.exporter.upgrade() else { continue };
             let Some(subject) = import.import_pattern(&sub.subject) else { continue };
-            let import_sub = Subscription::import_sub(sub, import.inward.clone(), &subject);
+            let import_sub =
+                Subscription::import_sub(sub, import.inward.clone(), import.allow_trace, &subject);
             let import_sub = Arc::new(import_sub);
             exporter.interest.insert(import_sub.clone());
             told.push((exporter.clone(), subject.into_boxed_slice()));

@@ -7,8 +7,10 @@ use crate::egress::{DeliveryContext, Outgoing};
 use crate::interest::Matched;
 use crate::jetstream_port::{ApiRequest, LogId, Requester, SendError, StreamRoute, Wanted};
 use crate::meaning::{AckSubject, Meaning, Place, Request, meaning};
+use crate::msg_trace::Trace;
 use crate::peer::{EnginePeer, Peer};
 use crate::route::deliver_on;
+use crate::traced_publish::{self, Stored};
 use bytes::Bytes;
 use nuthatch_streams::{
     AckItem, ClientBatch, DirectGetItem, Event, FlowItem, Item, Message, PublishItem, PullItem,
@@ -77,6 +79,12 @@ pub fn to_stream(
     way: &DeliveryContext<'_>,
 ) {
     let headers = request_info::strip(message.headers);
+    if let Some(trace) = &way.trace {
+        let Inbound { subject, reply, body, .. } = *message;
+        let headers = &headers[..];
+        let stored = Stored { account: account.id, route, subject, reply, headers, body };
+        return to_stream_traced(host, trace, &stored, way);
+    }
     let mut parts = Parts::new(message, &headers);
     let item = PublishItem {
         stream: route.stream,
@@ -95,6 +103,22 @@ pub fn to_stream(
             body: TOO_MANY,
         };
         host.publish(account.id, &answer);
+    }
+}
+
+/// The same of a message that is traced.
+#[cold]
+fn to_stream_traced(
+    host: &dyn ImportHost,
+    trace: &Trace,
+    stored: &Stored<'_>,
+    way: &DeliveryContext<'_>,
+) {
+    let outlet = way.from.map_or_else(|| host.own_peer().outlet.clone(), |from| (*from).clone());
+    let batch = traced_publish::batch(trace, host.jetstream(), &outlet, stored);
+    if let Some(batch) = batch {
+        // What is not taken has no answer in the trace.
+        let _ = host.jetstream().send(stored.route.log, Event::Batch(batch), false, 0);
     }
 }
 
@@ -148,6 +172,9 @@ pub fn to_jetstream(
     let Some(request) = meaning(&place, message.routed).and_then(Meaning::request) else {
         return false;
     };
+    if way.trace.is_some() {
+        return traced_request(host, account, message, &request, way);
+    }
     match request {
         Request::Ack(asked) => ack(host, account, message, &asked, way),
         Request::Flow { stream, consumer } => flow(host, account, message, (stream, consumer), way),
@@ -167,6 +194,41 @@ pub fn to_jetstream(
             route_inbound(host, account, &bucket, way)
         }
     }
+}
+
+/// A request that is traced: what JetStream does with it is not, and what is only traced it does not
+/// get. A call of the API is one to a service of the system account.
+#[cold]
+fn traced_request(
+    host: &dyn ImportHost,
+    account: &Arc<Account>,
+    message: &Inbound<'_>,
+    request: &Request<'_>,
+    way: &mut DeliveryContext<'_>,
+) -> bool {
+    match request {
+        Request::Bucket(subject) => {
+            let bucket = Inbound { subject, routed: subject, ..*message };
+            return route_inbound(host, account, &bucket, way);
+        }
+        Request::Call(rest) => {
+            if !host.jetstream().takes_call(account.id, rest) {
+                return false;
+            }
+            if let Some(trace) = &way.trace {
+                let to = [b"$JS.API.", *rest].concat();
+                trace.carried(host.system_account(), message.routed, &to);
+            }
+        }
+        Request::Ack(_)
+        | Request::Flow { .. }
+        | Request::Pull { .. }
+        | Request::DirectGet { .. } => {}
+    }
+    let Some(trace) = way.trace.take() else { return false };
+    let taken = trace.only || to_jetstream(host, account, message, way);
+    way.trace = Some(trace);
+    taken
 }
 
 /// Hands a call of the API over, whose answer goes its own way.

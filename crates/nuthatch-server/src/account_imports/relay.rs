@@ -10,6 +10,7 @@ use crate::interest::Matched;
 use crate::log_id::LogSlot;
 use crate::route::{is_heard, is_ready};
 use crate::subscription::{Receiver, Subscription};
+use crate::traced_publish::untraced;
 use std::sync::{Arc, Weak};
 
 /// Reply subjects that consumers need as they are.
@@ -99,7 +100,18 @@ impl Receiver for ReplyRelay {
             headers: message.headers,
             body: message.body,
         };
-        let taken = route_inbound(&*host, &requester, &inbound, way);
+        let taken = match way.trace.take() {
+            None => route_inbound(&*host, &requester, &inbound, way),
+            Some(trace) => {
+                // An answer is traced no further than to the account of who has asked.
+                trace.carried(&requester.name, message.routed, &waiting.reply);
+                let headers = untraced(inbound.headers);
+                let inbound = Inbound { headers: &headers, ..inbound };
+                let taken = !trace.only && route_inbound(&*host, &requester, &inbound, way);
+                way.trace = Some(trace);
+                taken
+            }
+        };
         if !taken {
             self.awaited.forget(key);
         }

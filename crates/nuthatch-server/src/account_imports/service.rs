@@ -11,7 +11,10 @@ use crate::jetstream_port::JetStreamPort;
 use crate::latency::Sampler;
 use crate::mapping::Mapping;
 use crate::meaning::{Place, effective_subject};
+use crate::msg_trace::DEST;
 use crate::subscription::{Receiver, Subscription};
+use crate::traced_publish::untraced;
+use nuthatch_protocol::headers;
 use nuthatch_protocol::subject::is_subset;
 use nuthatch_protocol::transform::Transform;
 use std::borrow::Cow;
@@ -31,6 +34,8 @@ pub(super) struct ServiceImport {
     kind: ResponseKind,
     threshold: Duration,
     latency: Option<Arc<Sampler>>,
+    /// Traces follow requests there.
+    allow_trace: bool,
 }
 
 impl ServiceImport {
@@ -52,6 +57,7 @@ impl ServiceImport {
             kind: service.response,
             threshold: service.threshold,
             latency: service.latency.as_ref().map(|latency| Arc::new(Sampler::new(latency))),
+            allow_trace: service.allow_trace,
         })
     }
 
@@ -96,6 +102,48 @@ impl ServiceImport {
     }
 }
 
+impl ServiceImport {
+    /// Carries a request that is traced. Servers that it reaches there publish what they did on a reply
+    /// subject, which leads to where the trace goes.
+    #[cold]
+    fn carry_traced(
+        &self,
+        host: &Arc<dyn ImportHost>,
+        (importer, exporter): (&Arc<Account>, &Arc<Account>),
+        inbound: &Inbound<'_>,
+        way: &mut DeliveryContext<'_>,
+    ) -> bool {
+        let Some(trace) = way.trace.take() else { return false };
+        if !self.allow_trace {
+            let headers = untraced(inbound.headers);
+            let taken =
+                route_inbound(&**host, exporter, &Inbound { headers: &headers, ..*inbound }, way);
+            way.trace = Some(trace);
+            return taken;
+        }
+        // Each of those servers answers, however many there are.
+        let terms = ResponseTerms {
+            kind: ResponseKind::Stream,
+            threshold: self.threshold,
+            measurement: None,
+        };
+        let dest = relay::open(host, exporter, importer, &trace.dest, terms);
+        let mut headers = inbound.headers.to_vec();
+        headers::set(&mut headers, DEST, &dest);
+        let before = (std::mem::replace(&mut trace.dest, dest), trace.hops());
+        way.trace = Some(trace);
+        let taken =
+            route_inbound(&**host, exporter, &Inbound { headers: &headers, ..*inbound }, way);
+        if let Some(trace) = &mut way.trace {
+            let dest = std::mem::replace(&mut trace.dest, before.0);
+            if trace.hops() == before.1 {
+                exporter.imports.responses.give_up(&dest);
+            }
+        }
+        taken
+    }
+}
+
 impl Receiver for ServiceImport {
     fn receive(
         &self,
@@ -114,6 +162,12 @@ impl Receiver for ServiceImport {
         let Some(subject) = self.subject(host.jetstream(), message.routed, &exporter, way) else {
             return true;
         };
+        if let Some(trace) = &way.trace {
+            trace.carried(&exporter.name, message.routed, &subject);
+            if trace.only && !self.allow_trace {
+                return false;
+            }
+        }
         let sampled =
             self.latency.as_ref().filter(|sampler| sampler.wants(message.headers, way.rng));
         let mut reply = Vec::new();
@@ -137,10 +191,14 @@ impl Receiver for ServiceImport {
         };
         let by_service = std::mem::replace(&mut way.by_service, true);
         way.hops += 1;
-        let taken = route_inbound(&*host, &exporter, &inbound, way);
+        let only = way.trace.as_ref().is_some_and(|trace| trace.only);
+        let taken = match way.trace.is_some() {
+            true => self.carry_traced(&host, (&importer, &exporter), &inbound, way),
+            false => route_inbound(&*host, &exporter, &inbound, way),
+        };
         way.hops -= 1;
         way.by_service = by_service;
-        if !taken && !reply.is_empty() {
+        if (!taken || only) && !reply.is_empty() {
             exporter.imports.responses.give_up(&reply);
         }
         taken

@@ -1,6 +1,7 @@
 //! Greetings between servers: INFO and CONNECT, as JSON.
 
 use crate::conn::Connection;
+use crate::msg_trace::SERVER_PROTOCOL;
 use crate::options::{LeafOptions, SubjectPermission};
 use crate::server::Server;
 use crate::version::{API_LEVEL, NATS_VERSION};
@@ -42,7 +43,7 @@ pub(crate) struct LeafInfo {
     pub(crate) server_id: String,
     pub(crate) server_name: String,
     version: String,
-    proto: i64,
+    pub(crate) proto: i64,
     go: String,
     host: String,
     port: u16,
@@ -89,17 +90,20 @@ pub(crate) struct NodeInfo {
     /// What the other side's own messages on this link begin with.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) token: String,
+    /// It takes part in traces of messages.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) traces: bool,
 }
 
 impl NodeInfo {
     /// Of a node that is about to end.
     pub(crate) const fn leaving() -> Self {
-        Self { ldm: true, token: String::new() }
+        Self { ldm: true, token: String::new(), traces: true }
     }
 
     /// With the token of a link that has joined.
     pub(crate) const fn joined(token: String) -> Self {
-        Self { ldm: false, token }
+        Self { ldm: false, token, traces: true }
     }
 
     /// As protocol text.
@@ -122,7 +126,7 @@ impl LeafInfo {
             server_id: server.id.clone(),
             server_name: server.name.clone(),
             version: NATS_VERSION.to_owned(),
-            proto: 1,
+            proto: SERVER_PROTOCOL,
             go: concat!("nuthatch-", env!("CARGO_PKG_VERSION")).to_owned(),
             host: own.map(|own| own.host.clone()).unwrap_or_default(),
             port,

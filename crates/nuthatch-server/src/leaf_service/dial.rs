@@ -254,7 +254,7 @@ impl Remote {
             deny_pub: (!remote.deny_imports.is_empty()).then(|| remote.deny_imports.clone()),
             isolate: remote.request_isolation,
             remote_account: remote.account.clone(),
-            protocol: 1,
+            protocol: crate::msg_trace::SERVER_PROTOCOL,
             ..LeafConnect::default()
         };
         if let Some(path) = &remote.credentials {

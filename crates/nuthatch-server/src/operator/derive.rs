@@ -6,7 +6,7 @@ use super::{Trust, import_permits};
 use crate::account_id::named_account_id;
 use crate::options::{
     Account, AccountJetStream, AccountLimits, DEFAULT_RESPONSE_THRESHOLD, Export, Import, Latency,
-    ResponseKind, ServiceExport, drop_impossible,
+    MsgTrace, ResponseKind, ServiceExport, drop_impossible, is_trace_dest,
 };
 use nuthatch_protocol::jwt::{self, ExportKind, ResponseType, WeightedMapping, time_issue};
 use nuthatch_protocol::transform::{Destination, Mapping, MappingError};
@@ -122,7 +122,15 @@ fn account(stored: &StoredToken) -> Account {
     account.mappings = mappings(said).unwrap_or_default();
     account.exports = said.exports.iter().map(export).collect();
     account.imports = said.imports.iter().map(import).collect();
+    account.msg_trace = said.trace.as_ref().and_then(msg_trace);
     account
+}
+
+/// Without a subject that traces can be published on there are none.
+fn msg_trace(said: &jwt::MsgTrace) -> Option<MsgTrace> {
+    let sampling = u8::try_from(said.sampling).ok().filter(|share| (1..=WHOLE).contains(share));
+    let dest = said.dest.clone();
+    is_trace_dest(&dest).then(|| MsgTrace { dest, sampling: sampling.unwrap_or(WHOLE) })
 }
 
 /// A count of which negative values mean no limit.
@@ -205,6 +213,7 @@ fn service(said: &jwt::Export) -> ServiceExport {
             sampling: u8::try_from(latency.sampling).unwrap_or(WHOLE),
             subject: latency.results.clone(),
         }),
+        allow_trace: said.allow_trace,
     }
 }
 
@@ -215,5 +224,20 @@ fn import(said: &jwt::Import) -> Import {
         to: said.here(),
         share: said.share,
         is_service: said.kind == Some(ExportKind::Service),
+        allow_trace: said.allow_trace,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MsgTrace, jwt, msg_trace};
+
+    #[test]
+    fn where_a_token_wants_messages_traced() {
+        let of =
+            |dest: &str, sampling| msg_trace(&jwt::MsgTrace { dest: dest.to_owned(), sampling });
+        let to = |sampling| Some(MsgTrace { dest: "a.b".to_owned(), sampling });
+        assert_eq!([of("a.b", 0), of("a.b", 25), of("a.b", 300)], [to(100), to(25), to(100)]);
+        assert_eq!([of("", 10), of("a.*", 10)], [None, None]);
     }
 }

@@ -6,7 +6,7 @@ use super::auth::{Account, AccountJetStream, AccountLimits};
 use super::error::ProblemKind;
 use super::read::ConfigReader;
 use super::tables::{ACCOUNT, ACCOUNT_JETSTREAM, ACCOUNT_LIMITS};
-use super::{GLOBAL_ACCOUNT, Options, exports, jetstream, mappings, users};
+use super::{GLOBAL_ACCOUNT, Options, exports, jetstream, mappings, msg_trace, users};
 
 /// An array of names or a map of accounts.
 pub(super) fn accounts(r: &mut ConfigReader, value: &Value, options: &mut Options) {
@@ -63,6 +63,7 @@ fn account(r: &mut ConfigReader, entry: &Entry, options: &mut Options) {
             "exports" => account.exports = exports::exports(r, value),
             "imports" => account.imports = exports::imports(r, value),
             "mappings" => account.mappings = mappings::mappings(r, key, value),
+            "msg_trace" => account.msg_trace = msg_trace::msg_trace(r, key, value),
             _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
         }
     });

@@ -200,6 +200,17 @@ pub struct Account {
     pub imports: Vec<Import>,
     /// Subject mappings, in the order of the file: the first that matches applies.
     pub mappings: Vec<Mapping>,
+    /// Where messages with a sampled trace context are traced.
+    pub msg_trace: Option<MsgTrace>,
+}
+
+/// Traces of messages with a trace context (`traceparent`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MsgTrace {
+    /// The subject that they are published on.
+    pub dest: String,
+    /// Share of such messages that is traced, in percent.
+    pub sampling: u8,
 }
 
 impl Account {
@@ -215,6 +226,7 @@ impl Account {
             exports: Vec::new(),
             imports: Vec::new(),
             mappings: Vec::new(),
+            msg_trace: None,
         }
     }
 }

@@ -29,6 +29,7 @@ struct ExportDraft {
     response: Option<ResponseKind>,
     threshold: Option<std::time::Duration>,
     latency: Option<Latency>,
+    allow_trace: Option<bool>,
 }
 
 fn export(r: &mut ConfigReader, value: &Value) -> Option<Export> {
@@ -44,6 +45,7 @@ fn export(r: &mut ConfigReader, value: &Value) -> Option<Export> {
             "response" => draft.response = response(r, key, value),
             "threshold" => draft.threshold = r.duration(key, value),
             "latency" => draft.latency = latency(r, value),
+            "allow_trace" => draft.allow_trace = r.boolean(key, value),
             _ => {
                 let position = r.int(key, value, 0, i64::from(u16::MAX)).unwrap_or_default();
                 draft.position = usize::try_from(position).unwrap_or_default();
@@ -59,6 +61,11 @@ fn export(r: &mut ConfigReader, value: &Value) -> Option<Export> {
 fn finish(r: &mut ConfigReader, value: &Value, draft: ExportDraft) -> Option<Export> {
     let of_service =
         draft.response.is_some() || draft.threshold.is_some() || draft.latency.is_some();
+    if draft.stream.is_some() && draft.allow_trace.is_some() {
+        let what = "takes no 'allow_trace': whoever imports the stream says that";
+        r.invalid(&value.pos, "stream", what);
+        return None;
+    }
     let (subject, service) = match (draft.stream, draft.service) {
         (Some(_), None) if of_service => {
             let what = "takes no 'response', 'threshold' or 'latency': they belong to a 'service'";
@@ -74,6 +81,7 @@ fn finish(r: &mut ConfigReader, value: &Value, draft: ExportDraft) -> Option<Exp
                     .filter(|threshold| !threshold.is_zero())
                     .unwrap_or(DEFAULT_RESPONSE_THRESHOLD),
                 latency: draft.latency,
+                allow_trace: draft.allow_trace.unwrap_or_default(),
             };
             (subject, Some(service))
         }
@@ -136,7 +144,7 @@ pub(super) fn imports(r: &mut ConfigReader, value: &Value) -> Vec<Import> {
 fn import(r: &mut ConfigReader, value: &Value) -> Option<Import> {
     let map = r.map("imports", value)?;
     let (mut stream, mut service) = (None, None);
-    let (mut to, mut prefix, mut share) = (None, None, false);
+    let (mut to, mut prefix, mut share, mut allow_trace) = (None, None, false, None);
     let problems_before = r.problems.len();
     r.walk(&IMPORT, map, |r, key, entry| {
         let value = &entry.value;
@@ -144,6 +152,7 @@ fn import(r: &mut ConfigReader, value: &Value) -> Option<Import> {
             "stream" => stream = imported(r, key, value),
             "service" => service = imported(r, key, value),
             "to" => to = r.text(key, value).filter(|to| !to.is_empty()).map(str::to_owned),
+            "allow_trace" => allow_trace = r.boolean(key, value),
             "prefix" => prefix = r.text(key, value).filter(|p| !p.is_empty()).map(str::to_owned),
             _ => share = r.boolean(key, value).unwrap_or_default(),
         }
@@ -159,6 +168,12 @@ fn import(r: &mut ConfigReader, value: &Value) -> Option<Import> {
             return None;
         }
     };
+    if is_service && allow_trace.is_some() {
+        let what = "takes no 'allow_trace': whoever exports the service says that";
+        r.invalid(&value.pos, "service", what);
+        return None;
+    }
+    let allow_trace = allow_trace.unwrap_or_default();
     if is_service {
         // nats-server reads it and has no use for it.
         prefix = None;
@@ -178,7 +193,7 @@ fn import(r: &mut ConfigReader, value: &Value) -> Option<Import> {
         (None, Some(prefix)) => format!("{}.{subject}", prefix.trim_end_matches('.')),
         (None, None) => subject.clone(),
     };
-    Some(Import { account, subject, to, share, is_service })
+    Some(Import { account, subject, to, share, is_service, allow_trace })
 }
 
 /// `{account, subject}`.

@@ -38,6 +38,8 @@ pub struct ServiceExport {
     pub threshold: Duration,
     /// Publication of latencies.
     pub latency: Option<Latency>,
+    /// Traces follow requests into the exporting account.
+    pub allow_trace: bool,
 }
 
 /// How many responses a request gets.
@@ -74,6 +76,8 @@ pub struct Import {
     pub share: bool,
     /// A service rather than a stream.
     pub is_service: bool,
+    /// Traces follow messages of the stream into the importing account.
+    pub allow_trace: bool,
 }
 
 /// Why an export or import cannot be.

@@ -10,7 +10,7 @@ mod telemetry;
 
 pub(super) use self::callout::AUTH_CALLOUT;
 pub(super) use self::jetstream::{BATCH_LIMITS, CACHE, JETSTREAM, JETSTREAM_LIMITS, LOG, TIER};
-pub(super) use self::sharing::{EXPORT, IMPORT, IMPORTED, LATENCY};
+pub(super) use self::sharing::{EXPORT, IMPORT, IMPORTED, LATENCY, MSG_TRACE};
 pub(super) use self::telemetry::OTLP;
 
 const NO_ROUTE_USERS: &str = "nodes know each other by the key they share: write 'key_file'";
@@ -306,7 +306,7 @@ pub(super) static ACCOUNT: Block = Block {
         yes(&["imports"], "none", "array of streams and services of other accounts; see below"),
         yes(&["mappings", "maps"], "none", "subject mappings; see below"),
         yes(&["limits"], "none", "limits of the account's connections; see below"),
-        no(&["msg_trace", "trace_dest"], "destination of message traces", "not there yet"),
+        yes(&["msg_trace", "trace_dest"], "off", "traces of `traceparent` messages; see below"),
         said(&["nkey"], "public nkey of the account", "only operator mode needs it"),
     ],
 };
@@ -572,6 +572,7 @@ pub(super) static DOCUMENTED: &[(&str, &Block)] = &[
     ("`allow_responses {}`", &RESPONSES),
     ("An account", &ACCOUNT),
     ("`limits {}` of an account", &ACCOUNT_LIMITS),
+    ("`msg_trace {}` of an account", &MSG_TRACE),
     ("An export", &EXPORT),
     ("`latency {}` of an export", &LATENCY),
     ("An import", &IMPORT),

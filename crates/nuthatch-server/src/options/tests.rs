@@ -17,6 +17,7 @@ mod mistakes;
 mod operator;
 mod random;
 mod reloads;
+mod traces;
 
 /// A configuration file `t.conf` and others in memory, and an environment.
 #[derive(Default)]

@@ -8,6 +8,7 @@
 
 use super::publish::Handled;
 use super::{ConnReader, Turn};
+use crate::msg_trace::Trace;
 use bytes::Bytes;
 use nuthatch_protocol::wire::{Limits, Op, Publish, Step, parse_op, write};
 use std::collections::VecDeque;
@@ -16,6 +17,8 @@ use tokio::sync::oneshot;
 
 /// Bytes that wait behind a call; with more the connection is not read until the call is answered.
 const WAITING_BYTES_MAX: usize = 1024 * 1024;
+/// Traces of publishes that wait; those beyond end without what streams do.
+const TRACES_WAITING_MAX: usize = 64;
 
 /// Traffic deferred behind a call that changes the registry of streams.
 pub(super) struct DeferredCalls {
@@ -24,13 +27,22 @@ pub(super) struct DeferredCalls {
     /// Publishes in wire form: first these, then `tail`.
     head: Bytes,
     tail: Vec<u8>,
-    /// For each of them whether core subscribers have taken it.
-    delivered: VecDeque<bool>,
+    /// What has become of each of them so far.
+    begun: VecDeque<Begun>,
+}
+
+/// What has become of a publish that waits.
+#[derive(Default)]
+struct Begun {
+    /// Core subscribers have taken it.
+    delivered: bool,
+    /// Its trace, if it is traced.
+    trace: Option<Trace>,
 }
 
 impl DeferredCalls {
     pub(super) fn new(call: oneshot::Receiver<()>) -> Self {
-        Self { call, head: Bytes::new(), tail: Vec::new(), delivered: VecDeque::new() }
+        Self { call, head: Bytes::new(), tail: Vec::new(), begun: VecDeque::new() }
     }
 
     fn is_over(&mut self) -> bool {
@@ -65,14 +77,17 @@ impl Turn<'_> {
         if let Some(deferred) = &mut self.reader.deferred {
             let (headers, body) = (publish.headers(), publish.payload());
             write::push_publish(&mut deferred.tail, publish.subject, publish.reply, headers, body);
-            deferred.delivered.push_back(delivered);
+            let traced = deferred.begun.iter().filter(|begun| begun.trace.is_some()).count();
+            // One that does not wait is finished without what streams do.
+            let trace = self.trace.take().filter(|_| traced < TRACES_WAITING_MAX);
+            deferred.begun.push_back(Begun { delivered, trace });
         }
         true
     }
 
     /// Handles publishes that have waited, up to the next that has to be waited for. Returns how
     /// many bytes of the turn's data they were.
-    fn go_on(&mut self, delivered: &mut VecDeque<bool>) -> usize {
+    fn go_on(&mut self, begun: &mut VecDeque<Begun>) -> usize {
         // They were held to the client's limits when they came.
         let limits =
             Limits { max_payload: usize::MAX, max_control_line: usize::MAX, headers: true };
@@ -84,11 +99,17 @@ impl Turn<'_> {
                 return self.data.len();
             };
             at += used;
-            let delivered = delivered.pop_front().unwrap_or_default();
-            let is_reserved = publish.subject.first() == Some(&b'$');
-            if !is_reserved || self.reserved(&publish) == Handled::No {
+            let Begun { delivered, trace } = begun.pop_front().unwrap_or_default();
+            self.trace = trace;
+            let taken = match publish.subject.first() {
+                Some(b'$') if self.trace.is_some() => self.reserved_traced(&publish, false),
+                Some(b'$') => self.reserved(&publish),
+                _ => Handled::No,
+            };
+            if taken == Handled::No {
                 self.route_to_stream(&publish, delivered);
             }
+            self.trace = None;
         }
         at
     }
@@ -106,7 +127,7 @@ impl ConnReader {
     /// The connection is over and the call is not: what waits behind it is not handled any more.
     pub(super) fn abandon_lane(&mut self) {
         let Some(deferred) = self.deferred.take() else { return };
-        let count = deferred.delivered.len();
+        let count = deferred.begun.len();
         if count > 0 {
             self.server.refused_publishes.fetch_add(count as u64, Ordering::Relaxed);
             self.server.log.warn(format_args!(
@@ -117,11 +138,11 @@ impl ConnReader {
     }
 
     fn go_on(&mut self, deferred: DeferredCalls) {
-        let DeferredCalls { head, tail, mut delivered, .. } = deferred;
+        let DeferredCalls { head, tail, mut begun, .. } = deferred;
         let mut parts = [head, Bytes::from(tail)];
         for part in &mut parts {
             if self.deferred.is_none() && !part.is_empty() {
-                let used = self.with_turn(part, |turn| turn.go_on(&mut delivered)).0;
+                let used = self.with_turn(part, |turn| turn.go_on(&mut begun)).0;
                 *part = part.slice(used..);
             }
         }
@@ -134,6 +155,6 @@ impl ConnReader {
             next.head = head;
             next.tail = tail.into();
         }
-        next.delivered = delivered;
+        next.begun = begun;
     }
 }

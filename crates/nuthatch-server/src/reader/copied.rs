@@ -24,6 +24,10 @@ pub(super) type CopiedBatches = Vec<(LogId, CopiedBatch)>;
 impl Turn<'_> {
     /// Publishes to a stream from a copy.
     pub(super) fn publish_copied(&mut self, publish: &Publish<'_>, route: StreamRoute) {
+        if self.trace.is_some() {
+            let account = self.reader.session.account.id;
+            return self.publish_to_stream_traced(publish, account, route);
+        }
         let version = self.reader.server.jetstream().version();
         // It may have been routed before or after a change of the streams: then it goes by itself.
         let goes_alone = version != self.reader.seen;
@@ -77,7 +81,8 @@ impl Turn<'_> {
         let (egress, rng) = self.scratch.split();
         let from = Some(self.reader.conn.outlet());
         let groups = Groups::All;
-        let mut way = DeliveryContext { from, egress, rng, hops: 0, by_service: false, groups };
+        let mut way =
+            DeliveryContext { from, egress, rng, hops: 0, by_service: false, groups, trace: None };
         match to_jetstream(&*server, &account, &inbound, &mut way) {
             true => Handled::ByServer,
             false => Handled::No,

@@ -5,11 +5,11 @@
 
 use super::callout::Introduction;
 use super::connect::ConnectError;
-use super::publish::{Handled, Scratch};
+use super::publish::Handled;
 use super::{ConnReader, Flow, Turn};
 use crate::close_reason::CloseReason;
 use crate::conn::{Added, Connection};
-use crate::egress::{DeliveryContext, DirectWrites, Groups, Outgoing};
+use crate::egress::{DirectWrites, Groups};
 use crate::identity::Credentials;
 use crate::identity::Origin;
 use crate::jetstream_port::{NodeQuestion, Requester};
@@ -19,8 +19,8 @@ use crate::link::PeerFacts;
 use crate::link::rights::{Domains, LeafPermissions, LeafRights, is_internal_reply};
 use crate::link::{LOOP_PREFIX, Link};
 use crate::mapping::Mapping;
+use crate::msg_trace::Support;
 use crate::options::{RemoteOptions, SubjectPermission};
-use crate::route::deliver_on;
 use crate::served::NodeMessage;
 use crate::server::Server;
 use crate::slice::Deadline;
@@ -30,6 +30,8 @@ use nuthatch_protocol::subject::{has_wildcard, is_valid_subject};
 use nuthatch_protocol::wire::leaf::{LeafMessage, LeafParseError, split_delivery};
 use nuthatch_protocol::wire::{LeafOp, LeafStep, Publish, parse_leaf_op, write};
 use std::sync::Arc;
+
+mod deliveries;
 
 /// State of a leaf node that only its reader touches.
 #[derive(Default)]
@@ -155,6 +157,7 @@ impl ConnReader {
             solicited: false,
             isolated: own.isolated || connect.isolate,
             headers: connect.headers && !options.no_header_support,
+            traces: Support::of(connect.protocol),
             remote_name: connect.name,
             remote_cluster: connect.cluster,
             remote_domain: connect.domain,
@@ -179,6 +182,7 @@ impl ConnReader {
             solicited: true,
             isolated: *isolated || remote.isolated,
             headers: info.headers && !self.server.options().no_header_support,
+            traces: Support::of(info.proto),
             remote_name: name.clone(),
             remote_cluster: info.cluster.clone(),
             remote_domain: info.domain.clone(),
@@ -343,6 +347,9 @@ impl<'a> Turn<'a> {
             }
         };
         let Some(link) = conn.link() else { return };
+        if info.traces {
+            link.takes_part_in_traces();
+        }
         if !info.token.is_empty() {
             let account = &self.reader.session.account;
             account.served.met(&link.remote_name, conn.outlet(), &info.token);
@@ -448,11 +455,10 @@ impl<'a> Turn<'a> {
         self.groups = Groups::Named(message.queues);
         match publish.reply.and_then(split_delivery) {
             Some((reply, shown)) => self.leaf_delivery(publish, reply, shown),
-            // A node of the cluster has applied the mappings.
-            None if link.node.is_none() && self.reader.session.account.mappings.any() => {
-                self.leaf_mapped(publish);
+            None if publish.header_len > 0 && self.may_ask_for_trace(publish) => {
+                self.with_trace(publish, |turn, publish| turn.leaf_any(link, publish));
             }
-            None => self.leaf_publish(publish),
+            None => self.leaf_any(link, publish),
         }
         self.groups = Groups::All;
     }
@@ -489,28 +495,13 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// A consumer's delivery on its way to its subscriber: no stream stores it.
-    /// Receivers see the subject it was stored under, so its user must be allowed to publish there.
-    fn leaf_delivery(&mut self, publish: &Publish<'_>, reply: &[u8], shown: &[u8]) {
-        if !self.leaf_may_show(shown) {
-            return self.leaf_drop(shown);
+    fn leaf_any(&mut self, link: &Link, publish: &Publish<'_>) {
+        // A node of the cluster has applied the mappings.
+        if link.node.is_none() && self.reader.session.account.mappings.any() {
+            self.leaf_mapped(publish);
+        } else {
+            self.leaf_publish(publish);
         }
-        let reader = &mut *self.reader;
-        let Scratch { egress, routes, rng, .. } = &mut self.scratch;
-        let account = &reader.session.account;
-        let route = routes.lookup(account, reader.server.jetstream(), publish.subject);
-        let message = Outgoing {
-            subject: shown,
-            routed: publish.subject,
-            reply,
-            headers: publish.headers(),
-            body: publish.payload(),
-            owner: Some(self.data),
-        };
-        let from = Some(reader.conn.outlet());
-        let groups = self.groups;
-        let mut way = DeliveryContext { from, egress, rng, hops: 0, by_service: false, groups };
-        deliver_on(&route.matched, &message, &mut way);
     }
 
     /// Under what the account's subject mappings make of the subject.
@@ -520,8 +511,9 @@ impl<'a> Turn<'a> {
         let (jetstream, rng) = (self.reader.server.jetstream(), &mut self.scratch.rng);
         match self.scratch.routes.map(account, jetstream, publish.subject, rng, &mut subject) {
             Mapping::Unchanged => self.leaf_publish(publish),
-            Mapping::Dropped => {}
+            Mapping::Dropped => self.note_mapped(b""),
             Mapping::Changed => {
+                self.note_mapped(&subject);
                 // The other side has chosen among groups of the subject before.
                 if matches!(self.groups, Groups::Named(b"")) {
                     self.groups = Groups::All;
@@ -537,6 +529,9 @@ impl<'a> Turn<'a> {
     fn leaf_publish(&mut self, publish: &Publish<'_>) {
         if let Some(forbidden) = self.leaf_forbidden(publish.subject) {
             return self.leaf_refuse(&forbidden);
+        }
+        if self.trace.is_some() {
+            return self.route_traced(publish);
         }
         if self.waits(publish) {
             return;
@@ -557,18 +552,6 @@ impl<'a> Turn<'a> {
             return Some(subject.to_vec());
         }
         self.effective(subject).filter(|effective| !may(effective))
-    }
-
-    fn leaf_may_show(&self, subject: &[u8]) -> bool {
-        self.reader.conn.link().is_some_and(|link| link.rights.may_take_effect(subject))
-    }
-
-    /// What only asked for too much by its way: an answer to what is forgotten or was never asked of
-    /// the other side, or a delivery of a subject that its user may not publish to. The link stays.
-    fn leaf_drop(&mut self, subject: &[u8]) {
-        let subject = crate::quote::go_quote(subject);
-        let (log, conn) = (&self.reader.server.log, &self.reader.conn);
-        log.error(format_args!("{conn} - Publish Violation on {subject} - message dropped"));
     }
 
     /// A spoke keeps out what it does not want; a hub must be obeyed.

@@ -7,7 +7,6 @@ use crate::mapping::Mapping;
 use crate::member_rng::MemberRng;
 use crate::quote::go_quote;
 use crate::route::{ForeignStream, RouteCache, deliver_on};
-use nuthatch_protocol::headers::find_header;
 use nuthatch_protocol::subject::is_valid_literal;
 use nuthatch_protocol::wire::{Publish, write};
 use std::cell::Cell;
@@ -60,6 +59,15 @@ impl Turn<'_> {
         if self.reader.session.pedantic && !is_valid_literal(publish.subject) {
             self.say_err("Invalid Publish Subject");
         }
+        if !publish.headers().is_empty() && self.may_ask_for_trace(publish) {
+            self.publish_traced(publish);
+        } else {
+            self.publish_to_any(publish);
+        }
+    }
+
+    #[inline]
+    pub(super) fn publish_to_any(&mut self, publish: &Publish<'_>) {
         if self.reader.session.account.mappings.any() {
             self.publish_mapped(publish);
         } else {
@@ -74,8 +82,12 @@ impl Turn<'_> {
         let (jetstream, rng) = (self.reader.server.jetstream(), &mut self.scratch.rng);
         match self.scratch.routes.map(account, jetstream, publish.subject, rng, &mut subject) {
             Mapping::Unchanged => self.publish_as(publish),
-            Mapping::Dropped => self.say_ok(),
+            Mapping::Dropped => {
+                self.note_mapped(b"");
+                self.say_ok();
+            }
             Mapping::Changed => {
+                self.note_mapped(&subject);
                 self.remapped = true;
                 self.publish_as(&Publish { subject: &subject, ..*publish });
                 self.remapped = false;
@@ -89,7 +101,10 @@ impl Turn<'_> {
             return;
         }
         self.say_ok();
-        if is_trace_only(publish.headers()) || self.waits(publish) {
+        if self.trace.is_some() {
+            return self.route_traced(publish);
+        }
+        if self.waits(publish) {
             return;
         }
         let taken = if publish.subject.first() == Some(&b'$') {
@@ -120,11 +135,13 @@ impl Turn<'_> {
     }
 
     #[cold]
-    fn publish_violation(&mut self, subject: &[u8]) {
+    pub(super) fn publish_violation(&mut self, subject: &[u8]) {
         let subject = go_quote(subject);
         let (log, conn) = (&self.reader.server.log, &self.reader.conn);
         log.error(format_args!("{conn} - Publish Violation - Subject {subject}"));
-        self.say_err(&format!("Permissions Violation for Publish to {subject}"));
+        let text = format!("Permissions Violation for Publish to {subject}");
+        self.note_refused(&text);
+        self.say_err(&text);
     }
 
     #[cold]
@@ -132,7 +149,9 @@ impl Turn<'_> {
         let reply = go_quote(reply);
         let (log, conn) = (&self.reader.server.log, &self.reader.conn);
         log.error(format_args!("{conn} - Publish Violation - Reply {reply}"));
-        self.say_err(&format!("Permissions Violation for Publish with Reply of {reply}"));
+        let text = format!("Permissions Violation for Publish with Reply of {reply}");
+        self.note_refused(&text);
+        self.say_err(&text);
     }
 
     /// The subject that this client may not publish to, if it is this one or what takes effect in
@@ -169,7 +188,9 @@ impl Turn<'_> {
             let message = outgoing(publish, self.data);
             let (from, groups) = (Some(reader.conn.outlet()), self.groups);
             let Scratch { egress, rng, .. } = scratch;
-            let mut way = DeliveryContext { from, egress, rng, hops: 0, by_service: false, groups };
+            let trace = self.trace.as_mut();
+            let mut way =
+                DeliveryContext { from, egress, rng, hops: 0, by_service: false, groups, trace };
             delivered |= deliver_on(&route.matched, &message, &mut way);
         }
         if let Some(foreign_streams) = foreign_streams {
@@ -192,7 +213,9 @@ impl Turn<'_> {
         let message = outgoing(publish, self.data);
         let (from, groups) = (Some(reader.conn.outlet()), self.groups);
         let Scratch { egress, rng, .. } = scratch;
-        let mut way = DeliveryContext { from, egress, rng, hops: 0, by_service: false, groups };
+        let trace = self.trace.as_mut();
+        let mut way =
+            DeliveryContext { from, egress, rng, hops: 0, by_service: false, groups, trace };
         let taken = deliver_on(&route.matched, &message, &mut way);
         if let Some(foreign_streams) = foreign_streams {
             self.publish_foreign(publish, &foreign_streams);
@@ -213,9 +236,13 @@ impl Turn<'_> {
     /// To streams of other accounts that store what they import.
     #[cold]
     fn publish_foreign(&mut self, publish: &Publish<'_>, foreign_streams: &[ForeignStream]) {
-        for (subject, stream) in foreign_streams {
+        for stream in foreign_streams {
             // Its acknowledgement would go to an inbox of the other account.
-            self.publish_copied(&Publish { subject, reply: None, ..*publish }, *stream);
+            let publish = Publish { subject: &stream.subject, reply: None, ..*publish };
+            match self.trace.is_some() {
+                true => self.publish_foreign_traced(&publish, stream),
+                false => self.publish_copied(&publish, stream.route),
+            }
         }
     }
 
@@ -225,6 +252,7 @@ impl Turn<'_> {
         let account = &reader.session.account;
         let jetstream = reader.server.jetstream();
         match self.scratch.routes.lookup(account, jetstream, publish.subject).stream {
+            Some(stream) if self.trace.is_some() => self.publish_copied(publish, stream),
             Some(stream) => self.publish_to_stream(publish, stream),
             None if !delivered => self.nobody_listens(publish),
             None => {}
@@ -263,22 +291,9 @@ fn outgoing<'a>(publish: &Publish<'a>, data: &'a bytes::Bytes) -> Outgoing<'a> {
 
 /// Subjects that gateways route replies by; clients may not publish to them.
 #[inline]
-fn is_gateway_subject(subject: &[u8]) -> bool {
+pub(super) fn is_gateway_subject(subject: &[u8]) -> bool {
     matches!(subject.first(), Some(b'$' | b'_'))
         && (subject.starts_with(b"_GR_.") || subject.starts_with(b"$GR."))
-}
-
-/// True if a message only asks which way it would go (`Nats-Trace-Only` beside `Nats-Trace-Dest`;
-/// nats-server's msgtrace.go). It must reach nobody and no stream; traces themselves are not made.
-#[inline]
-fn is_trace_only(headers: &[u8]) -> bool {
-    const ASKS: &[u8] = b"Nats-Trace-Only";
-    !headers.is_empty()
-        && memchr::memmem::find(headers, ASKS).is_some()
-        && find_header(headers, b"Nats-Trace-Dest").is_some()
-        && find_header(headers, ASKS).is_some_and(|only| {
-            [&b"1"[..], b"true", b"on"].iter().any(|yes| only.eq_ignore_ascii_case(yes))
-        })
 }
 
 /// Reply subjects that only the server may use.
@@ -286,21 +301,4 @@ fn is_reserved_reply(reply: &[u8]) -> bool {
     const RESERVED: [&[u8]; 4] = [b"$JS.ACK.", b"_R_.", b"_GR_.", b"$GR."];
     matches!(reply.first(), Some(b'$' | b'_'))
         && RESERVED.iter().any(|prefix| reply.starts_with(prefix) && reply.len() > prefix.len())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_trace_only;
-
-    #[test]
-    fn only_what_asks_for_a_trace_alone_is_dropped() {
-        let asks = |lines: &str| is_trace_only(format!("NATS/1.0\r\n{lines}\r\n").as_bytes());
-        assert!(asks("Nats-Trace-Dest: t\r\nNats-Trace-Only: true\r\n"));
-        assert!(asks("Nats-Trace-Only: 1\r\nNats-Trace-Dest: t\r\n"));
-        assert!(!asks("Nats-Trace-Dest: t\r\nNats-Trace-Only: false\r\n"));
-        assert!(!asks("Nats-Trace-Dest: t\r\n"), "traced and delivered");
-        assert!(!asks("Nats-Trace-Only: true\r\n"), "nobody to tell");
-        assert!(!asks("X: Nats-Trace-Only: true\r\nNats-Trace-Dest: t\r\n"));
-        assert!(!is_trace_only(b""));
-    }
 }

@@ -1,6 +1,7 @@
 //! Messages on their way to other servers: each gets one copy of a message, with the names of the
 //! queue groups of which it is to choose a member.
 
+use super::traced;
 use crate::egress::{DeliveryContext, LeafTarget, Outgoing};
 use crate::interest::SubRef;
 use crate::outlet::Outlet;
@@ -184,6 +185,38 @@ fn send_copy(
         ..LeafLine::default()
     };
     link.hand_over(message.reply);
+    if way.trace.is_some() {
+        return send_traced(outlet, &line, message, way);
+    }
     let headers = if link.headers { message.headers } else { &[] };
     way.egress.forward(outlet, &line, message, headers);
+}
+
+/// Sends the message with the number that its receiver has in the trace.
+#[cold]
+fn send_traced(
+    outlet: &Arc<Outlet>,
+    line: &LeafLine<'_>,
+    message: &Outgoing<'_>,
+    way: &mut DeliveryContext<'_>,
+) {
+    let (Some(trace), Some(link)) = (&mut way.trace, outlet.link()) else { return };
+    let to = traced::party(outlet);
+    let Some(headers) = trace.sent(to, link.support(), false, message.headers) else { return };
+    let headers = if link.headers { &headers[..] } else { &[] };
+    way.egress.forward(outlet, line, message, headers);
+}
+
+/// Notes that a server does not get a message which is traced, because its user may not see the
+/// subject.
+#[cold]
+pub(super) fn note_denied(sub: &SubRef, message: &Outgoing<'_>, way: &mut DeliveryContext<'_>) {
+    let Some(link) = sub.outlet.link() else { return };
+    if sub.queue.is_some() || sub.is_closed() || link.rights.may_send(message.routed) {
+        return;
+    }
+    if let Some(trace) = &mut way.trace {
+        let to = traced::party(&sub.outlet);
+        let _ = trace.sent(to, link.support(), true, message.headers);
+    }
 }

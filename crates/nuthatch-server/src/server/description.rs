@@ -153,6 +153,12 @@ fn advertised(address: &Option<String>, host: &str, port: u16) -> (String, u16) 
     (host.to_owned(), named.filter(|named| *named != 0).unwrap_or(port))
 }
 
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::advertised;

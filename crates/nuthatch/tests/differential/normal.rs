@@ -33,6 +33,7 @@ const IDENTITIES: &[&str] = &[
     "server_name",
     "leader",
     "client_id",
+    "cid",
     "client_ip",
     "ip",
     "port",
@@ -134,7 +135,13 @@ impl Normaliser<'_> {
         match value {
             Value::Object(map) => Value::Object(self.object(key, map)),
             Value::Array(list) => {
-                Value::Array(list.into_iter().map(|value| self.json(key, value)).collect())
+                let mut list: Vec<_> =
+                    list.into_iter().map(|value| self.json(key, value)).collect();
+                if key == "events" {
+                    // Steps of a trace: whom a message goes to first is nobody's business.
+                    list.sort_by_key(Value::to_string);
+                }
+                Value::Array(list)
             }
             Value::String(text) if key == "description" => self.wording(text).into(),
             Value::String(text) if TIMES.contains(&key) && text != NO_TIME => "<time>".into(),
@@ -190,6 +197,9 @@ impl Normaliser<'_> {
             hidden.is_none()
         });
         let lines = lines.into_iter().map(|line| match line.split_once(": ") {
+            Some(("Nats-Trace-Dest", subject)) if subject.starts_with("_R_.") => {
+                "Nats-Trace-Dest: <reply>".to_owned()
+            }
             Some(("Nats-Time-Stamp", _)) => "Nats-Time-Stamp: <time>".to_owned(),
             Some((name @ ("Nats-Consumer-Stalled" | "Nats-Subject"), subject)) => {
                 format!("{name}: {}", reply_subject(subject, self.pending))

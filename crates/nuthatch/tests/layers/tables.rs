@@ -37,6 +37,7 @@ pub const SERVER_LAYERS: &[&[&str]] = &[
         "callout",
         "mapping",
         "meaning",
+        "msg_trace",
         "link",
         "outlet",
         "egress",
@@ -49,6 +50,7 @@ pub const SERVER_LAYERS: &[&[&str]] = &[
         "peer",
         "jetstream_port",
         "route",
+        "traced_publish",
         "account_imports",
         "advisories",
         "operations",
@@ -64,7 +66,7 @@ pub const SERVER_LAYERS: &[&[&str]] = &[
     // The server as a whole, and what reads and writes for its connections.
     &["server", "leaf", "reader", "writer", "leaf_service", "node_service", "listener"],
     // Operations.
-    &["operator_service", "monitor", "system", "process"],
+    &["operator_service", "monitor", "system", "trace_service", "process"],
 ];
 
 /// The layers of the JetStream service from the bottom up.
@@ -118,6 +120,7 @@ pub const JETSTREAM_LAYERS: &[&[&str]] = &[
         "replication",
         "load",
         "view",
+        "verdict",
     ],
     // The service: all parts, and which call goes to which.
     &["parts", "service", "api"],

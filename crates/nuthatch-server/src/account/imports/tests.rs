@@ -31,7 +31,7 @@ fn patterns_of_import_subscriptions() {
     let import = |subject: &str, to: &str| {
         let (account, share, is_service) = ("A".to_owned(), false, false);
         let (subject, to) = (subject.to_owned(), to.to_owned());
-        let import = Import { account, subject, to, share, is_service };
+        let import = Import { account, subject, to, share, is_service, allow_trace: false };
         StreamImport::new(&import, &exporter).unwrap()
     };
     let prefixed = import("ev.*.>", "in.ev.*.>");

@@ -1,6 +1,6 @@
 //! The tables of exports and imports.
 
-use super::super::keys::{Block, said, yes};
+use super::super::keys::{Block, yes};
 
 /// Keys of one export.
 pub(in crate::options) static EXPORT: Block = Block {
@@ -29,7 +29,11 @@ pub(in crate::options) static EXPORT: Block = Block {
             "0",
             "which token of an imported subject must be the importing account's name, from 1",
         ),
-        said(&["allow_trace"], "message traces go through", "there are no message traces"),
+        yes(
+            &["allow_trace"],
+            "false",
+            "of a service: traces of requests show what becomes of them in this account",
+        ),
     ],
 };
 
@@ -42,7 +46,11 @@ pub(in crate::options) static IMPORT: Block = Block {
         yes(&["to"], "the same subject", "subject here; `$1` stands for the first wildcard"),
         yes(&["prefix"], "none", "what is put in front of the subject of a stream"),
         yes(&["share"], "false", "the exporting account learns who its clients are"),
-        said(&["allow_trace"], "message traces go through", "there are no message traces"),
+        yes(
+            &["allow_trace"],
+            "false",
+            "of a stream: traces of its messages show what becomes of them in this account",
+        ),
     ],
 };
 
@@ -65,5 +73,18 @@ pub(in crate::options) static LATENCY: Block = Block {
             "percent of the requests, 1 to 100, or `headers`: where tracing headers ask for it",
         ),
         yes(&["subject"], "required", "where the measurements are published"),
+    ],
+};
+
+/// Keys of `msg_trace {}` in an account.
+pub(in crate::options) static MSG_TRACE: Block = Block {
+    place: "in 'msg_trace' of an account",
+    keys: &[
+        yes(
+            &["dest"],
+            "required",
+            "subject on which messages are traced whose `traceparent` says that they are sampled",
+        ),
+        yes(&["sampling"], "100", "percent of those messages, 1 to 100"),
     ],
 };

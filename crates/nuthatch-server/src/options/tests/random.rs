@@ -44,6 +44,7 @@ const AROUND: &[&str] = &[
     "authorization { permissions: { allow_responses { K: V } } }",
     "accounts { A { K: V } }",
     "accounts { A { limits { K: V } } }",
+    "accounts { A { msg_trace { K: V } } }",
     "accounts { A { exports: [ { K: V } ] } }",
     "accounts { A { exports: [ { service: s, latency: { K: V } } ] } }",
     "accounts { A { imports: [ { K: V } ] } }",
