@@ -517,3 +517,74 @@ fn permissions_hold_at_nodes_that_do_not_own_the_log() {
         api_ok(&mut all, "STREAM.INFO.Q", &Value::Null);
     }
 }
+
+/// The traces that come for one publish, by the names of the servers.
+fn traces(
+    from: &mut Client,
+    events: &mut Client,
+    (subject, more): (&str, &str),
+    servers: usize,
+) -> Vec<Value> {
+    let block = format!("NATS/1.0\r\nNats-Trace-Dest: traces.it\r\n{more}\r\n");
+    from.writer.publish(subject.as_bytes(), b"", block.as_bytes(), b"x").expect("queued");
+    from.writer.flush().expect("sent");
+    let mut told: Vec<Value> = Vec::new();
+    while told.len() < servers {
+        let event = next(events, TIMEOUT).expect("each server tells");
+        told.push(serde_json::from_slice(&event.payload).expect("a trace"));
+    }
+    assert_eq!(next(events, NOTHING), None, "each tells once");
+    told.sort_by_key(|event| event["request"]["header"]["Nats-Trace-Hop"].to_string());
+    told
+}
+
+fn steps<'a>(event: &'a Value, kind: &str) -> Vec<&'a Value> {
+    let all = event["events"].as_array().expect("steps");
+    all.iter().filter(|step| step["type"] == kind).collect()
+}
+
+#[test]
+fn traces_tell_of_all_nodes() {
+    let nodes = started("cluster-traces", |_| ());
+    let mut from = create(&nodes, 0, "");
+    let mut events = nodes.client(0);
+    events.subscribe("traces.>", "").expect("subscribed");
+    let mut subscribers = [nodes.client(1), nodes.client(2)];
+    for (at, subscriber) in subscribers.iter_mut().enumerate() {
+        subscriber.subscribe("seen.>", "").expect("subscribed");
+        until_heard(&mut from, subscriber, &format!("seen.{at}"));
+    }
+    for at in [1, 2] {
+        until_heard(&mut nodes.client(at), &mut events, "traces.probe");
+    }
+    for subscriber in &mut subscribers {
+        while next(subscriber, NOTHING).is_some() {}
+    }
+    for (more, is_delivered) in [("", true), ("Nats-Trace-Only: true\r\n", false)] {
+        let told = traces(&mut from, &mut events, ("seen.a", more), 3);
+        let first = told.iter().find(|event| event["hops"] == 2).expect("the node of the client");
+        let sent = steps(first, "eg");
+        assert!(sent.len() == 2 && sent.iter().all(|step| step["kind"] == 1), "{first}");
+        for other in told.iter().filter(|event| event["hops"] != 2) {
+            assert_eq!(steps(other, "in")[0]["kind"], 1, "from another node: {other}");
+            let taken = steps(other, "eg");
+            assert!(taken.len() == 1 && taken[0]["kind"] == 0, "{other}");
+        }
+        for subscriber in &mut subscribers {
+            assert_eq!(next(subscriber, NOTHING).is_some(), is_delivered, "{more}");
+        }
+    }
+    for at in 0..3 {
+        let mut client = nodes.client(at);
+        let info = api_ok(&mut client, "STREAM.INFO.Q", &Value::Null);
+        let before = info["state"]["messages"].as_u64().expect("a number");
+        let is_here = info["cluster"]["leader"] == nodes.nodes[at].name.as_str();
+        let servers = if is_here { 1 } else { 2 };
+        let told = traces(&mut client, &mut events, ("Q.a", ""), servers);
+        let stored: Vec<&Value> = told.iter().flat_map(|event| steps(event, "js")).collect();
+        assert!(stored.len() == 1 && stored[0]["stream"] == "Q", "{told:?}");
+        assert!(stored[0].get("error").is_none(), "{told:?}");
+        let info = api_ok(&mut client, "STREAM.INFO.Q", &Value::Null);
+        assert_eq!(info["state"]["messages"], before + 1, "stored once");
+    }
+}
