@@ -5,6 +5,7 @@
 //! the third, which holds the first one, is away.
 
 use crate::coding::{Malformed, Reader, Writer};
+use crate::roster::{Enrolled, Refusal, Roster};
 use crate::rules::Rule;
 use crate::types::{LogCount, MemberId};
 use nuthatch_quorum::types::{Incarnation, NodeId};
@@ -45,8 +46,10 @@ pub struct Founding {
 pub struct Answer {
     /// Who it is.
     pub node: Named,
-    /// What it was founded with, or has joined.
+    /// What its cluster was founded with.
     pub founding: Option<Founding>,
+    /// Who the nodes of that are by now, where they are not as they were founded.
+    pub roster: Option<Roster>,
 }
 
 /// What a node without a cluster does next.
@@ -54,8 +57,10 @@ pub struct Answer {
 pub enum Next {
     /// It asks again: somebody has not answered, or the one that founds has not yet.
     Wait,
-    /// It writes this founding down, and belongs to the cluster.
-    Take(Founding),
+    /// It writes this founding down, and belongs to the cluster, which has these nodes by now.
+    Take(Founding, Roster),
+    /// It is no node of this cluster, and asks to become one: these are its nodes.
+    Join(Founding, Roster),
 }
 
 /// Why a node cannot belong to a cluster.
@@ -77,17 +82,25 @@ pub enum FoundingError {
         /// Another one.
         other: u128,
     },
-    /// The cluster has no node of this name.
-    #[error("the cluster was founded with the nodes {nodes}, and {name} is none of them")]
-    Stranger {
+    /// A node of this name was removed.
+    #[error("{}", Refusal::NameGone(name.clone()))]
+    Removed {
         /// This node.
         name: String,
-        /// Those that there are.
-        nodes: String,
     },
 }
 
 impl Founding {
+    /// The nodes as they were founded.
+    #[must_use]
+    pub fn roster(&self) -> Roster {
+        let enrolled = |founder: &Founder| {
+            let (name, member) = (founder.node.name.clone(), founder.node.member);
+            (founder.id, Enrolled { name, member, address: None, keeps: true })
+        };
+        Roster { nodes: self.founders.iter().map(enrolled).collect(), ..Roster::default() }
+    }
+
     /// Its bytes.
     pub fn put(&self, to: &mut Writer) {
         to.u128(self.cluster);
@@ -115,19 +128,6 @@ impl Founding {
     pub fn begun_with(self, fresh: u128, logs: LogCount) -> Self {
         if self.cluster == fresh { Self { logs, ..self } } else { self }
     }
-
-    /// The number of the node of this name.
-    ///
-    /// # Errors
-    /// There is none.
-    pub fn number(&self, name: &str) -> Result<NodeId, FoundingError> {
-        let found = self.founders.iter().find(|founder| founder.node.name == name);
-        let names = || self.founders.iter().map(|founder| founder.node.name.as_str());
-        found.map(|founder| founder.id).ok_or_else(|| FoundingError::Stranger {
-            name: name.to_owned(),
-            nodes: names().collect::<Vec<_>>().join(", "),
-        })
-    }
 }
 
 impl Named {
@@ -146,13 +146,35 @@ impl Named {
     }
 }
 
+/// Where an answer says whether it has a founding: it has one, and a roster before it.
+const WITH_ROSTER: u8 = 2;
+
 impl Answer {
+    /// The founding that it has, and who the nodes are by now.
+    fn held(&self) -> Option<(&Founding, Roster)> {
+        let founding = self.founding.as_ref()?;
+        let roster = self.roster.clone().unwrap_or_else(|| founding.roster());
+        Some((founding, roster))
+    }
+
     /// Its bytes.
+    ///
+    /// # Panics
+    /// It has a roster and no founding.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut to = Writer::default();
         self.node.put(&mut to);
-        to.option(self.founding.as_ref(), |to, founding| founding.put(to));
+        match &self.roster {
+            None => to.option(self.founding.as_ref(), |to, founding| founding.put(to)),
+            Some(roster) => {
+                // The founding ends with what is left of a document: so it is one of its own.
+                to.u8(WITH_ROSTER);
+                roster.put(&mut to);
+                let founding = self.founding.as_ref().expect("a roster is of a cluster");
+                founding.put(&mut to);
+            }
+        }
         to.0
     }
 
@@ -162,9 +184,20 @@ impl Answer {
     /// It is none.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut from = Reader(bytes);
-        let answer = Self { node: Named::read(&mut from)?, founding: from.option(Founding::read)? };
+        let node = Named::read(&mut from)?;
+        let roster = match from.0.first() {
+            Some(&WITH_ROSTER) => {
+                from.u8()?;
+                Some(Roster::read(&mut from)?)
+            }
+            _ => None,
+        };
+        let founding = match roster {
+            None => from.option(Founding::read)?,
+            Some(_) => Some(Founding::read(&mut from)?),
+        };
         from.end()?;
-        Ok(answer)
+        Ok(Self { node, founding, roster })
     }
 }
 
@@ -174,14 +207,8 @@ impl Answer {
 /// # Errors
 /// [`FoundingError`]: it will never belong to this cluster.
 pub fn next(me: &Named, others: &[Option<Answer>], fresh: u128) -> Result<Next, FoundingError> {
-    let mut held = others.iter().flatten().filter_map(|answer| answer.founding.as_ref());
-    if let Some(founding) = held.next() {
-        if let Some(other) = held.find(|other| other.cluster != founding.cluster) {
-            let (one, other) = (founding.cluster, other.cluster);
-            return Err(FoundingError::TwoClusters { one, other });
-        }
-        founding.number(&me.name)?;
-        return Ok(Next::Take(founding.clone()));
+    if let Some(held) = newest(others)? {
+        return belong(me, held);
     }
     let mut nodes: Vec<Named> = others.iter().flatten().map(|answer| answer.node.clone()).collect();
     nodes.push(me.clone());
@@ -195,11 +222,40 @@ pub fn next(me: &Named, others: &[Option<Answer>], fresh: u128) -> Result<Next, 
         return Ok(Next::Wait);
     }
     let founder = |(node, number): (Named, u8)| Founder { id: NodeId(number), node };
-    Ok(Next::Take(Founding {
+    let founding = Founding {
         cluster: fresh,
         founders: nodes.into_iter().zip(1..).map(founder).collect(),
         logs: LogCount::ONE,
-    }))
+    };
+    let roster = founding.roster();
+    Ok(Next::Take(founding, roster))
+}
+
+/// What the nodes hold that have answered, as the one knows it that has seen most.
+fn newest(others: &[Option<Answer>]) -> Result<Option<(Founding, Roster)>, FoundingError> {
+    let mut newest: Option<(Founding, Roster)> = None;
+    for (founding, roster) in others.iter().flatten().filter_map(Answer::held) {
+        match &newest {
+            Some((known, _)) if known.cluster != founding.cluster => {
+                let (one, other) = (known.cluster, founding.cluster);
+                return Err(FoundingError::TwoClusters { one, other });
+            }
+            Some((_, known)) if known.changes >= roster.changes => {}
+            _ => newest = Some((founding.clone(), roster)),
+        }
+    }
+    Ok(newest)
+}
+
+/// How a node without a cluster comes to one that there is.
+fn belong(me: &Named, (founding, roster): (Founding, Roster)) -> Result<Next, FoundingError> {
+    if roster.gone(&me.name).is_some() {
+        return Err(FoundingError::Removed { name: me.name.clone() });
+    }
+    Ok(match roster.number(&me.name) {
+        Some(_) => Next::Take(founding, roster),
+        None => Next::Join(founding, roster),
+    })
 }
 
 #[cfg(test)]
@@ -216,12 +272,15 @@ mod tests {
     }
 
     fn empty(name: &str) -> Option<Answer> {
-        Some(Answer { node: node(name), founding: None })
+        Some(Answer { node: node(name), founding: None, roster: None })
     }
 
     fn founded(me: &str, others: &[Option<Answer>]) -> Founding {
         match next(&node(me), others, 7) {
-            Ok(Next::Take(founding)) => founding,
+            Ok(Next::Take(founding, roster)) => {
+                assert_eq!(roster, founding.roster());
+                founding
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -239,14 +298,36 @@ mod tests {
     #[test]
     fn whoever_holds_one_is_followed_whoever_is_away() {
         let founding = founded("a", &[empty("c"), empty("b")]);
-        let holds = Some(Answer { node: node("a"), founding: Some(founding.clone()) });
-        assert_eq!(next(&node("b"), &[holds.clone(), None], 8), Ok(Next::Take(founding.clone())));
-        let stranger = next(&node("d"), &[holds.clone(), None], 8).expect_err("no node of it");
-        assert!(stranger.to_string().contains("a, b, c"), "{stranger}");
-        let other = Founding { cluster: 9, ..founding };
-        let other = Some(Answer { node: node("c"), founding: Some(other) });
-        let two = next(&node("b"), &[holds, other], 8);
+        let roster = founding.roster();
+        let holds = |roster| Answer { node: node("a"), founding: Some(founding.clone()), roster };
+        let take = Ok(Next::Take(founding.clone(), roster.clone()));
+        assert_eq!(next(&node("b"), &[Some(holds(None)), None], 8), take);
+        let other = Founding { cluster: 9, ..founding.clone() };
+        let other = Some(Answer { node: node("c"), founding: Some(other), roster: None });
+        let two = next(&node("b"), &[Some(holds(None)), other], 8);
         assert!(matches!(two, Err(FoundingError::TwoClusters { .. })), "{two:?}");
+    }
+
+    #[test]
+    fn a_node_of_another_name_asks_to_join_and_a_removed_one_does_not_come_back() {
+        let founding = founded("a", &[empty("c"), empty("b")]);
+        let holds =
+            |roster| Some(Answer { node: node("a"), founding: Some(founding.clone()), roster });
+        let mut roster = founding.roster();
+        let join = Ok(Next::Join(founding.clone(), roster.clone()));
+        assert_eq!(next(&node("d"), &[None, holds(None)], 8), join);
+        let (name, member) = ("d".to_owned(), MemberId(4));
+        let join = crate::Change::Join { name, member, address: None };
+        roster.make(&join).expect("a spare");
+        let replacing = crate::Replacing { old: NodeId(1), new: NodeId(4) };
+        roster.make(&crate::Change::Begin(replacing)).expect("it begins");
+        roster.make(&crate::Change::Swap(replacing)).expect("it ends");
+        // Whoever knows more counts.
+        let others = [holds(None), holds(Some(roster.clone()))];
+        let take = Ok(Next::Take(founding.clone(), roster));
+        assert_eq!(next(&node("d"), &others, 8), take);
+        let gone = next(&node("a"), &others, 8).expect_err("it was removed");
+        assert!(gone.to_string().contains("a node called a was removed"), "{gone}");
     }
 
     #[test]
@@ -266,8 +347,16 @@ mod tests {
             "it was founded by another node"
         );
         for founding in [Some(founding), Some(three), None] {
-            let answer = Answer { node: node("a"), founding };
-            assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
+            let mut roster = founding.as_ref().map(Founding::roster);
+            if let Some(roster) = &mut roster {
+                let (name, member) = ("d".to_owned(), MemberId(4));
+                let join = crate::Change::Join { name, member, address: None };
+                roster.make(&join).expect("a spare");
+            }
+            for roster in [None, roster] {
+                let answer = Answer { node: node("a"), founding: founding.clone(), roster };
+                assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
+            }
         }
         assert!(Answer::decode(&[1, 2, 3]).is_err());
     }

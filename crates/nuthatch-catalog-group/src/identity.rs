@@ -3,8 +3,10 @@
 
 use crate::coding::{Malformed, Reader, Writer, crc, malformed};
 use crate::founding::Founding;
+use crate::roster::Roster;
 use crate::types::{Boot, MemberId};
 use nuthatch_log::env::{Disk, again, read_exact_at, replace_file};
+use nuthatch_quorum::types::NodeId;
 use std::collections::BTreeMap;
 use std::io;
 
@@ -16,6 +18,10 @@ const IDENTITY: &str = "catalog/identity";
 const FOUNDING: &str = "catalog/founding";
 /// Boot counters of others.
 const PEERS: &str = "catalog/peers";
+/// Which number the node has, and who the nodes were when that changed last, as far as it knew.
+const JOINED: &str = "catalog/joined";
+/// That the node was removed.
+const REMOVED: &str = "catalog/removed";
 
 /// Bytes of a small file at most.
 const SMALL_MAX: usize = 1 << 16;
@@ -146,6 +152,43 @@ pub fn take_founding(disk: &dyn Disk, founding: &Founding) -> io::Result<()> {
     let mut to = Writer::default();
     founding.put(&mut to);
     store(disk, FOUNDING, to)
+}
+
+/// Reads which number a node has, and who the nodes were, as far as it knew; none where nobody has joined.
+///
+/// # Errors
+/// The disk's; `InvalidData` if it is damaged.
+pub fn load_joined(disk: &dyn Disk) -> io::Result<Option<(NodeId, Roster)>> {
+    load(disk, JOINED, |from| Ok((NodeId(from.u8()?), Roster::read(from)?)))
+}
+
+/// Writes that, durably.
+///
+/// # Errors
+/// The disk's.
+pub fn store_joined(disk: &dyn Disk, node: NodeId, roster: &Roster) -> io::Result<()> {
+    let mut to = Writer::default();
+    to.u8(node.0);
+    roster.put(&mut to);
+    store(disk, JOINED, to)
+}
+
+/// Whether this disk's node was removed, and who took its place.
+///
+/// # Errors
+/// The disk's; `InvalidData` if it is damaged.
+pub fn load_removed(disk: &dyn Disk) -> io::Result<Option<Option<String>>> {
+    load(disk, REMOVED, |from| from.option(Reader::string))
+}
+
+/// Notes that this disk's node was removed, durably. Nothing else of it is touched.
+///
+/// # Errors
+/// The disk's.
+pub fn note_removed(disk: &dyn Disk, by: Option<&str>) -> io::Result<()> {
+    let mut to = Writer::default();
+    to.option(by, |to, by| to.bytes(by.as_bytes()));
+    store(disk, REMOVED, to)
 }
 
 /// Reads the boot counters of others.

@@ -4,6 +4,7 @@
 //! - [`member`]: the core of one member, `step(event) → effects` around the library's `RawNode`; [`taking_part`] says
 //!   from when on a member may vote, [`asked`] follows the calls to their answers.
 //! - [`store`]: the member's log, one file of frames; [`identity`]: its small files; [`founding`]: how a cluster begins.
+//! - [`roster`]: who the nodes are, and how that changes.
 //! - [`log_catalog`]: what the transactions make, for each log.
 //! - [`packet`], [`raft_codec`], [`catalog_codec`]: all of it as bytes; [`coding`] what they are made of.
 //! - [`rules`]: switches of the rules that its safety rests on.
@@ -20,6 +21,7 @@ pub mod log_catalog;
 pub mod member;
 pub mod packet;
 pub mod raft_codec;
+pub mod roster;
 pub mod rules;
 pub mod store;
 mod taking_part;
@@ -29,6 +31,7 @@ pub use founding::{Founder, Founding};
 pub use log_catalog::LogCatalog;
 pub use member::{Effect, Event, Limits, Member};
 pub use packet::{Body, Envelope};
+pub use roster::{Change, Refusal, Replacing, Roster};
 pub use types::{Boot, LogCount, LogNumber, MemberId};
 
 /// Time between two ticks of a member, in microseconds.

@@ -65,6 +65,36 @@ impl LogCatalog {
         CatalogReply { snapshot: self.catalog.state().clone(), ..reply }
     }
 
+    /// Names a node in the wish instead of others. The log's owner brings it about.
+    pub fn wish_instead(&mut self, of: &[NodeId], new: NodeId) {
+        let mut state = self.catalog.state().clone();
+        let mut keepers = vec![];
+        for node in state.wish.value.keepers {
+            let node = if of.contains(&node) { new } else { node };
+            if !keepers.contains(&node) {
+                keepers.push(node);
+            }
+        }
+        let owner = state.wish.value.owner.map(|node| if of.contains(&node) { new } else { node });
+        state.revision.0 += 1;
+        state.wish = Versioned { revision: state.revision, value: Wish { keepers, owner } };
+        let recent: VecDeque<_> = self.catalog.recent().copied().collect();
+        self.catalog = Catalog::restored(state, recent);
+        self.seat();
+    }
+
+    /// True if the log is on the nodes that are wished, and no others.
+    #[must_use]
+    pub fn is_as_wished(&self) -> bool {
+        let state = self.catalog.state();
+        let sorted = |mut nodes: Vec<NodeId>| {
+            nodes.sort_unstable();
+            nodes
+        };
+        let set = state.log.value.set.iter().map(|member| member.node).collect();
+        sorted(set) == sorted(state.wish.value.keepers.clone())
+    }
+
     /// Gives a log that has had no epoch the disks that its nodes have named, once all have; true if that changes
     /// something. It is part of the transaction that was just applied, under its revision.
     fn seat(&mut self) -> bool {
@@ -176,6 +206,33 @@ mod tests {
         assert_eq!(second.state().log.revision, second.state().revision);
         let firsts = (0..7).map(|log| keepers(LogNumber(log), &disks())[0].0);
         assert_eq!(firsts.collect::<Vec<_>>(), [1, 2, 3, 1, 2, 3, 1]);
+    }
+
+    #[test]
+    fn another_node_is_wished_in_the_place_of_the_former_one() {
+        for log in [LogNumber::FIRST, LogNumber(1)] {
+            let mut log = LogCatalog::founded(log, &disks());
+            (1..=3).for_each(|node| name(&mut log, disk(node, node.into())));
+            assert!(log.is_as_wished());
+            let before = log.state().clone();
+            log.wish_instead(&[NodeId(3)], NodeId(4));
+            assert_eq!(log.state().revision.0, before.revision.0 + 1);
+            let keepers = |log: &LogCatalog| log.state().wish.value.keepers.clone();
+            let wanted = before.wish.value.keepers.iter().map(|node| match node.0 {
+                3 => NodeId(4),
+                _ => *node,
+            });
+            assert_eq!(keepers(&log), wanted.collect::<Vec<_>>(), "in its place");
+            assert!(!log.is_as_wished());
+            // Another one instead of either: it is there once.
+            log.wish_instead(&[NodeId(3), NodeId(4)], NodeId(5));
+            log.wish_instead(&[NodeId(5)], NodeId(1));
+            assert_eq!(keepers(&log).iter().filter(|node| node.0 == 1).count(), 1);
+            let read = before.wish.revision;
+            let wish = Value::Wish(before.wish.value.clone());
+            let late = propose(&mut log, Key::Wish, read, wish);
+            assert!(matches!(late, Err(ProposeError::Changed { .. })), "{late:?}");
+        }
     }
 
     #[test]

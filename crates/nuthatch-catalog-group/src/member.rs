@@ -1,9 +1,11 @@
 //! The core of one member of the group.
 
+mod nodes;
 mod setup;
 mod sight;
 
-use self::setup::{config, encode_state, founded, replacement, state};
+use self::nodes::Wanted;
+use self::setup::{config, encode_state, founded, state};
 use crate::asked::{Calls, Origin, Waiting};
 use crate::catalog_codec::{log_txn, put_log_txn};
 use crate::coding::{Malformed, Reader, Writer, malformed};
@@ -12,6 +14,7 @@ use crate::identity::{self, Identity, PEERS_MAX, Peers};
 use crate::log_catalog::LogCatalog;
 use crate::packet::{Body, Envelope};
 use crate::raft_codec::is_sent;
+use crate::roster::{Change, Roster};
 use crate::rules::Rule;
 use crate::store::Store;
 use crate::taking_part::TakingPart;
@@ -19,7 +22,7 @@ use crate::types::{Boot, LogNumber, MemberId};
 use nuthatch_log::env::Disk;
 use nuthatch_quorum::catalog::{Call, CatalogReply};
 use nuthatch_quorum::types::NodeId;
-use raft::eraftpb::{ConfChangeV2, ConfState, Entry, EntryType, Message, MessageType, Snapshot};
+use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType, Snapshot};
 use raft::{RawNode, SnapshotStatus};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -27,10 +30,6 @@ use std::sync::Arc;
 
 /// Ticks between two attempts to join.
 const JOIN_TICKS: u64 = 10;
-
-/// Ticks for which a disk must not have been heard before another one takes its place, and for which the leader must
-/// have led to know that.
-const GONE_TICKS: u64 = 40;
 
 /// Members at a time to which there are connections.
 const MET_MAX: usize = 16;
@@ -64,6 +63,13 @@ pub enum Event {
         /// The call.
         call: Call,
     },
+    /// The nodes are to change. The number names that until it is decided or given up.
+    Change {
+        /// The number.
+        number: u64,
+        /// The change.
+        change: Change,
+    },
     /// There is a connection to a member, which may be one that this one knows nothing of.
     Met(MemberId),
     /// A member cannot be reached any more, as its connection says.
@@ -82,7 +88,19 @@ pub enum Effect {
         /// The answer.
         reply: Box<CatalogReply>,
     },
-    /// Nobody knows what became of a call.
+    /// A change of the nodes was made or refused.
+    Decided {
+        /// Its number.
+        number: u64,
+        /// Why it is refused; none: it was made.
+        refused: Option<String>,
+    },
+    /// This disk's node was removed: it takes no part any more.
+    Removed {
+        /// The name of the node that took its place, if one did.
+        by: Option<String>,
+    },
+    /// Nobody knows what became of a call, or of a change.
     GaveUp {
         /// Its number.
         number: u64,
@@ -101,10 +119,10 @@ pub struct Member {
     taking_part: TakingPart,
     /// Those of the logs, in the order of their numbers.
     catalogs: Vec<LogCatalog>,
-    /// The disk of each node.
-    members: BTreeMap<NodeId, MemberId>,
+    roster: Roster,
     peers: Peers,
     calls: Calls,
+    wanted: Wanted,
     waiting: Waiting,
     /// Members to which there is a connection.
     met: BTreeSet<MemberId>,
@@ -142,7 +160,7 @@ impl Member {
         }
         let peers = identity::load_peers(&*disk)?;
         let store = Store::open(Arc::clone(&disk), || founded(&founding))?;
-        let held = state(store.snapshot()).map_err(|why| io::Error::other(why.what))?;
+        let held = state(store.snapshot(), &founding).map_err(|why| io::Error::other(why.what))?;
         let applied = store.index();
         let raw = RawNode::new(
             &config(identity.member, node, applied),
@@ -158,9 +176,10 @@ impl Member {
             disk,
             raw,
             catalogs: held.0,
-            members: held.1,
+            roster: held.1,
             peers,
             calls: Calls::default(),
+            wanted: Wanted::default(),
             waiting: Waiting::default(),
             met: BTreeSet::new(),
             heard: BTreeMap::new(),
@@ -192,6 +211,11 @@ impl Member {
                     self.out.push(Effect::GaveUp { number });
                 }
             }
+            Event::Change { number, change } => {
+                if !self.wanted.add(number, change, self.ticks) {
+                    self.out.push(Effect::GaveUp { number });
+                }
+            }
             Event::Met(member) => {
                 if self.met.len() < MET_MAX {
                     self.met.insert(member);
@@ -201,7 +225,9 @@ impl Member {
         }
         self.go_on()?;
         self.send_calls();
+        self.send_wanted();
         self.go_on()?;
+        self.look_at_removal();
         if self.taking_part.is_on() && !std::mem::replace(&mut self.said, true) {
             self.out.push(Effect::Report("this node takes part in the catalog".to_owned()));
         }
@@ -220,11 +246,14 @@ impl Member {
             // Those that hold it, too: they say who the members are now, which may have changed.
             self.others().into_iter().for_each(|to| self.send(to, Body::Begun));
         }
-        let joins = self.members.get(&self.node) != Some(&self.id());
+        self.go_on_replacing();
+        let held = self.roster.nodes.get(&self.node).map(|enrolled| enrolled.member);
+        let joins = held != Some(self.id());
         if joins && self.ticks % JOIN_TICKS == 1 {
             self.others().into_iter().for_each(|to| self.send(to, Body::Join(self.node)));
         }
-        for number in self.calls.given_up(self.ticks) {
+        let wanted = self.wanted.given_up(self.ticks);
+        for number in self.calls.given_up(self.ticks).into_iter().chain(wanted) {
             self.out.push(Effect::GaveUp { number });
         }
     }
@@ -234,7 +263,7 @@ impl Member {
         let conf = self.conf();
         let ids = conf.voters.iter().chain(&conf.voters_outgoing).chain(&conf.learners);
         let mut others: Vec<MemberId> = ids.map(|id| MemberId(*id)).collect();
-        others.extend(self.members.values().chain(&self.met));
+        others.extend(self.roster.members().values().chain(&self.met));
         others.sort_unstable();
         others.dedup();
         others.retain(|member| *member != self.id());
@@ -249,7 +278,14 @@ impl Member {
 
     fn deliver(&mut self, envelope: Envelope) -> io::Result<()> {
         let mine = envelope.cluster == self.founding.cluster && envelope.to == self.id();
-        if !mine || self.taking_part.why_never().is_some() || !self.hold(&envelope)? {
+        if !mine || self.taking_part.why_never().is_some() {
+            return Ok(());
+        }
+        if let Body::Removed(by) = envelope.body {
+            self.was_removed(by);
+            return Ok(());
+        }
+        if self.is_of_removed(&envelope) || !self.hold(&envelope)? {
             return Ok(());
         }
         let from = envelope.from;
@@ -275,6 +311,11 @@ impl Member {
             }
             Body::Answer { number, reply } => self.answer(number, reply),
             Body::Join(node) => self.let_join(node, from),
+            Body::Change { number, change } => {
+                self.lead_change(Origin { member: from, number }, &change);
+            }
+            Body::Decided { number, refused } => self.decided(number, refused),
+            Body::Removed(_) => unreachable!("as above"),
         }
         Ok(())
     }
@@ -347,8 +388,9 @@ impl Member {
         }
         let term = self.raw.raft.term;
         self.raw.raft.become_follower(term, raft::INVALID_ID);
-        let first = self.members.values().find(|id| **id != member);
-        if first == Some(&self.id()) {
+        let mut voters = self.roster.nodes.values().filter(|one| one.keeps);
+        let first = voters.find(|one| one.member != member).map(|one| one.member);
+        if first == Some(self.id()) {
             // It only asks whether the others would vote: harmless if they still hear the leader.
             let _ = self.raw.campaign();
         }
@@ -426,23 +468,6 @@ impl Member {
         }
     }
 
-    /// A new disk of a node takes the place of its former one, once nobody has heard that for a while.
-    fn let_join(&mut self, node: NodeId, new: MemberId) {
-        let Some(&former) = self.members.get(&node) else { return };
-        let silent = self.heard.get(&former).is_none_or(|at| self.ticks >= at + GONE_TICKS);
-        let known = self.is_leader() && self.ticks >= self.led_since + GONE_TICKS;
-        let is_new = former != new && former != self.id();
-        if !is_new || !silent || !known || self.raw.raft.has_pending_conf() {
-            return;
-        }
-        let mut context = Writer::default();
-        context.u8(node.0);
-        context.u64(new.0);
-        context.u64(former.0);
-        // What another change is in the way of is asked for again.
-        let _ = self.raw.propose_conf_change(context.0, replacement(new, former));
-    }
-
     /// Does what the library wants done, in its order: what it says in messages is durable before they go out.
     fn go_on(&mut self) -> io::Result<()> {
         while self.raw.has_ready() {
@@ -488,8 +513,8 @@ impl Member {
     }
 
     fn restore(&mut self, snapshot: &Snapshot) -> io::Result<()> {
-        let held = state(snapshot).map_err(|why| io::Error::other(why.what))?;
-        (self.catalogs, self.members) = held;
+        let held = state(snapshot, &self.founding).map_err(|why| io::Error::other(why.what))?;
+        (self.catalogs, self.roster) = held;
         self.applied = snapshot.get_metadata().index;
         Ok(())
     }
@@ -498,6 +523,7 @@ impl Member {
         for entry in entries {
             let applied = match entry.entry_type {
                 EntryType::EntryNormal if entry.data.is_empty() => Ok(()),
+                EntryType::EntryNormal if !entry.context.is_empty() => self.apply_change(&entry),
                 EntryType::EntryNormal => self.apply_txn(&entry),
                 EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => {
                     self.apply_change(&entry)
@@ -520,30 +546,12 @@ impl Member {
         Ok(())
     }
 
-    fn apply_change(&mut self, entry: &Entry) -> Result<(), Malformed> {
-        // Without anything it is the end of a change.
-        let mut change = ConfChangeV2::default();
-        if !entry.context.is_empty() {
-            let mut from = Reader(&entry.context);
-            let (node, new) = (NodeId(from.u8()?), MemberId(from.u64()?));
-            change = replacement(new, MemberId(from.u64()?));
-            self.members.insert(node, new);
-            self.out.push(Effect::Report(format!(
-                "node {} takes part in the catalog with another disk",
-                node.0
-            )));
-        }
-        let applied = self.raw.apply_conf_change(&change);
-        applied.map_err(|_| malformed("a change of members that cannot be made"))?;
-        Ok(())
-    }
-
     /// A snapshot takes the place of entries when there are many.
     fn compact(&mut self) -> io::Result<()> {
         if self.applied < self.raw.store().index() + self.limits.snapshot_entries {
             return Ok(());
         }
-        let data = encode_state(&self.catalogs, &self.members).into();
+        let data = encode_state(&self.catalogs, &self.roster).into();
         let mut snapshot = Snapshot { data, ..Snapshot::default() };
         let conf = self.conf();
         let term = self.raw.raft.raft_log.term(self.applied).map_err(io::Error::other)?;

@@ -3,6 +3,7 @@
 use crate::catalog_codec::{another_log, call, put_call, put_reply, reply};
 use crate::coding::{Malformed, Reader, Writer, malformed};
 use crate::raft_codec::{conf, message, put_conf, put_message};
+use crate::roster::Change;
 use crate::types::{Boot, LogNumber, MemberId};
 use nuthatch_quorum::catalog::{Call, CatalogReply};
 use nuthatch_quorum::types::NodeId;
@@ -57,6 +58,22 @@ pub enum Body {
     },
     /// The sender is the disk of this node, which had another one.
     Join(NodeId),
+    /// A change of the nodes for the leader.
+    Change {
+        /// The sender's number of it.
+        number: u64,
+        /// The change.
+        change: Change,
+    },
+    /// What became of a change of the nodes.
+    Decided {
+        /// The receiver's number of it.
+        number: u64,
+        /// Why it is refused; none: it was made.
+        refused: Option<String>,
+    },
+    /// The receiver was removed; who took its place, if somebody did.
+    Removed(Option<String>),
 }
 
 fn put_boot(to: &mut Writer, boot: Boot) {
@@ -119,6 +136,20 @@ impl Envelope {
                 to.u8(7);
                 to.u8(node.0);
             }
+            Body::Change { number, change } => {
+                to.u8(9);
+                to.u64(*number);
+                to.bytes(&change.encode());
+            }
+            Body::Decided { number, refused } => {
+                to.u8(10);
+                to.u64(*number);
+                to.option(refused.as_ref(), |to, why| to.bytes(why.as_bytes()));
+            }
+            Body::Removed(by) => {
+                to.u8(11);
+                to.option(by.as_ref(), |to, by| to.bytes(by.as_bytes()));
+            }
         }
         to.0
     }
@@ -141,6 +172,9 @@ impl Envelope {
             6 => Body::Answer { number: from.u64()?, reply: reply(&mut from)? },
             7 => Body::Join(NodeId(from.u8()?)),
             8 => Body::ask(another_log(&mut from)?, &mut from)?,
+            9 => Body::Change { number: from.u64()?, change: Change::decode(from.bytes()?)? },
+            10 => Body::Decided { number: from.u64()?, refused: from.option(Reader::string)? },
+            11 => Body::Removed(from.option(Reader::string)?),
             _ => return Err(malformed("a message of another kind")),
         };
         from.end()?;

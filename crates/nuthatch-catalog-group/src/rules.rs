@@ -42,6 +42,14 @@ rules! {
     ReadConfirmed = "group.read-confirmed";
     /// A transaction is answered when it is committed and applied.
     AnswerAfterCommit = "group.answer-after-commit";
+    /// A node is removed from the group when no log is on it any more.
+    LogsFirst = "group.logs-first";
+    /// A node gets a vote when it has what the leader has.
+    CaughtUpFirst = "group.caught-up-first";
+    /// A disk that was removed is not listened to, and is told so.
+    RemovedNotHeard = "group.removed-not-heard";
+    /// A replacement of a node does not begin while another one is under way.
+    OneChangeAtATime = "group.one-change-at-a-time";
 }
 
 #[cfg(feature = "mutations")]

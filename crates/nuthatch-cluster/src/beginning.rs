@@ -4,8 +4,10 @@ use crate::any_catalog::AnyCatalog;
 use crate::catalog::{BucketCatalog, CatalogError, Founder, Founding, found};
 use crate::config::ClusterConfig;
 use crate::group::{self, BUILT_IN, Door, GroupCatalog};
+use crate::roll::Roll;
 use crate::start_error::StartError;
-use nuthatch_catalog_group::LogNumber;
+use nuthatch_catalog_group::roster::Enrolled;
+use nuthatch_catalog_group::{LogNumber, MemberId, Roster};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Entropy as _, SystemEntropy};
 use nuthatch_object::{Bucket, BucketOptions, open_url};
@@ -25,8 +27,8 @@ const FOUNDING_POLL: Duration = Duration::from_millis(200);
 pub(crate) struct Began {
     /// What it was founded with.
     pub(crate) founding: Founding,
-    /// Which of its nodes this is.
-    pub(crate) me: NodeId,
+    /// Who its nodes are now, and which of them this is.
+    pub(crate) roll: Arc<Roll>,
     way: Way,
 }
 
@@ -71,7 +73,8 @@ pub(crate) fn begin(
         let bucket = open_catalog(config, report)?;
         let founding = founded(config, &bucket, keeper, report)?;
         let me = number(config, &founding)?;
-        return Ok(Began { founding, me, way: Way::Bucket(Arc::new(bucket)) });
+        let roll = roll(config, me, fixed(&founding));
+        return Ok(Began { founding, roll, way: Way::Bucket(Arc::new(bucket)) });
     }
     let belongs = group::belong(config, listener, (keeper, &**disk), report)?;
     let founder = |founder: &nuthatch_catalog_group::Founder| Founder {
@@ -79,11 +82,25 @@ pub(crate) fn begin(
         name: founder.node.name.clone(),
         incarnation: founder.node.keeper,
     };
-    let nodes = belongs.0.founders.iter().map(founder).collect();
-    let founding = Founding { cluster: belongs.0.cluster, nodes, logs: belongs.0.logs };
-    let me = number(config, &founding)?;
-    let door = group::start(belongs, (me, &config.others()), disk, report)?;
-    Ok(Began { founding, me, way: Way::Group(door) })
+    let (cluster, logs) = (belongs.founding.cluster, belongs.founding.logs);
+    let nodes = belongs.founding.founders.iter().map(founder).collect();
+    let founding = Founding { cluster, nodes, logs };
+    let roll = roll(config, belongs.number, belongs.roster.clone());
+    let door = group::start(belongs, &roll, disk, report)?;
+    Ok(Began { founding, roll, way: Way::Group(door) })
+}
+
+fn roll(config: &ClusterConfig, me: NodeId, roster: Roster) -> Arc<Roll> {
+    Arc::new(Roll::new(me, config.listen, config.others(), roster))
+}
+
+/// The nodes of a cluster whose catalog is elsewhere: those that founded it.
+fn fixed(founding: &Founding) -> Roster {
+    let enrolled = |node: &Founder| {
+        let (name, member) = (node.name.clone(), MemberId(node.id.0.into()));
+        (node.id, Enrolled { name, member, address: None, keeps: true })
+    };
+    Roster { nodes: founding.nodes.iter().map(enrolled).collect(), ..Roster::default() }
 }
 
 fn open_catalog(config: &ClusterConfig, report: &Reporter) -> Result<Bucket, StartError> {
@@ -133,7 +150,8 @@ fn number(config: &ClusterConfig, founding: &Founding) -> Result<NodeId, Catalog
 /// Says that a cluster has another number of logs than this node is set up to found one with.
 pub(crate) fn tell_count(config: &ClusterConfig, founding: &Founding, report: &Reporter) {
     let logs = founding.logs.get();
-    if let Some(wanted) = config.logs.filter(|wanted| *wanted != logs) {
+    let wanted = config.logs.filter(|_| config.may_found());
+    if let Some(wanted) = wanted.filter(|wanted| *wanted != logs) {
         report.say(&format!(
             "the cluster was founded with {logs} quorum logs and keeps them, though this node is set up for {wanted}: \
              that counts only when a cluster is founded"

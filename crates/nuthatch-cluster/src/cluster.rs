@@ -6,10 +6,12 @@ use crate::config::ClusterConfig;
 use crate::directory::QuorumDirectory;
 use crate::key::ClusterKey;
 use crate::line_limit::LineLimit;
-use crate::links::Local;
+use crate::links::{Links, Local};
 use crate::myself::Myself;
+use crate::nodes::{self, Nodes, NodesError, NodesSight, Replacement};
 use crate::port;
-use crate::quorum_log::{NodeName, QuorumLog};
+use crate::quorum_log::QuorumLog;
+use crate::roll::OnRemoved;
 use crate::small_files;
 use crate::start_error::StartError;
 use crate::starting::{Kept, Starting};
@@ -33,8 +35,7 @@ pub use crate::quorum_log::OnLost;
 pub struct Cluster {
     logs: Vec<Arc<QuorumLog>>,
     id: u128,
-    /// Node ports of the other nodes.
-    others: Vec<SocketAddr>,
+    nodes: Nodes,
     node: Arc<Myself>,
     moving: Arc<Moving>,
     /// Nobody else works on the directory while this lives.
@@ -94,19 +95,14 @@ impl Cluster {
             small_files::note_several_logs(&*disk).map_err(at_dir)?;
         }
         let node = Arc::new(Myself {
-            id: began.me,
+            id: began.roll.me(),
             cluster: founding.cluster,
             key: config.key.clone(),
             door: began.door(),
             lines: LineLimit::default(),
             links: OnceLock::new(),
         });
-        let name = |founder: &crate::catalog::Founder| NodeName {
-            id: founder.id,
-            name: founder.name.clone(),
-        };
-        let nodes: Arc<[NodeName]> = founding.nodes.iter().map(name).collect();
-        let (others, mut first) = (config.others(), Some(kept));
+        let mut first = Some(kept);
         let mut starting = vec![];
         for number in founding.logs.numbers() {
             let report = report_of(number, founding.logs, &report);
@@ -118,14 +114,22 @@ impl Cluster {
             };
             let catalog = began.catalog(number, &*kept.disk)?;
             let report = (report, founding.logs);
-            let log = Starting::new(number, kept, (&node, &others), &nodes, catalog, report);
+            let log = Starting::new(number, kept, (&node, &began.roll), catalog, report);
             starting.push(log.map_err(at_dir)?);
         }
+        let links: Vec<Arc<Links>> = starting.iter().map(|log| Arc::clone(&log.links)).collect();
+        let local = Arc::clone(&starting[LogNumber::FIRST.index()].local);
         let logs = begin_all(listener, starting, &node)?;
+        if let Some(door) = &node.door {
+            let logs = logs.iter().cloned().zip(links).collect();
+            nodes::follow(Arc::clone(&began.roll), Arc::clone(door), logs, local)?;
+        }
+        began.roll.tell_spare(&report);
         let moving = Arc::new(Moving::default());
-        balance::start(began.me, logs.clone(), Arc::clone(&moving), times)?;
+        balance::start(began.roll.me(), logs.clone(), Arc::clone(&moving), times)?;
         let id = founding.cluster;
-        Ok(Arc::new(Self { logs, id, others, node, moving, _lock: lock }))
+        let nodes = Nodes::new(Arc::clone(&began.roll), node.door.clone());
+        Ok(Arc::new(Self { logs, id, nodes, node, moving, _lock: lock }))
     }
 
     /// The cluster's quorum logs, in the order of their numbers. There is at least one.
@@ -141,10 +145,36 @@ impl Cluster {
         self.moving.set(mover);
     }
 
-    /// Node ports of the other nodes.
+    /// Node ports of the other nodes, as they are now.
     #[must_use]
-    pub fn others(&self) -> &[SocketAddr] {
-        &self.others
+    pub fn others(&self) -> Vec<SocketAddr> {
+        self.nodes.roll().addresses()
+    }
+
+    /// How many nodes keep the logs. Spares are not counted.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.nodes.roll().keepers().len()
+    }
+
+    /// The nodes of the cluster, as this one knows them.
+    #[must_use]
+    pub fn nodes(&self) -> NodesSight {
+        self.nodes.sight(&self.logs)
+    }
+
+    /// Has a spare take the place of a node: the spare of this name, or any. A spare for which nobody is named is removed.
+    /// Returns when that has begun; [`Cluster::nodes`] shows how far it is. Asked again it changes nothing.
+    ///
+    /// # Errors
+    /// [`NodesError`].
+    pub fn replace(&self, old: &str, new: Option<&str>) -> Result<Replacement, NodesError> {
+        self.nodes.replace(old, new)
+    }
+
+    /// Says who hears that this node was removed from the cluster; at once if it was.
+    pub fn on_removed(&self, on_removed: OnRemoved) {
+        self.nodes.roll().on_removed(on_removed);
     }
 
     /// What the nodes know each other by, if they have a key.

@@ -2,11 +2,18 @@
 
 use crate::key::ClusterKey;
 use nuthatch_catalog_group::LogCount;
+use nuthatch_catalog_group::roster::SPARES_MAX;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
-/// Nodes that a cluster may have: a majority of three or of five.
+/// Nodes that keep the logs of a cluster: a majority of three or of five. So many found one.
 pub const SIZES: [usize; 2] = [3, 5];
+
+/// Nodes that may be listed by one that joins a cluster: five that keep the logs, and the spares.
+pub const LISTED_MAX: usize = 5 + SPARES_MAX;
+
+/// The catalog that the nodes keep themselves, which others can join.
+pub(crate) const BUILT_IN: &str = "built-in";
 
 /// An address for documentation (RFC 5737), which no machine has.
 const NOBODYS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -43,7 +50,10 @@ pub enum ConfigError {
         name: String,
     },
     /// There are too few or too many nodes.
-    #[error("a quorum log has 3 or 5 nodes; this one and its routes are {count}")]
+    #[error(
+        "a cluster is founded by 3 or 5 nodes, and one that joins it later lists at most {LISTED_MAX}; this one and its \
+         routes are {count}"
+    )]
     Size {
         /// How many there are.
         count: usize,
@@ -122,10 +132,18 @@ impl ClusterConfig {
         {
             return Err(ConfigError::NotLoopback { address: *address });
         }
-        if !SIZES.contains(&self.size()) {
-            return Err(ConfigError::Size { count: self.size() });
+        let size = self.size();
+        let joins = self.catalog == BUILT_IN && (2..=LISTED_MAX).contains(&size);
+        if !self.may_found() && !joins {
+            return Err(ConfigError::Size { count: size });
         }
-        self.founds().map(drop)
+        if self.may_found() { self.founds().map(drop) } else { Ok(()) }
+    }
+
+    /// True if so many nodes found a cluster. Otherwise this one can only belong to one that there is.
+    #[must_use]
+    pub fn may_found(&self) -> bool {
+        SIZES.contains(&self.size())
     }
 }
 
@@ -169,6 +187,14 @@ mod tests {
         assert_eq!(everywhere.others(), [all[1], all[2]].map(|a| a.parse().expect("an address")));
         let two = config("n1", "127.0.0.1:1", &all[..2]);
         assert_eq!(two.check(), Err(ConfigError::Size { count: 2 }));
+        let built_in = |count: u16| {
+            let routes: Vec<_> = (2..=count).map(|port| format!("127.0.0.1:{port}")).collect();
+            let routes: Vec<&str> = routes.iter().map(String::as_str).collect();
+            ClusterConfig { catalog: BUILT_IN.to_owned(), ..config("n1", "127.0.0.1:1", &routes) }
+        };
+        let checked: Vec<bool> = (1..=9).map(|count| built_in(count).check().is_ok()).collect();
+        assert_eq!(checked, [false, true, true, true, true, true, true, true, false]);
+        assert!(built_in(3).may_found() && !built_in(4).may_found(), "four can only join");
     }
 
     #[test]

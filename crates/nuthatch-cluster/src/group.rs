@@ -3,40 +3,41 @@
 
 mod belonging;
 mod connections;
+mod driver;
+mod joining;
 
-pub use self::belonging::belong;
+pub use self::belonging::{Belonging, belong};
 use self::connections::Connections;
+use self::driver::Driver;
+use self::joining::{JoinAnswer, JoinRequest};
 use crate::catalog::{CatalogError, Seen};
 use crate::group_port::GroupPort;
 use crate::links::Local;
+use crate::roll::Roll;
+use crate::start_error::removed_text;
 use crate::threads::spawn;
+use nuthatch_catalog_group::founding::{Answer, Named};
 use nuthatch_catalog_group::{
-    Effect, Envelope, Event, Founding, Limits, LogNumber, Member, MemberId, TICK,
+    Change, Envelope, Founding, Limits, LogNumber, Member, MemberId, identity,
 };
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Entropy as _, SystemEntropy};
 use nuthatch_quorum::catalog::{Call, CatalogReply};
-use nuthatch_quorum::types::NodeId;
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
 
 /// What `--catalog` says for a catalog that the nodes keep themselves.
-pub const BUILT_IN: &str = "built-in";
+pub const BUILT_IN: &str = crate::config::BUILT_IN;
 
 /// Things that wait for the member at a time; what other members say beyond that is lost.
 const INPUTS_MAX: usize = 1024;
 
 /// How long an answer is waited for: longer than a member goes on with a call.
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);
-
-/// After its disk failed the member begins anew so much later.
-const BEGIN_AGAIN: Duration = Duration::from_secs(1);
 
 /// Takes the answer to a call; none: nobody knows what became of it.
 type Answering = SyncSender<Option<CatalogReply>>;
@@ -47,22 +48,41 @@ enum Input {
     Met(MemberId),
     Lost(MemberId),
     Call(LogNumber, Call, Answering),
+    Change(Change, Deciding),
+}
+
+/// What becomes of a change of the nodes; none: nobody knows. Else why it is refused, if it is.
+type Deciding = SyncSender<Option<Option<String>>>;
+
+/// Why the nodes were not changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// It cannot be done so.
+    #[error("{0}")]
+    Refused(String),
+    /// Nobody knows whether it was done: to ask again does no harm.
+    #[error(
+        "the catalog of the cluster does not answer: no majority of its nodes is there, or too many calls wait"
+    )]
+    NoMajority,
 }
 
 /// The way to the member, for the node's port.
 pub struct Door {
     founding: Founding,
-    me: MemberId,
-    answer: Vec<u8>,
+    named: Named,
+    roll: Arc<Roll>,
     inputs: SyncSender<Input>,
     connections: Arc<Connections>,
+    disk: Arc<dyn Disk>,
+    report: Reporter,
 }
 
 impl Door {
     /// The member's identity.
     #[must_use]
     pub fn me(&self) -> MemberId {
-        self.me
+        self.named.member
     }
 
     /// Begins to connect to the other nodes.
@@ -73,16 +93,88 @@ impl Door {
         self.connections.start(local, &self.inputs)
     }
 
+    /// Connects to these addresses from now on, and to no others.
+    ///
+    /// # Errors
+    /// The operating system has no thread to give.
+    pub fn aim(&self, addresses: &[SocketAddr]) -> io::Result<()> {
+        self.connections.aim(addresses)
+    }
+
+    /// Asks the nodes at these addresses whether this one was removed, and ends it then. Nobody connects to a node that was:
+    /// it would hear nothing otherwise.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn ask_if_removed(
+        &self,
+        addresses: &[SocketAddr],
+        local: &Arc<dyn Local>,
+    ) -> io::Result<()> {
+        let of_us = |answer: &Answer| {
+            let founding = answer.founding.as_ref()?;
+            let roster =
+                answer.roster.as_ref().filter(|_| founding.cluster == self.founding.cluster)?;
+            roster.gone(&self.named.name).cloned()
+        };
+        let answers = belonging::ask_all(addresses, local);
+        match answers.iter().flatten().find_map(of_us) {
+            Some(gone) => self.was_removed(gone.by.as_deref()),
+            None => Ok(()),
+        }
+    }
+
+    fn was_removed(&self, by: Option<&str>) -> io::Result<()> {
+        was_removed((&*self.disk, &self.named.name), by, &self.report, &self.roll)
+    }
+
     /// What the cluster was founded with.
     #[must_use]
     pub fn founding(&self) -> &Founding {
         &self.founding
     }
+
+    /// Has the nodes changed; a change that was made before is made.
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    pub fn change(&self, change: Change) -> Result<(), ChangeError> {
+        let (deciding, decided) = sync_channel(1);
+        let input = Input::Change(change, deciding);
+        self.inputs.try_send(input).map_err(|_| ChangeError::NoMajority)?;
+        match decided.recv_timeout(ANSWER_WITHIN).ok().flatten() {
+            None => Err(ChangeError::NoMajority),
+            Some(None) => Ok(()),
+            Some(Some(why)) => Err(ChangeError::Refused(why)),
+        }
+    }
 }
 
 impl GroupPort for Door {
-    fn answer(&self) -> &[u8] {
-        &self.answer
+    fn answer(&self) -> Vec<u8> {
+        let (node, founding) = (self.named.clone(), Some(self.founding.clone()));
+        let roster = Some(self.roll.roster()).filter(|roster| roster.changes > 0);
+        Answer { node, founding, roster }.encode()
+    }
+
+    fn let_join(&self, asked: &[u8], from: IpAddr) -> Vec<u8> {
+        let answer = match JoinRequest::decode(asked) {
+            Err(why) => JoinAnswer::Refused(why.to_string()),
+            Ok(request) => match self.change(request.change(from)) {
+                Err(ChangeError::Refused(why)) => JoinAnswer::Refused(why),
+                Err(why) => JoinAnswer::Later(why.to_string()),
+                Ok(()) => {
+                    let roster = self.roll.roster();
+                    match roster.number(&request.name) {
+                        Some(_) => JoinAnswer::Joined(roster),
+                        None => {
+                            JoinAnswer::Later("the node that was asked knows it soon".to_owned())
+                        }
+                    }
+                }
+            },
+        };
+        answer.encode()
     }
 
     fn deliver(&self, envelope: Envelope) {
@@ -93,6 +185,20 @@ impl GroupPort for Door {
     fn hung_up(&self, member: MemberId) {
         self.connections.doubt(member);
     }
+}
+
+/// Notes that a node was removed, and says so.
+fn was_removed(
+    (disk, name): (&dyn Disk, &str),
+    by: Option<&str>,
+    report: &Reporter,
+    roll: &Roll,
+) -> io::Result<()> {
+    identity::note_removed(disk, by)?;
+    let text = removed_text(name, by, &disk.label());
+    report.say(&text);
+    roll.remove_me(&text);
+    Ok(())
 }
 
 /// The catalog of a log as its node asks it.
@@ -128,13 +234,13 @@ impl GroupCatalog {
     }
 }
 
-/// Starts the member of a node that belongs to a cluster.
+/// Starts the member of a node that belongs to a cluster, and notes in the roll who the nodes are from then on.
 ///
 /// # Errors
 /// [`CatalogError`]: the disk's.
-pub fn start(
-    (founding, answer): (Founding, Vec<u8>),
-    (node, others): (NodeId, &[SocketAddr]),
+pub(crate) fn start(
+    Belonging { founding, roster, number, me: named }: Belonging,
+    roll: &Arc<Roll>,
     disk: &Arc<dyn Disk>,
     report: &Reporter,
 ) -> Result<Arc<Door>, CatalogError> {
@@ -142,125 +248,35 @@ pub fn start(
         let (disk, founding) = (Arc::clone(disk), founding.clone());
         move || {
             let nonce = SystemEntropy::default().next();
-            Member::open(Arc::clone(&disk), founding.clone(), node, nonce, Limits::default())
+            Member::open(Arc::clone(&disk), founding.clone(), number, nonce, Limits::default())
         }
     };
     let member = open()?;
-    let me = member.id();
+    roll.note(member.roster());
     let (inputs, taken) = sync_channel(INPUTS_MAX);
-    let connections = Connections::new(others);
+    let connections = Connections::new(&roll.addresses());
     let driver = Driver {
         inputs: taken,
         connections: Arc::clone(&connections),
+        roll: Arc::clone(roll),
+        name: named.name.clone(),
+        number,
+        noted: roster.changes,
+        disk: Arc::clone(disk),
         report: report.clone(),
         answering: BTreeMap::new(),
+        deciding: BTreeMap::new(),
         numbered: 0,
         told: (false, false),
     };
     spawn("node-group", move || driver.run(member, open))?;
-    Ok(Arc::new(Door { founding, me, answer, inputs, connections }))
-}
-
-/// Drives a member.
-struct Driver {
-    inputs: Receiver<Input>,
-    connections: Arc<Connections>,
-    report: Reporter,
-    /// Who waits for the answers to calls.
-    answering: BTreeMap<u64, Answering>,
-    numbered: u64,
-    /// What was said last: whether somebody leads, and whether this node does.
-    told: (bool, bool),
-}
-
-impl Driver {
-    fn run(mut self, first: Member, open: impl Fn() -> io::Result<Member>) {
-        let mut member = Some(first);
-        let mut told = String::new();
-        loop {
-            let opened = member.take().map_or_else(&open, Ok);
-            let ended = opened.and_then(|member| {
-                // The library ends loudly where a disk contradicts itself.
-                let driven = catch_unwind(AssertUnwindSafe(|| self.drive(member)));
-                driven.unwrap_or_else(|_| Err(io::Error::other("its log contradicts itself")))
-            });
-            let Err(error) = ended else { return };
-            self.answering.clear();
-            if told != error.to_string() {
-                told = error.to_string();
-                self.report.say(&format!("this node's part of the catalog has failed: {told}"));
-            }
-            thread::sleep(BEGIN_AGAIN);
-        }
-    }
-
-    /// Drives a member until its disk fails, or nobody is there any more.
-    fn drive(&mut self, mut member: Member) -> io::Result<()> {
-        let tick = Duration::from_micros(TICK);
-        let mut next = Instant::now() + tick;
-        loop {
-            let left = next.saturating_duration_since(Instant::now());
-            let input = match left.is_zero() {
-                true => Err(RecvTimeoutError::Timeout),
-                false => self.inputs.recv_timeout(left),
-            };
-            let event = match input {
-                Ok(input) => self.event(input),
-                Err(RecvTimeoutError::Timeout) => {
-                    // A thread that was held up does not make up for it: nobody is suspected for that.
-                    next = Instant::now() + tick;
-                    Event::Tick
-                }
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
-            };
-            for effect in member.step(event)? {
-                self.perform(effect);
-            }
-            self.tell(&member);
-        }
-    }
-
-    fn event(&mut self, input: Input) -> Event {
-        match input {
-            Input::Packet(envelope) => Event::Deliver(envelope),
-            Input::Met(member) => Event::Met(member),
-            Input::Lost(member) => Event::Lost(member),
-            Input::Call(log, call, answering) => {
-                self.numbered += 1;
-                self.answering.insert(self.numbered, answering);
-                Event::Call { number: self.numbered, log, call }
-            }
-        }
-    }
-
-    fn perform(&mut self, effect: Effect) {
-        match effect {
-            Effect::Send(envelope) => self.connections.send(&envelope),
-            Effect::Answer { number, reply } => self.answer(number, Some(*reply)),
-            Effect::GaveUp { number } => self.answer(number, None),
-            Effect::Report(text) => self.report.say(&text),
-        }
-    }
-
-    fn answer(&mut self, number: u64, reply: Option<CatalogReply>) {
-        if let Some(answering) = self.answering.remove(&number) {
-            // Who asked may have given up.
-            let _ = answering.try_send(reply);
-        }
-    }
-
-    /// Says whether this node leads, and that nobody does, when that changes.
-    fn tell(&mut self, member: &Member) {
-        let now = (member.leader().is_some(), member.is_leader());
-        if self.told == now {
-            return;
-        }
-        let (_, led) = std::mem::replace(&mut self.told, now);
-        match now {
-            (_, true) => self.report.say("this node leads the catalog"),
-            (false, _) => self.report.say("the catalog has no leader that this node knows"),
-            _ if led => self.report.say("this node leads the catalog no more"),
-            _ => {}
-        }
-    }
+    Ok(Arc::new(Door {
+        founding,
+        named,
+        roll: Arc::clone(roll),
+        inputs,
+        connections,
+        disk: Arc::clone(disk),
+        report: report.clone(),
+    }))
 }

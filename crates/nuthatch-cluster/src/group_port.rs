@@ -2,11 +2,14 @@
 
 use nuthatch_catalog_group::{Envelope, MemberId};
 use std::io;
+use std::net::IpAddr;
 
 /// Takes what arrives for the member.
 pub trait GroupPort: Send + Sync {
     /// What a node is told that looks for its cluster.
-    fn answer(&self) -> &[u8];
+    fn answer(&self) -> Vec<u8>;
+    /// Answers a node at an address that asks to be let join; that may take seconds.
+    fn let_join(&self, asked: &[u8], from: IpAddr) -> Vec<u8>;
     /// Takes what another member says.
     fn deliver(&self, envelope: Envelope);
     /// A member has ended its connection to this one: whether it is there is looked at.

@@ -29,6 +29,8 @@ pub enum Lane {
     Group = 4,
     /// What the cluster was founded with: a node that looks for its cluster asks.
     Founding = 5,
+    /// A node asks to be let join the cluster.
+    Join = 6,
 }
 
 /// The first thing that each side says.
@@ -94,9 +96,10 @@ impl Hello {
             2 => Lane::Files,
             4 => Lane::Group,
             5 => Lane::Founding,
+            6 => Lane::Join,
             _ => return Err(malformed("its connection is for something unknown")),
         };
-        if matches!(lane, Lane::Group | Lane::Founding) && log != LogNumber::FIRST {
+        if matches!(lane, Lane::Group | Lane::Founding | Lane::Join) && log != LogNumber::FIRST {
             return Err(malformed("its connection is for no log, and it names one"));
         }
         Ok(Self {

@@ -335,6 +335,17 @@ impl Host {
         (epoch, owner, core.node.keepers(now))
     }
 
+    /// The nodes that are wished to keep the log, as far as is known; in the first place the one that is to own it.
+    pub(crate) fn wished(&self) -> Vec<NodeId> {
+        let core = self.core.lock();
+        core.node.wish().map_or_else(Vec::new, |wish| wish.keepers.clone())
+    }
+
+    /// The other nodes, from now on.
+    pub(crate) fn meet(&self, peers: Vec<NodeId>) {
+        self.core.lock().node.meet(peers);
+    }
+
     /// The stamp of the last entry.
     pub(crate) fn last_stamp(&self) -> WallTime {
         self.core.lock().node.last_stamp()

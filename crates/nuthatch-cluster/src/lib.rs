@@ -9,6 +9,7 @@
 //! - [`link_hello`]: how a connection begins on which messages of clients go; the rest of it is the server's.
 //! - [`catalog`]: transactions as objects of a bucket or of a shared directory; [`group`]: the built-in one, which the
 //!   nodes keep themselves.
+//! - [`nodes`]: which nodes there are, and how that is changed.
 //! - [`host`]: the cores of a log on a node with their disk; [`lease`]: what an owner may say. [`quorum_log`]: one log;
 //!   [`balance`]: which node owns which. [`cluster`]: all of it put together; the keepers of further logs lie in the
 //!   directory of the first one ([`sub_disk`]).
@@ -56,6 +57,7 @@ mod line_limit;
 pub mod link_hello;
 pub mod links;
 mod myself;
+pub mod nodes;
 pub mod operation;
 pub mod packet;
 mod places;
@@ -64,6 +66,7 @@ pub mod quorum_log;
 pub mod records;
 pub mod replica;
 mod ring;
+mod roll;
 pub mod rules;
 #[cfg(feature = "mutations")]
 mod rules_off;
@@ -82,6 +85,8 @@ pub use cluster::Cluster;
 pub use config::{ClusterConfig, ConfigError};
 pub use directory::QuorumDirectory;
 pub use key::{ClusterKey, KeyError};
+pub use nodes::{NodeSight, NodesError, NodesSight, Replacement};
 pub use nuthatch_catalog_group::{LogCount, LogNumber};
 pub use quorum_log::{KeeperSight, LogSight, NodeName, QuorumLog};
+pub use roll::OnRemoved;
 pub use start_error::StartError;

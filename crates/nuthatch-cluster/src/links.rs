@@ -12,13 +12,13 @@ use crate::key::ClusterKey;
 use crate::packet::{self, Packet};
 use bytes::Bytes;
 use nuthatch_quorum::types::NodeId;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 use socket2::SockRef;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -57,6 +57,8 @@ struct Link {
     lane: Lane,
     /// The node that was found there last.
     node: AtomicU8,
+    /// The address is no other node's any more.
+    has_ended: AtomicBool,
     queue: Mutex<Queue>,
     filled: Condvar,
     /// Everything that was in the queue was written.
@@ -73,24 +75,18 @@ struct Queue {
 }
 
 /// All connections of a node to others.
-pub struct Links(Vec<Arc<Link>>);
+pub struct Links {
+    links: RwLock<Vec<Arc<Link>>>,
+    /// Once they are made.
+    local: OnceLock<Arc<dyn Local>>,
+}
 
 impl Links {
     /// Connections to these addresses; they are made when [`Links::start`] is called.
     #[must_use]
     pub fn new(addresses: &[SocketAddr]) -> Arc<Self> {
-        let lanes = |address: &SocketAddr| [Lane::Beats, Lane::Log].map(|lane| (*address, lane));
-        let link = |(address, lane)| {
-            Arc::new(Link {
-                address,
-                lane,
-                node: AtomicU8::new(NOBODY),
-                queue: Mutex::default(),
-                filled: Condvar::new(),
-                emptied: Condvar::new(),
-            })
-        };
-        Arc::new(Self(addresses.iter().flat_map(lanes).map(link).collect()))
+        let links = addresses.iter().flat_map(|address| Link::of(*address)).collect();
+        Arc::new(Self { links: RwLock::new(links), local: OnceLock::new() })
     }
 
     /// Begins to connect, and goes on while the process lives.
@@ -98,29 +94,46 @@ impl Links {
     /// # Errors
     /// The operating system has no thread to give.
     pub fn start(&self, local: &Arc<dyn Local>) -> io::Result<()> {
-        for link in &self.0 {
-            let (link, local) = (Arc::clone(link), Arc::clone(local));
-            let name = format!("node-{}", link.address.port());
-            thread::Builder::new().name(name).spawn(move || link.serve(&*local))?;
+        let local = self.local.get_or_init(|| Arc::clone(local));
+        self.links.read().iter().try_for_each(|link| Link::start(link, local))
+    }
+
+    /// Connects to these addresses from now on, and to no others.
+    ///
+    /// # Errors
+    /// The operating system has no thread to give.
+    ///
+    /// # Panics
+    /// They have not been started.
+    pub fn aim(&self, addresses: &[SocketAddr]) -> io::Result<()> {
+        let local = self.local.get().expect("started");
+        let mut links = self.links.write();
+        let (stay, end): (Vec<_>, Vec<_>) =
+            links.drain(..).partition(|link| addresses.contains(&link.address));
+        *links = stay;
+        end.iter().for_each(|link| link.end());
+        for address in addresses {
+            if !links.iter().any(|link| link.address == *address) {
+                let new = Link::of(*address);
+                new.iter().try_for_each(|link| Link::start(link, local))?;
+                links.extend(new);
+            }
         }
         Ok(())
     }
-}
 
-impl Links {
     /// Where a node was found last.
     #[must_use]
     pub fn address(&self, node: NodeId) -> Option<SocketAddr> {
         let fits = |link: &&Arc<Link>| link.node.load(Ordering::Acquire) == node.0;
-        self.0.iter().find(fits).map(|link| link.address)
+        self.links.read().iter().find(fits).map(|link| link.address)
     }
-}
 
-impl Links {
     /// The nodes that were found, and where.
     #[must_use]
     pub fn found(&self) -> Vec<(NodeId, SocketAddr)> {
-        let log = self.0.iter().filter(|link| link.lane == Lane::Log);
+        let links = self.links.read();
+        let log = links.iter().filter(|link| link.lane == Lane::Log);
         let found = log.map(|link| (NodeId(link.node.load(Ordering::Acquire)), link.address));
         found.filter(|(node, _)| node.0 != NOBODY).collect()
     }
@@ -131,21 +144,21 @@ impl Outbound for Links {
         let lane = if packet::is_beat(&packet.envelope.message) { Lane::Beats } else { Lane::Log };
         let to = packet.envelope.to.0;
         let fits = |link: &&Arc<Link>| link.lane == lane && link.node.load(Ordering::Acquire) == to;
-        if let Some(link) = self.0.iter().find(fits) {
+        if let Some(link) = self.links.read().iter().find(fits) {
             link.push(packet);
         }
     }
 
     fn doubt(&self, node: NodeId) {
-        for link in self.0.iter().filter(|link| link.node.load(Ordering::Acquire) == node.0) {
-            link.queue.lock().is_doubted = true;
-            link.filled.notify_one();
+        let of_node = |link: &&Arc<Link>| link.node.load(Ordering::Acquire) == node.0;
+        for link in self.links.read().iter().filter(of_node) {
+            link.look();
         }
     }
 
     fn flush(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
-        for link in &self.0 {
+        for link in self.links.read().iter() {
             let mut queue = link.queue.lock();
             while queue.bytes > 0 && !link.emptied.wait_until(&mut queue, deadline).timed_out() {}
         }
@@ -157,6 +170,39 @@ fn weight(packet: &Packet) -> usize {
 }
 
 impl Link {
+    /// The two connections to an address.
+    fn of(address: SocketAddr) -> [Arc<Self>; 2] {
+        [Lane::Beats, Lane::Log].map(|lane| {
+            Arc::new(Self {
+                address,
+                lane,
+                node: AtomicU8::new(NOBODY),
+                has_ended: AtomicBool::new(false),
+                queue: Mutex::default(),
+                filled: Condvar::new(),
+                emptied: Condvar::new(),
+            })
+        })
+    }
+
+    fn start(link: &Arc<Self>, local: &Arc<dyn Local>) -> io::Result<()> {
+        let (link, local) = (Arc::clone(link), Arc::clone(local));
+        let name = format!("node-{}", link.address.port());
+        thread::Builder::new().name(name).spawn(move || link.serve(&*local)).map(drop)
+    }
+
+    /// Has the other side looked at.
+    fn look(&self) {
+        self.queue.lock().is_doubted = true;
+        self.filled.notify_one();
+    }
+
+    /// Nobody is to be connected to at this address any more.
+    fn end(&self) {
+        self.has_ended.store(true, Ordering::Release);
+        self.look();
+    }
+
     fn push(&self, packet: Packet) {
         let mut queue = self.queue.lock();
         let bytes = weight(&packet);
@@ -172,7 +218,7 @@ impl Link {
         let (mut known, mut told) = (None, String::new());
         // What waits for a connection that was found ended before it was used.
         let mut unsent = None;
-        loop {
+        while !self.has_ended.load(Ordering::Acquire) {
             match self.connect(local) {
                 Ok((channel, node)) => {
                     known = Some(node);
@@ -231,6 +277,9 @@ impl Link {
         let mut used = Instant::now();
         loop {
             let Some(packet) = self.next() else {
+                if self.has_ended.load(Ordering::Acquire) {
+                    return Ok(None);
+                }
                 // Nothing is said there: a connection that is ended is a reason for the other side to look, too.
                 TcpStream::connect_timeout(&self.address, RETRY)?;
                 if channel.is_ended() {

@@ -69,7 +69,7 @@ impl Local for OfLog {
     }
 
     fn accepts(&self, hello: &Hello, from: SocketAddr) -> bool {
-        if hello.lane == Lane::Founding {
+        if matches!(hello.lane, Lane::Founding | Lane::Join) {
             // It does not know yet which cluster it belongs to.
             return self.node.door.is_some();
         }

@@ -18,11 +18,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Connections of nodes at a time for each log: three of each of four nodes, and as many that are being replaced.
-const CONNECTIONS_OF_LOG: usize = 24;
+/// Connections of nodes at a time for each log: three of each of seven nodes, and as many that are being replaced.
+const CONNECTIONS_OF_LOG: usize = 42;
 
 /// Connections of nodes for none of the logs: those of the built-in catalog.
-const CONNECTIONS_OF_NODE: usize = 8;
+const CONNECTIONS_OF_NODE: usize = 16;
 
 /// Connections at a time, for each log, that have not said yet whose they are. They take no place of a node's. When a node
 /// starts, each of four others may make two at once for each log.
@@ -36,6 +36,9 @@ const FIRST_COUNTS: usize = 2;
 
 /// Bytes of one packet for the catalog's member at most: a message with entries, or a snapshot of the catalog.
 const ENVELOPE_MAX: u32 = 8 << 20;
+
+/// Bytes of what a node says that asks to be let join.
+const JOIN_MAX: u32 = 512;
 
 /// How long somebody who connected may take for a hello: a client waits for the server to begin.
 const HELLO_WITHIN: Duration = Duration::from_secs(1);
@@ -96,7 +99,7 @@ fn converse(stream: TcpStream, stranger: Place, nodes: &Places, logs: &[LogPort]
     drop(stranger);
     let told = match hello.lane {
         Lane::Files => transfer::answer(channel, &**files),
-        Lane::Founding | Lane::Group => group(channel, &hello, &**local),
+        Lane::Founding | Lane::Group | Lane::Join => group(channel, &hello, from, &**local),
         Lane::Beats | Lane::Log => {
             let told = receive(channel, &hello, host);
             host.hung_up(hello.node);
@@ -111,10 +114,20 @@ fn converse(stream: TcpStream, stranger: Place, nodes: &Places, logs: &[LogPort]
 }
 
 /// What is for the built-in catalog.
-fn group(mut channel: Channel, hello: &Hello, local: &dyn Local) -> io::Result<()> {
+fn group(
+    mut channel: Channel,
+    hello: &Hello,
+    from: SocketAddr,
+    local: &dyn Local,
+) -> io::Result<()> {
     let Some(door) = local.group() else { return Ok(()) };
     if hello.lane == Lane::Founding {
-        return transfer::put_answer(&mut channel, door.answer());
+        return transfer::put_answer(&mut channel, &door.answer());
+    }
+    if hello.lane == Lane::Join {
+        let asked = transfer::read_answer(&mut channel, JOIN_MAX)?;
+        let answer = door.let_join(&asked, from.ip());
+        return transfer::put_answer(&mut channel, &answer);
     }
     let member = member_of(hello.incarnation.0)?;
     let told = receive_envelopes(channel, member, |envelope| door.deliver(envelope));
@@ -227,7 +240,7 @@ pub(crate) fn greet(
     let (silence, write) = match hello.lane {
         Lane::Beats => (SILENCE, HELLO_WITHIN),
         Lane::Log => (IDLE, HELLO_WITHIN),
-        Lane::Founding => (HELLO_WITHIN, HELLO_WITHIN),
+        Lane::Founding | Lane::Join => (HELLO_WITHIN, HELLO_WITHIN),
         Lane::Group => (IDLE, HELLO_WITHIN),
         Lane::Files => (transfer::TIMEOUT, transfer::TIMEOUT),
     };

@@ -4,6 +4,7 @@ use crate::clock::now;
 use crate::directory::{QuorumDirectory, apply};
 use crate::host::{Host, Status};
 use crate::replica::Replica;
+use crate::roll::Roll;
 use crate::threads::spawn;
 use nuthatch_catalog_group::LogNumber;
 use nuthatch_log::env::Disk;
@@ -100,8 +101,7 @@ pub struct QuorumLog {
     host: Arc<Host>,
     replica: Arc<Mutex<Replica>>,
     disk: Arc<dyn Disk>,
-    /// The nodes, in the order of their numbers.
-    nodes: Arc<[NodeName]>,
+    roll: Arc<Roll>,
     /// The epoch that was last waited for, 0 before the first.
     waited: AtomicU32,
     /// How long it took to apply the log then, in microseconds.
@@ -114,10 +114,10 @@ impl QuorumLog {
         host: Arc<Host>,
         replica: Arc<Mutex<Replica>>,
         disk: Arc<dyn Disk>,
-        nodes: Arc<[NodeName]>,
+        roll: Arc<Roll>,
     ) -> Self {
         let (waited, apply_micros) = (AtomicU32::new(0), AtomicU64::new(0));
-        Self { number, host, replica, disk, nodes, waited, apply_micros }
+        Self { number, host, replica, disk, roll, waited, apply_micros }
     }
 
     /// Which log of the cluster it is.
@@ -288,14 +288,26 @@ impl QuorumLog {
             number: self.number,
             epoch,
             owner: owner.map(|owner| self.named(owner)),
-            preferred: self.nodes[self.number.index() % self.nodes.len()].clone(),
+            preferred: self.named(self.preferred()),
             keepers: keepers.into_iter().map(keeper).collect(),
         }
     }
 
+    /// The node that is to own it: the first that is wished for. Before anything is known of that, the one in its place.
+    fn preferred(&self) -> NodeId {
+        self.host.wished().first().copied().unwrap_or_else(|| {
+            let keepers = self.roll.keepers();
+            keepers[self.number.index() % keepers.len()]
+        })
+    }
+
+    /// Has the cores tell other nodes that this one is alive, as there are now.
+    pub(crate) fn meet(&self, peers: Vec<NodeId>) {
+        self.host.meet(peers);
+    }
+
     fn named(&self, id: NodeId) -> NodeName {
-        let known = self.nodes.iter().find(|node| node.id == id);
-        known.cloned().unwrap_or_else(|| NodeName { id, name: format!("node {}", id.0) })
+        NodeName { id, name: self.roll.name(id) }
     }
 
     pub(crate) fn report(&self, text: &str) {

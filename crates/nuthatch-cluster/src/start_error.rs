@@ -36,6 +36,22 @@ pub enum StartError {
     /// The node cannot belong to the cluster.
     #[error(transparent)]
     Founding(#[from] FoundingError),
+    /// The node was removed from its cluster.
+    #[error("{}", removed_text(name, by.as_deref(), dir))]
+    Removed {
+        /// The node.
+        name: String,
+        /// The one that took its place, if one did.
+        by: Option<String>,
+        /// Its directory.
+        dir: String,
+    },
+    /// The cluster does not take the node.
+    #[error("this node cannot join the cluster: {why}")]
+    Refused {
+        /// Why not.
+        why: String,
+    },
     /// The node's port cannot be listened on.
     #[error("listening for nodes on {address}: {source}")]
     Listen {
@@ -47,4 +63,13 @@ pub enum StartError {
     /// The system refused something basic.
     #[error("{0}")]
     System(#[from] io::Error),
+}
+
+/// What people are told whose node was removed.
+pub(crate) fn removed_text(name: &str, by: Option<&str>, dir: &str) -> String {
+    let by = by.map_or_else(String::new, |by| format!(": node {by} has taken its place"));
+    format!(
+        "node {name} was removed from the cluster{by}. It takes no part any more, and nothing was deleted: what it had is \
+         in {dir}. To have this machine in the cluster again start it with an empty directory and another --node-name"
+    )
 }

@@ -10,8 +10,9 @@ use crate::keeper_dir::KeeperDir;
 use crate::links::{Links, Local};
 use crate::myself::{Myself, OfLog};
 use crate::port::LogPort;
-use crate::quorum_log::{NodeName, QuorumLog};
+use crate::quorum_log::QuorumLog;
 use crate::replica::{FileRange, Replica};
+use crate::roll::Roll;
 use crate::small_files;
 use crate::threads::spawn_of;
 use crate::transfer::FileSource;
@@ -28,7 +29,6 @@ use nuthatch_quorum::timing::TICK;
 use nuthatch_quorum::types::{Incarnation, Lsn, NodeId};
 use parking_lot::Mutex;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel, sync_channel};
 use std::thread;
@@ -66,7 +66,7 @@ pub(crate) struct Starting {
     host: Arc<Host>,
     files: Arc<Files>,
     pub(crate) local: Arc<dyn Local>,
-    links: Arc<Links>,
+    pub(crate) links: Arc<Links>,
     catalog: AnyCatalog,
     asks: Asks,
 }
@@ -92,15 +92,14 @@ impl Starting {
     pub(crate) fn new(
         number: LogNumber,
         kept: Kept,
-        (node, others): (&Arc<Myself>, &[SocketAddr]),
-        nodes: &Arc<[NodeName]>,
+        (node, roll): (&Arc<Myself>, &Arc<Roll>),
         catalog: AnyCatalog,
         (report, logs): (Reporter, LogCount),
     ) -> io::Result<Self> {
-        let links = Links::new(others);
+        let links = Links::new(&roll.addresses());
         let (helpers, asks) = helpers(&links, report, logs);
         let Kept { disk, dir, image } = kept;
-        let peers = nodes.iter().map(|node| node.id).filter(|id| *id != node.id).collect();
+        let peers = roll.peers();
         let image = named(&*disk, image, node.id)?;
         let (cores, effects) = Node::boot(setup(node.id, peers), &image, now());
         let host = Host::new(cores, effects, dir, helpers);
@@ -112,7 +111,7 @@ impl Starting {
             marking: Mutex::default(),
         });
         let local = OfLog { node: Arc::clone(node), log: number, host: Arc::clone(&host) };
-        let log = QuorumLog::new(number, Arc::clone(&host), replica, disk, Arc::clone(nodes));
+        let log = QuorumLog::new(number, Arc::clone(&host), replica, disk, Arc::clone(roll));
         let (log, local) = (Arc::new(log), Arc::new(local));
         Ok(Self { log, host, files, local, links, catalog, asks })
     }

@@ -99,7 +99,8 @@ impl JetStream {
         let Asked { from, rest, headers, .. } = *request;
         let api_call = Call::parse(rest)?;
         let is_of_system = matches!(api_call, Call::AccountPurge(_))
-            || (matches!(api_call, Call::MetaStepDown) && self.core.cluster().is_some());
+            || (matches!(api_call, Call::MetaStepDown | Call::ServerRemove)
+                && self.core.cluster().is_some());
         if is_of_system && from.account != SYSTEM_ACCOUNT_ID {
             return None;
         }
@@ -192,6 +193,17 @@ impl JetStream {
         }
     }
 
+    /// Calls of the system account, which needs no JetStream of its own.
+    async fn dispatch_of_system(&self, request: &Asked<'_>, api_call: &Call<'_>) -> Option<Answer> {
+        let Asked { body, scope, .. } = *request;
+        Some(match *api_call {
+            Call::AccountPurge(name) => self.stream_calls.purge_everywhere(name, scope).await,
+            Call::MetaStepDown => self.step_downs.of_leader(body).await,
+            Call::ServerRemove => self.step_downs.remove_server(body).await,
+            _ => return None,
+        })
+    }
+
     async fn dispatch(
         &self,
         request: &Asked<'_>,
@@ -201,11 +213,8 @@ impl JetStream {
     ) -> Answer {
         let Asked { from, headers, body, scope, .. } = *request;
         let account = from.account;
-        if let Call::AccountPurge(name) = *api_call {
-            return self.stream_calls.purge_everywhere(name, scope).await;
-        }
-        if matches!(api_call, Call::MetaStepDown) {
-            return self.step_downs.of_leader(body).await;
+        if let Some(answer) = self.dispatch_of_system(request, api_call).await {
+            return answer;
         }
         if !self.accounts.serves(account) {
             return Err(JsError::NOT_ENABLED_FOR_ACCOUNT);
@@ -261,9 +270,10 @@ impl JetStream {
             Call::ConsumerList(stream) => {
                 self.consumers.page(account, stream, body, false, share).await
             }
-            Call::AccountPurge(_) | Call::MetaStepDown | Call::ClusterOnly(_) => {
-                Err(JsError::CLUSTER_REQUIRED)
-            }
+            Call::AccountPurge(_)
+            | Call::MetaStepDown
+            | Call::ServerRemove
+            | Call::ClusterOnly(_) => Err(JsError::CLUSTER_REQUIRED),
         }
     }
 }
@@ -319,6 +329,7 @@ const fn response_type(api_call: &Call<'_>) -> ResponseType {
         Call::StreamStepDown(_) => "stream_leader_stepdown",
         Call::ConsumerStepDown(..) => "consumer_leader_stepdown",
         Call::MetaStepDown => "meta_leader_stepdown",
+        Call::ServerRemove => "meta_server_remove",
         Call::ClusterOnly(stem) => stem,
     })
 }

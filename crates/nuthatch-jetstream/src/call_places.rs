@@ -46,7 +46,7 @@ fn subject_of<'a>(call: &Call<'a>) -> Subject<'a> {
         | Call::StreamImport(_)
         | Call::StreamImportMessages(_)
         | Call::StreamImportRead(_) => Subject::Streams,
-        Call::MetaStepDown => Subject::Leader,
+        Call::MetaStepDown | Call::ServerRemove => Subject::Leader,
         Call::AccountInfo
         | Call::StreamNames
         | Call::StreamList

@@ -213,6 +213,13 @@ pub trait CorePort: Send + Sync + 'static {
         None
     }
 
+    /// Has a spare take the place of the node of this name, or removes it if it is a spare itself. What is returned hears
+    /// when that has begun. `None`: this server is alone.
+    fn remove_node(&self, name: &str) -> Option<oneshot::Receiver<Result<(), NotRemoved>>> {
+        let _ = name;
+        None
+    }
+
     /// Names of all quorum logs of the cluster.
     fn quorum_logs(&self) -> Vec<String> {
         Vec::new()
@@ -232,3 +239,12 @@ pub trait CorePort: Send + Sync + 'static {
 
 /// Handler of messages that the server has subscribed to.
 pub type Take = Box<dyn Fn(&Message<'_>) + Send + Sync>;
+
+/// Why a node is not removed.
+#[derive(Debug)]
+pub struct NotRemoved {
+    /// There is such a node.
+    pub is_member: bool,
+    /// Why not.
+    pub why: String,
+}

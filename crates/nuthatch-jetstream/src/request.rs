@@ -89,6 +89,8 @@ pub enum Call<'a> {
     ConsumerStepDown(&'a str, &'a str),
     /// `META.LEADER.STEPDOWN`: the system account's.
     MetaStepDown,
+    /// `SERVER.REMOVE`: the system account's.
+    ServerRemove,
     /// A call that needs a cluster; one server answers 10010.
     ClusterOnly(&'static str),
 }
@@ -207,7 +209,7 @@ impl<'a> Call<'a> {
     fn parse_meta(rest: &'a str) -> Option<Self> {
         Some(match rest {
             "META.LEADER.STEPDOWN" => Self::MetaStepDown,
-            "SERVER.REMOVE" => Self::ClusterOnly("meta_server_remove"),
+            "SERVER.REMOVE" => Self::ServerRemove,
             _ => return None,
         })
     }

@@ -1,6 +1,8 @@
 //! The routing of the core, as the service uses it: answers, advisories, inboxes.
 
-use crate::core_port::{Arrived, ClusterView, CorePort, Inbox, InboxSender, OtherNode, Take};
+use crate::core_port::{
+    Arrived, ClusterView, CorePort, Inbox, InboxSender, NotRemoved, OtherNode, Take,
+};
 use crate::foreign::{self, Foreign};
 use crate::replicas::{quorum_log_name, quorum_log_number};
 use nuthatch_protocol::js::StreamSource;
@@ -70,7 +72,7 @@ impl CorePort for CoreRouting {
 
     fn cluster(&self) -> Option<ClusterView> {
         let server = self.server.upgrade()?;
-        let size = server.cluster.get()?.others().len() + 1;
+        let size = server.cluster.get()?.size();
         let name = server.nodes.cluster()?.to_owned();
         let others = server.nodes.met();
         Some(ClusterView { name, size, others })
@@ -114,6 +116,22 @@ impl CorePort for CoreRouting {
 
     fn step_down(&self, log: &str, to: Option<String>) -> Option<oneshot::Receiver<bool>> {
         self.server.upgrade()?.nodes.step_down(quorum_log_number(log)?, to)
+    }
+
+    fn remove_node(&self, name: &str) -> Option<oneshot::Receiver<Result<(), NotRemoved>>> {
+        let cluster = self.server.upgrade()?.cluster.get()?.clone();
+        let (done, hears) = oneshot::channel();
+        let name = name.to_owned();
+        // It waits for the catalog.
+        tokio::task::spawn_blocking(move || {
+            let removed = cluster.replace(&name, None).map(drop).map_err(|error| NotRemoved {
+                is_member: !error.is_unknown_node(),
+                why: error.to_string(),
+            });
+            // Who has asked may be gone.
+            let _ = done.send(removed);
+        });
+        Some(hears)
     }
 
     fn quorum_logs(&self) -> Vec<String> {

@@ -28,6 +28,13 @@ struct Preference {
     preferred: String,
 }
 
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RemoveRequest {
+    /// Name of the node that is to go.
+    peer: String,
+}
+
 /// Hands logs over to other nodes.
 pub(super) struct StepDowns {
     /// Unknown JSON fields are errors.
@@ -67,6 +74,20 @@ impl StepDowns {
         let to = self.preferred(body)?;
         self.hand_over(DEFAULT_LOG, to).await?;
         Ok(envelope::ok(ResponseType("meta_leader_stepdown"), &Success::YES))
+    }
+
+    /// The peer is a node, by its name: a spare takes its place. There are no ids of peers.
+    pub(super) async fn remove_server(&self, body: &[u8]) -> Answer {
+        let RemoveRequest { peer } = parse_optional(body, self.strict)?;
+        let removing = self.core.remove_node(&peer).ok_or(JsError::CLUSTER_REQUIRED)?;
+        match removing.await {
+            Ok(Ok(())) => Ok(envelope::ok(ResponseType("meta_server_remove"), &Success::YES)),
+            Ok(Err(refused)) if !refused.is_member => {
+                Err(described(JsError::CLUSTER_SERVER_NOT_MEMBER, refused.why))
+            }
+            Ok(Err(refused)) => Err(described(JsError::CLUSTER_NOT_AVAIL, refused.why)),
+            Err(_) => Err(JsError::CLUSTER_NOT_AVAIL),
+        }
     }
 
     /// The node that a request prefers; `None`: any.

@@ -24,6 +24,7 @@ use crate::server::Server;
 use crate::socket::Socket;
 use crate::writer;
 use nuthatch_cluster::Cluster;
+use std::collections::HashMap;
 use std::io::Cursor;
 use std::net::{SocketAddr, TcpStream as StdTcpStream};
 use std::sync::Arc;
@@ -46,6 +47,9 @@ const GONE: Duration = Duration::from_secs(2);
 /// A node whose machine is gone is missed after about three of these, whatever it was sent.
 const KEEPALIVE: Duration = Duration::from_secs(2);
 
+/// Between two looks which nodes there are.
+const LOOK: Duration = Duration::from_millis(500);
+
 /// This server among the nodes of its cluster.
 struct Node {
     server: Arc<Server>,
@@ -63,12 +67,31 @@ pub(crate) async fn serve(server: Arc<Server>, cluster: Arc<Cluster>, name: Stri
         // Without room it is closed, and comes again.
         let _ = arrived.try_send(stream);
     }));
-    let mut tasks = tokio::task::JoinSet::new();
-    for address in node.cluster.others() {
-        tasks.spawn(dial::keep(node.clone(), *address));
+    tokio::join!(dial_all(node.clone()), accept::run(node, arrivals));
+}
+
+/// Connects to the nodes that there are, as they come and go.
+async fn dial_all(node: Arc<Node>) {
+    let mut dialled: HashMap<SocketAddr, AbortOnDrop> = HashMap::new();
+    loop {
+        let others = node.cluster.others();
+        dialled.retain(|address, _| others.contains(address));
+        for address in others {
+            dialled.entry(address).or_insert_with(|| {
+                AbortOnDrop(tokio::spawn(dial::keep(node.clone(), address)).abort_handle())
+            });
+        }
+        tokio::time::sleep(LOOK).await;
     }
-    tasks.spawn(accept::run(node, arrivals));
-    while tasks.join_next().await.is_some() {}
+}
+
+/// A task that ends with this.
+struct AbortOnDrop(tokio::task::AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// Keeps other nodes informed of what the JetStream of this one takes, which has started.

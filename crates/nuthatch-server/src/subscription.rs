@@ -155,6 +155,13 @@ impl Subscription {
         sub
     }
 
+    /// The same as a member of a queue group.
+    #[must_use]
+    pub fn in_group(mut self, queue: &[u8]) -> Self {
+        self.queue = Some(queue.into());
+        self
+    }
+
     /// A subscription at another server, under the key of its `LS+`.
     #[must_use]
     pub fn of_leaf(

@@ -22,6 +22,7 @@ use std::sync::{Arc, Weak};
 pub mod events;
 
 mod actions;
+mod nodes;
 mod statsz;
 
 /// Requests under way at a time; more are dropped, which their senders see as a timeout.
@@ -173,6 +174,9 @@ pub fn install(server: &Arc<Server>) {
         let sub = Subscription::of_server(outlet, pattern.as_bytes(), system.clone());
         account.interest.insert(Arc::new(sub));
     }
+    let outlet = server.own_peer().outlet.clone();
+    let sub = Subscription::of_server(outlet, b"$SYS.REQ.CLUSTER.*", system);
+    account.interest.insert(Arc::new(sub.in_group(nodes::GROUP)));
 }
 
 async fn answer(server: &Arc<Server>, account: &Arc<Account>, request: &Request) {
@@ -253,6 +257,7 @@ async fn dispatch(
             let query = Query::from_options(&options).asked_by(account.id);
             account_stats(server, &query).await
         }
+        ["CLUSTER", what] => nodes::about_nodes(server, what, &options).await,
         ["ACCOUNT", name, what] => of_account(server, account.id, name, what, options).await,
         _ => Ok(Answer::Silence),
     }

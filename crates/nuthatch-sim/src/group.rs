@@ -3,8 +3,11 @@
 
 mod check;
 mod clients;
+mod joining;
 mod nemesis;
+mod summary;
 mod world;
 
 pub use check::Violation;
-pub use world::{Options, Summary, run};
+pub use summary::Summary;
+pub use world::{Options, run};

@@ -3,6 +3,7 @@
 mod account;
 mod bench;
 mod chart;
+mod cluster;
 mod complete;
 mod console;
 mod consumer;
@@ -97,6 +98,9 @@ enum Command {
     /// Look at servers
     #[command(subcommand, visible_alias = "srv")]
     Server(server::ServerCommand),
+    /// Look at the nodes of a cluster, and replace one
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
     Top(top::TopArgs),
     /// Look at the account of the connection
     #[command(subcommand, visible_alias = "a")]
@@ -179,6 +183,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Kv(command) => kv::run(&command, &connect),
         Command::Object(command) => object::run(&command, &connect),
         Command::Server(command) => server::run(&command, &connect),
+        Command::Cluster(command) => cluster::run(&command, &connect),
         Command::Top(args) => top::run(&args, &connect),
         Command::Account(command) => account::run(&command, &connect),
         Command::Events(args) => events::run(&args, &connect),

@@ -4,11 +4,11 @@ use crate::catalog_codec::{catalog, put_catalog};
 use crate::coding::{Malformed, Reader, Writer};
 use crate::founding::Founding;
 use crate::log_catalog::LogCatalog;
+use crate::roster::Roster;
 use crate::types::{LogCount, LogNumber, MemberId};
 use nuthatch_quorum::types::{Member as KeeperOf, NodeId};
-use raft::eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, ConfState, Snapshot};
+use raft::eraftpb::{ConfState, Snapshot};
 use raft::{Config, ReadOnlyOption};
-use std::collections::BTreeMap;
 
 /// Ticks between two beats of the leader.
 const BEAT_TICKS: usize = 2;
@@ -18,6 +18,9 @@ const BEAT_TICKS: usize = 2;
 const ELECTION_TICKS: usize = 10;
 const RANK_TICKS: usize = 3;
 
+/// Ranks that there are: more than nodes at a time, whose numbers grow as they are replaced.
+const RANKS: u8 = 16;
+
 /// Bytes of entries in one message.
 const MESSAGE_BYTES: u64 = 1 << 20;
 
@@ -26,7 +29,7 @@ const INFLIGHT_MAX: usize = 64;
 
 /// How the library is set up.
 pub fn config(member: MemberId, node: NodeId, applied: u64) -> Config {
-    let election_tick = ELECTION_TICKS + RANK_TICKS * usize::from(node.0.saturating_sub(1));
+    let election_tick = ELECTION_TICKS + RANK_TICKS * usize::from(node.0.saturating_sub(1) % RANKS);
     Config {
         id: member.0,
         election_tick: ELECTION_TICKS,
@@ -43,20 +46,6 @@ pub fn config(member: MemberId, node: NodeId, applied: u64) -> Config {
     }
 }
 
-/// The change by which one disk takes the place of another: majorities of before and after decide it.
-pub fn replacement(new: MemberId, former: MemberId) -> ConfChangeV2 {
-    let single = |id: MemberId, change_type| ConfChangeSingle {
-        node_id: id.0,
-        change_type,
-        ..ConfChangeSingle::default()
-    };
-    let mut change = ConfChangeV2::default();
-    let changes =
-        vec![single(new, ConfChangeType::AddNode), single(former, ConfChangeType::RemoveNode)];
-    change.set_changes(changes.into());
-    change
-}
-
 /// What a log begins with.
 pub fn founded(founding: &Founding) -> Snapshot {
     let keeper =
@@ -65,41 +54,63 @@ pub fn founded(founding: &Founding) -> Snapshot {
     let disks: Vec<KeeperOf> = founders.iter().map(keeper).collect();
     let catalogs: Vec<LogCatalog> =
         founding.logs.numbers().map(|log| LogCatalog::founded(log, &disks)).collect();
-    let members = founders.iter().map(|founder| (founder.id, founder.node.member)).collect();
-    let data = encode_state(&catalogs, &members).into();
+    let data = encode_state(&catalogs, &founding.roster()).into();
     let mut snapshot = Snapshot { data, ..Snapshot::default() };
     let voters = founders.iter().map(|founder| founder.node.member.0).collect();
     snapshot.mut_metadata().set_conf_state(ConfState { voters, ..ConfState::default() });
     snapshot
 }
 
-/// The catalog of the first log, the members, and the catalogs of the other logs, where there are some.
-pub fn encode_state(catalogs: &[LogCatalog], members: &BTreeMap<NodeId, MemberId>) -> Vec<u8> {
+/// Behind the catalogs: who the nodes are, where that is not as it was founded. No catalog begins so.
+const ROSTER_FOLLOWS: u64 = u64::MAX;
+
+/// The catalog of the first log, the members, the catalogs of the other logs, where there are some, and the roster once
+/// it was changed.
+pub fn encode_state(catalogs: &[LogCatalog], roster: &Roster) -> Vec<u8> {
     let (first, others) = catalogs.split_first().expect("there is a first log");
     let mut to = Writer::default();
     put_catalog(&mut to, first.catalog());
-    let members: Vec<_> = members.iter().collect();
+    let members: Vec<_> = roster.members().into_iter().collect();
     to.all(&members, |to, (node, member)| {
         to.u8(node.0);
         to.u64(member.0);
     });
     others.iter().for_each(|other| put_catalog(&mut to, other.catalog()));
+    if roster.changes > 0 {
+        to.u64(ROSTER_FOLLOWS);
+        roster.put(&mut to);
+    }
     to.0
 }
 
-/// What a snapshot holds.
+/// What a snapshot holds, of a cluster that was founded so.
 pub fn state(
     snapshot: &Snapshot,
-) -> Result<(Vec<LogCatalog>, BTreeMap<NodeId, MemberId>), Malformed> {
+    founding: &Founding,
+) -> Result<(Vec<LogCatalog>, Roster), Malformed> {
     let mut from = Reader(&snapshot.data);
     let mut catalogs = vec![LogCatalog::restored(LogNumber::FIRST, catalog(&mut from)?)];
     let member = |from: &mut Reader<'_>| Ok((NodeId(from.u8()?), MemberId(from.u64()?)));
-    let members = from.all(member)?.into_iter().collect();
+    let members = from.all(member)?;
+    let mut roster = founding.roster();
+    for (node, member) in members {
+        if let Some(enrolled) = roster.nodes.get_mut(&node) {
+            enrolled.member = member;
+        }
+    }
     for log in LogCount::MAX.numbers().skip(1) {
-        if !from.0.is_empty() {
+        if !from.0.is_empty() && !roster_follows(&from) {
             catalogs.push(LogCatalog::restored(log, catalog(&mut from)?));
         }
     }
+    if roster_follows(&from) {
+        from.u64()?;
+        roster = Roster::read(&mut from)?;
+    }
     from.end()?;
-    Ok((catalogs, members))
+    Ok((catalogs, roster))
+}
+
+fn roster_follows(from: &Reader<'_>) -> bool {
+    from.clone().u64() == Ok(ROSTER_FOLLOWS)
 }

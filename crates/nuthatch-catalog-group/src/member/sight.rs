@@ -1,6 +1,8 @@
 //! What a member shows of itself.
 
 use super::Member;
+use super::nodes::REMOVED;
+use crate::roster::Roster;
 use crate::types::{Boot, LogNumber, MemberId};
 use nuthatch_quorum::catalog::Catalog;
 use nuthatch_quorum::types::NodeId;
@@ -65,8 +67,32 @@ impl Member {
 
     /// The disk of each node, as far as this member has applied the log.
     #[must_use]
-    pub fn members(&self) -> &BTreeMap<NodeId, MemberId> {
-        &self.members
+    pub fn members(&self) -> BTreeMap<NodeId, MemberId> {
+        self.roster.members()
+    }
+
+    /// Who the nodes are, as far as this member has applied the log.
+    #[must_use]
+    pub fn roster(&self) -> &Roster {
+        &self.roster
+    }
+
+    /// The members that vote, as far as this one has applied the log.
+    #[must_use]
+    pub fn voters(&self) -> Vec<MemberId> {
+        self.conf().voters.into_iter().map(MemberId).collect()
+    }
+
+    /// How far this member's log goes, applied or not.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.raw.raft.raft_log.last_index()
+    }
+
+    /// True if this disk's node was removed, as it knows.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        self.taking_part.why_never() == Some(REMOVED)
     }
 }
 
@@ -81,7 +107,7 @@ impl fmt::Debug for Member {
             .field("applied", &self.applied)
             .field("last", &raft.raft_log.last_index())
             .field("conf", &raft.prs().conf().to_conf_state())
-            .field("members", &self.members)
+            .field("roster", &self.roster)
             .field("met", &self.met)
             .field("taking_part", &self.taking_part)
             .finish_non_exhaustive()

@@ -167,3 +167,25 @@ fn a_new_disk_learns_from_one_that_holds_its_counter_that_it_is_a_member_now() {
     say(&mut four, 1, boot(1, 5), Body::Held { boot: boot(1, 11), at: (9, conf) });
     assert!(four.takes_part());
 }
+
+/// Until then its vote may be needed: a node that asks under its number is told nothing.
+#[test]
+fn a_removed_node_is_told_so_when_the_change_of_the_members_is_over() {
+    let disk = MemDisk::default();
+    let mut one = member(&disk, 11);
+    let by = Some("n4".to_owned());
+    let gone = crate::roster::Gone {
+        node: NodeId(3),
+        name: "n3".to_owned(),
+        member: MemberId(3),
+        address: None,
+        by: by.clone(),
+    };
+    one.roster.nodes.remove(&NodeId(3));
+    one.roster.removed.push(gone);
+    // This member still has it in the group.
+    let effects = say(&mut one, 3, boot(1, 33), Body::Join(NodeId(3)));
+    assert_eq!(bodies(&effects), [] as [&Body; 0]);
+    let effects = say(&mut one, 33, boot(1, 34), Body::Join(NodeId(3)));
+    assert_eq!(bodies(&effects), [&Body::Removed(by)], "it is in no group");
+}

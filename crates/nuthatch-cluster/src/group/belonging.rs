@@ -1,6 +1,8 @@
 //! How a node finds the cluster that it belongs to: it asks all nodes that it was told of, and answers them, until all
 //! have answered that they hold nothing, or one holds what the cluster was founded with.
 
+use super::joining::{JoinAnswer, JoinRequest};
+use crate::catalog::CatalogError;
 use crate::channel::Channel;
 use crate::config::ClusterConfig;
 use crate::group_port::GroupPort;
@@ -12,7 +14,7 @@ use crate::start_error::StartError;
 use crate::transfer::{put_answer, read_answer};
 use nuthatch_catalog_group::founding::{self, Answer, Founding, Named, Next};
 use nuthatch_catalog_group::identity;
-use nuthatch_catalog_group::{LogCount, LogNumber, MemberId};
+use nuthatch_catalog_group::{LogCount, LogNumber, MemberId, Roster};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Entropy as _, SystemEntropy};
 use nuthatch_quorum::types::{BootCount, Incarnation, NodeId};
@@ -29,6 +31,9 @@ const ROUND: Duration = Duration::from_millis(200);
 /// How long a node may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 
+/// How long a node may take to have another one join: longer than the catalog goes on with it.
+const JOINED_WITHIN: Duration = Duration::from_secs(5);
+
 /// Between two looks whether somebody has connected.
 const ACCEPT_POLL: Duration = Duration::from_millis(5);
 
@@ -38,8 +43,19 @@ const ASKING_MAX: usize = 32;
 /// Bytes of an answer at most.
 const ANSWER_MAX: u32 = 1 << 16;
 
-/// What the cluster of this disk was founded with, and the answer to others that ask for it. A disk without one waits
-/// until there is one.
+/// The cluster that a disk belongs to.
+pub struct Belonging {
+    /// What it was founded with.
+    pub founding: Founding,
+    /// Who its nodes are, as far as this one knows without asking.
+    pub roster: Roster,
+    /// Which of them this is.
+    pub number: NodeId,
+    /// This node and its disks.
+    pub me: Named,
+}
+
+/// The cluster of this disk. A disk without one waits until there is one, which it founds with others or joins.
 ///
 /// # Errors
 /// [`StartError`]: it will never belong to a cluster so.
@@ -48,34 +64,49 @@ pub fn belong(
     listener: &TcpListener,
     (keeper, disk): (Incarnation, &dyn Disk),
     report: &Reporter,
-) -> Result<(Founding, Vec<u8>), StartError> {
+) -> Result<Belonging, StartError> {
     identity::prepare(disk)?;
+    if let Some(by) = identity::load_removed(disk)? {
+        let (name, dir) = (config.name.clone(), disk.label());
+        return Err(StartError::Removed { name, by, dir });
+    }
     let member = identity::identify(disk, MemberId(SystemEntropy::default().next().max(1)))?.member;
     let me = Named { name: config.name.clone(), keeper, member };
-    let founding = match identity::load_founding(disk)? {
-        Some(founding) => founding,
-        None => sought(config, listener, (&me, config.founds()?), report)?,
+    let (founding, roster) = match identity::load_founding(disk)? {
+        Some(founding) => {
+            let joined = identity::load_joined(disk)?.map(|(_, roster)| roster);
+            let roster = joined.unwrap_or_else(|| founding.roster());
+            (founding, roster)
+        }
+        None => sought(config, listener, &me, report)?,
     };
+    let number = roster.number(&config.name).ok_or_else(|| {
+        let nodes: Vec<&str> = roster.nodes.values().map(|one| one.name.as_str()).collect();
+        let (name, nodes) = (config.name.clone(), nodes.join(", "));
+        StartError::Catalog(CatalogError::Stranger { name, nodes })
+    })?;
+    if founding.founders.iter().all(|founder| founder.id != number) {
+        identity::store_joined(disk, number, &roster)?;
+    }
     identity::take_founding(disk, &founding)?;
-    let answer = Answer { node: me, founding: Some(founding.clone()) }.encode();
-    Ok((founding, answer))
+    Ok(Belonging { founding, roster, number, me })
 }
 
 fn sought(
     config: &ClusterConfig,
     listener: &TcpListener,
-    (me, logs): (&Named, LogCount),
+    me: &Named,
     report: &Reporter,
-) -> Result<Founding, StartError> {
+) -> Result<(Founding, Roster), StartError> {
     let key = config.key.clone();
     let local: Arc<dyn Local> =
         Arc::new(Newcomer { keeper: me.keeper, key, report: report.clone() });
-    let answer = Answer { node: me.clone(), founding: None }.encode();
+    let answer = Answer { node: me.clone(), founding: None, roster: None }.encode();
     listener.set_nonblocking(true)?;
     let done = AtomicBool::new(false);
     let found = thread::scope(|scope| {
         scope.spawn(|| answer_others(listener, &local, &answer, &done));
-        let found = seek(config, (me, logs), &local, report);
+        let found = seek(config, me, &local, report);
         done.store(true, Ordering::Release);
         found
     });
@@ -119,40 +150,89 @@ fn tell(stream: TcpStream, from: SocketAddr, local: &dyn Local, answer: &[u8]) -
 
 fn seek(
     config: &ClusterConfig,
-    (me, logs): (&Named, LogCount),
+    me: &Named,
     local: &Arc<dyn Local>,
     report: &Reporter,
-) -> Result<Founding, StartError> {
+) -> Result<(Founding, Roster), StartError> {
+    let logs = if config.may_found() { config.founds()? } else { LogCount::ONE };
     let others = config.others();
     let mut entropy = SystemEntropy::default();
     let fresh = u128::from(entropy.next()) << 64 | u128::from(entropy.next());
-    let mut told = None;
+    let mut told = String::new();
     loop {
         let answers = ask_all(&others, local);
-        if let Next::Take(founding) = founding::next(me, &answers, fresh)? {
-            return Ok(founding.begun_with(fresh, logs));
-        }
-        let answered = |(address, answer): (&SocketAddr, &Option<Answer>)| {
-            answer.is_none().then(|| address.to_string())
+        let is_there = answers.iter().flatten().any(|answer| answer.founding.is_some());
+        let next = match config.may_found() || is_there {
+            true => founding::next(me, &answers, fresh)?,
+            false => Next::Wait,
         };
-        let missing: Vec<String> = others.iter().zip(&answers).filter_map(answered).collect();
-        if told.as_ref() != Some(&missing) {
-            let count = config.size();
-            report.say(&match missing.is_empty() {
-                true => "all nodes have answered: the first by name founds the cluster".to_owned(),
-                false => format!(
-                    "the cluster is founded when all of its {count} nodes have answered; missing: {}",
-                    missing.join(", ")
-                ),
-            });
-            told = Some(missing);
+        let waits = match next {
+            Next::Take(founding, roster) => return Ok((founding.begun_with(fresh, logs), roster)),
+            Next::Join(founding, _) => match join_one(config, me, &others, local)? {
+                Ok(roster) => return Ok((founding, roster)),
+                Err(why) => why,
+            },
+            Next::Wait => waits_for(config, &others, &answers),
+        };
+        if told != waits {
+            report.say(&waits);
+            told = waits;
         }
         thread::sleep(ROUND);
     }
 }
 
+/// What a node waits for, for people.
+fn waits_for(config: &ClusterConfig, others: &[SocketAddr], answers: &[Option<Answer>]) -> String {
+    let answered = |(address, answer): (&SocketAddr, &Option<Answer>)| {
+        answer.is_none().then(|| address.to_string())
+    };
+    let missing: Vec<String> = others.iter().zip(answers).filter_map(answered).collect();
+    let count = config.size();
+    match (config.may_found(), missing.is_empty()) {
+        (false, _) => format!(
+            "this node and its routes are {count}: so many found no cluster (3 or 5 do). It joins one as soon as a node \
+             of one answers"
+        ),
+        (true, true) => "all nodes have answered: the first by name founds the cluster".to_owned(),
+        (true, false) => format!(
+            "the cluster is founded when all of its {count} nodes have answered; missing: {}",
+            missing.join(", ")
+        ),
+    }
+}
+
+/// Asks one node after the other to be let join; gives who the nodes are then, or why it is to be tried again.
+fn join_one(
+    config: &ClusterConfig,
+    me: &Named,
+    others: &[SocketAddr],
+    local: &Arc<dyn Local>,
+) -> Result<Result<Roster, String>, StartError> {
+    let request = JoinRequest { name: me.name.clone(), member: me.member, listen: config.listen };
+    let mut why = "no node of it answers".to_owned();
+    for address in others {
+        match join(*address, &request, &**local) {
+            Ok(JoinAnswer::Joined(roster)) => return Ok(Ok(roster)),
+            Ok(JoinAnswer::Refused(why)) => return Err(StartError::Refused { why }),
+            Ok(JoinAnswer::Later(told)) => why = told,
+            Err(_) => {}
+        }
+    }
+    Ok(Err(format!("this node waits to join the cluster: {why}")))
+}
+
+fn join(address: SocketAddr, request: &JoinRequest, local: &dyn Local) -> io::Result<JoinAnswer> {
+    let deadline = Instant::now() + ANSWER_WITHIN;
+    let (mut channel, _): (Channel, _) = connect(address, Lane::Join, local, deadline)?;
+    channel.begun(JOINED_WITHIN, ANSWER_WITHIN)?;
+    put_answer(&mut channel, &request.encode())?;
+    let answer = read_answer(&mut channel, ANSWER_MAX)?;
+    JoinAnswer::decode(&answer).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
+}
+
 /// Asks all at once, so that one that hangs holds up no answer of another.
-fn ask_all(others: &[SocketAddr], local: &Arc<dyn Local>) -> Vec<Option<Answer>> {
+pub(super) fn ask_all(others: &[SocketAddr], local: &Arc<dyn Local>) -> Vec<Option<Answer>> {
     thread::scope(|scope| {
         let ask = |address: &SocketAddr| {
             let (address, local) = (*address, Arc::clone(local));
@@ -203,6 +283,6 @@ impl Local for Newcomer {
 
     fn accepts(&self, hello: &Hello, _: SocketAddr) -> bool {
         // Nothing else can be said to a node without a cluster.
-        hello.lane == Lane::Founding
+        matches!(hello.lane, Lane::Founding | Lane::Join)
     }
 }

@@ -10,13 +10,13 @@ use crate::hello::Lane;
 use crate::links::{Local, connect};
 use crate::transfer::put_answer;
 use nuthatch_catalog_group::{Envelope, MemberId};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,12 +36,18 @@ const LOOK: Duration = Duration::from_millis(100);
 const NOBODY: u64 = 0;
 
 /// All connections of a member to others.
-pub struct Connections(Vec<Arc<Connection>>);
+pub struct Connections {
+    all: RwLock<Vec<Arc<Connection>>>,
+    /// Once they are made.
+    started: OnceLock<(Arc<dyn Local>, SyncSender<Input>)>,
+}
 
 struct Connection {
     address: SocketAddr,
     /// The member that was found there last.
     member: AtomicU64,
+    /// The address is no other node's any more.
+    has_ended: AtomicBool,
     queue: Mutex<Queue>,
     filled: Condvar,
 }
@@ -56,30 +62,37 @@ struct Queue {
 impl Connections {
     /// Connections to these addresses; they are made when [`Connections::start`] is called.
     pub fn new(addresses: &[SocketAddr]) -> Arc<Self> {
-        let connection = |address: &SocketAddr| {
-            Arc::new(Connection {
-                address: *address,
-                member: AtomicU64::new(NOBODY),
-                queue: Mutex::default(),
-                filled: Condvar::new(),
-            })
-        };
-        Arc::new(Self(addresses.iter().map(connection).collect()))
+        let all = addresses.iter().map(|address| Connection::to(*address)).collect();
+        Arc::new(Self { all: RwLock::new(all), started: OnceLock::new() })
     }
 
     /// Begins to connect, and goes on while the process lives.
     pub fn start(&self, local: &Arc<dyn Local>, inputs: &SyncSender<Input>) -> io::Result<()> {
-        for connection in &self.0 {
-            let (connection, local) = (Arc::clone(connection), Arc::clone(local));
-            let inputs = inputs.clone();
-            let name = format!("group-{}", connection.address.port());
-            thread::Builder::new().name(name).spawn(move || connection.serve(&*local, &inputs))?;
+        let started = self.started.get_or_init(|| (Arc::clone(local), inputs.clone()));
+        self.all.read().iter().try_for_each(|connection| Connection::start(connection, started))
+    }
+
+    /// Connects to these addresses from now on, and to no others.
+    pub fn aim(&self, addresses: &[SocketAddr]) -> io::Result<()> {
+        let started = self.started.get().expect("started");
+        let mut all = self.all.write();
+        let (stay, end): (Vec<_>, Vec<_>) =
+            all.drain(..).partition(|one| addresses.contains(&one.address));
+        *all = stay;
+        end.iter().for_each(|one| one.has_ended.store(true, Ordering::Release));
+        for address in addresses {
+            if !all.iter().any(|one| one.address == *address) {
+                let new = Connection::to(*address);
+                Connection::start(&new, started)?;
+                all.push(new);
+            }
         }
         Ok(())
     }
 
-    fn to(&self, member: MemberId) -> Option<&Arc<Connection>> {
-        self.0.iter().find(|one| one.member.load(Ordering::Acquire) == member.0)
+    fn to(&self, member: MemberId) -> Option<Arc<Connection>> {
+        let all = self.all.read();
+        all.iter().find(|one| one.member.load(Ordering::Acquire) == member.0).cloned()
     }
 
     /// Sends a packet, without waiting. Without a connection, or room, it is lost.
@@ -98,6 +111,27 @@ impl Connections {
 }
 
 impl Connection {
+    fn to(address: SocketAddr) -> Arc<Self> {
+        Arc::new(Self {
+            address,
+            member: AtomicU64::new(NOBODY),
+            has_ended: AtomicBool::new(false),
+            queue: Mutex::default(),
+            filled: Condvar::new(),
+        })
+    }
+
+    fn start(
+        connection: &Arc<Self>,
+        (local, inputs): &(Arc<dyn Local>, SyncSender<Input>),
+    ) -> io::Result<()> {
+        let (connection, local) = (Arc::clone(connection), Arc::clone(local));
+        let inputs = inputs.clone();
+        let name = format!("group-{}", connection.address.port());
+        let serve = move || connection.serve(&*local, &inputs);
+        thread::Builder::new().name(name).spawn(serve).map(drop)
+    }
+
     fn push(&self, packet: Vec<u8>) {
         let mut queue = self.queue.lock();
         let fits = queue.packets.is_empty() || queue.bytes + packet.len() <= WINDOW_BYTES;
@@ -110,7 +144,7 @@ impl Connection {
 
     fn serve(&self, local: &dyn Local, inputs: &SyncSender<Input>) {
         let mut known = None;
-        loop {
+        while !self.has_ended.load(Ordering::Acquire) {
             match self.connect(local) {
                 Ok((channel, member)) => {
                     known = Some(member);
@@ -154,7 +188,7 @@ impl Connection {
             };
             // A member that came back with another disk is told nothing under its former name, so no write would
             // show that it is gone; and a write into a connection that was ended is lost without an error.
-            if channel.is_ended() {
+            if channel.is_ended() || self.has_ended.load(Ordering::Acquire) {
                 return Err(io::ErrorKind::ConnectionReset.into());
             }
             if let Some(packet) = packet {

@@ -1,7 +1,7 @@
 //! What a node shows of the log and its keepers, for people and for whoever spreads logs over nodes.
 
 use super::{Node, Role};
-use crate::catalog::LogRow;
+use crate::catalog::{LogRow, Wish};
 use crate::types::{Epoch, Member, NodeId, Time};
 
 /// A keeper, as far as a node knows it.
@@ -26,6 +26,17 @@ impl Node {
     #[must_use]
     pub fn row(&self) -> Option<&LogRow> {
         self.log_row()
+    }
+
+    /// What is wanted of the log, as it was last read.
+    #[must_use]
+    pub fn wish(&self) -> Option<&Wish> {
+        self.row.as_ref().map(|row| &row.wish.value)
+    }
+
+    /// The other nodes, from now on: whom this one tells that it is alive.
+    pub fn meet(&mut self, peers: Vec<NodeId>) {
+        self.config.peers = peers;
     }
 
     /// The newest epoch that this node knows of, and who owns it or is taking it over, as far as that was heard lately.

@@ -12,7 +12,7 @@ pub(super) fn meta(server: &Server) -> Option<Value> {
     let first = cluster.logs().first()?;
     let sight = first.sight();
     let leader = sight.owner.as_ref().map_or("", |owner| &owner.name);
-    let size = cluster.others().len() + 1;
+    let size = cluster.size();
     let mut out = json!({
         "name": name,
         "leader": leader,

@@ -14,6 +14,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
@@ -132,7 +133,15 @@ async fn be_node(
         kept.spawn(quorum_logs::keep(server.clone(), log.clone(), quorum.clone()));
     }
     quorum_logs::take_moves(server, &cluster);
-    let ended = kept.join_next().await.expect("a cluster has a log");
+    let (told, mut removed) = mpsc::channel(1);
+    cluster.on_removed(Box::new(move |why| {
+        // The first reason counts.
+        let _ = told.try_send(why.to_owned());
+    }));
+    let ended = tokio::select! {
+        Some(why) = removed.recv() => return Err(RunError::Cluster(why)),
+        ended = kept.join_next() => ended.expect("a cluster has a log"),
+    };
     Err(ended.unwrap_or_else(|panic| RunError::Cluster(panic.to_string())))
 }
 

@@ -2,7 +2,7 @@
 
 use nuthatch_catalog_group::MemberId;
 use nuthatch_quorum::catalog::{Call, CatalogReply, Snapshot, Txn, TxnId};
-use nuthatch_quorum::types::Revision;
+use nuthatch_quorum::types::{NodeId, Revision};
 use std::collections::BTreeMap;
 use thiserror::Error;
 
@@ -41,6 +41,18 @@ pub enum Violation {
     /// Nothing was answered for long although nothing was wrong.
     #[error("no call is answered although all is well")]
     Stuck,
+    /// A log is on a node that was removed.
+    #[error("node {} was removed, and a log is on it", .0.0)]
+    RemovedKeeps(NodeId),
+    /// A node votes that had not caught up.
+    #[error("member {0:?} votes and has not caught up")]
+    NotCaughtUp(MemberId),
+    /// A replacement that was begun has not ended although all is well.
+    #[error("node {} was to be replaced, which has not ended", .0.0)]
+    Unfinished(NodeId),
+    /// A disk of a node that was removed takes part.
+    #[error("member {0:?} takes part, whose node was removed")]
+    RemovedTakesPart(MemberId),
     /// A member cannot use its disk although that was not harmed.
     #[error("a disk that was not harmed cannot be used: {0}")]
     Unusable(String),

@@ -46,15 +46,19 @@ impl Client {
 
 fn txn((me, made): (u64, u64), known: &Snapshot, rng: &mut Rng) -> Txn {
     let id = TxnId { proposer: Incarnation(me.into()), number: made };
-    let node = NodeId(u8::try_from(rng.between(1, 5)).expect("small"));
+    let node = unnamed(known).filter(|_| rng.chance(500));
+    let node = node.unwrap_or_else(|| NodeId(u8::try_from(rng.between(1, 8)).expect("small")));
     let (key, revision, value) = match rng.below(3) {
         0 => {
-            let wish = Wish { keepers: vec![node], owner: Some(node) };
+            let keepers = known.wish.value.keepers.clone();
+            let wish = Wish { keepers, owner: Some(node) };
             (Key::Wish, known.wish.revision, Value::Wish(wish))
         }
         1 => {
             let mut row = known.log.value.clone();
             row.epoch.0 += 1;
+            // As an owner does that brings the wish about.
+            row.set = known.target();
             (Key::Log, known.log.revision, Value::Log(row))
         }
         _ => {
@@ -68,4 +72,10 @@ fn txn((me, made): (u64, u64), known: &Snapshot, rng: &mut Rng) -> Txn {
         }
     };
     Txn { id, key, revision, seen: known.revision, value }
+}
+
+/// A node that is wished and has not named its disk.
+fn unnamed(known: &Snapshot) -> Option<NodeId> {
+    let keepers = &known.wish.value.keepers;
+    keepers.iter().copied().find(|node| !known.nodes.contains_key(node))
 }

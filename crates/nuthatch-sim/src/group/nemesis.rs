@@ -1,6 +1,7 @@
 //! What goes wrong, and what people do about it. At most a minority of the disks is harmed at a time: lost, or set
 //! back to an earlier image. Everything else may happen to all at once.
 
+use super::check::Violation;
 use super::world::{Happening, Life, World};
 use nuthatch_catalog_group::identity::identify;
 use nuthatch_catalog_group::{Boot, MemberId};
@@ -8,6 +9,12 @@ use nuthatch_log::env::{Fault, MemDisk};
 
 /// The longest time between two faults, in microseconds.
 const BETWEEN_MAX: u64 = 1_500_000;
+
+/// Kinds of what may happen.
+pub const HARMS: usize = 12;
+
+/// Those of them that need no spare.
+pub const SIMPLE_HARMS: usize = 10;
 
 /// What may happen.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -32,11 +39,18 @@ pub enum Harm {
     PutImage,
     /// Others hear that a node cannot be reached, rightly or not.
     Lost,
+    /// Somebody wants this node to be replaced by a spare.
+    Replace,
+    /// The node that leads is to be replaced by a spare.
+    ReplaceLeader,
 }
 
 impl World {
     /// Lets the next fault happen, and draws when another one does.
-    pub fn harm(&mut self) {
+    ///
+    /// # Errors
+    /// What it broke.
+    pub fn harm(&mut self) -> Result<(), Violation> {
         let at = self.queue.rng.below(self.nodes.len() as u64) as usize;
         let rng = &mut self.queue.rng;
         let kinds = [
@@ -50,15 +64,16 @@ impl World {
             Harm::TakeImage,
             Harm::PutImage,
             Harm::Lost,
+            Harm::Replace,
+            Harm::ReplaceLeader,
         ];
-        if let Some(kind) = rng.weighted(&self.weights) {
-            self.suffer(at, kinds[kind]);
-        }
+        let kind = rng.weighted(&self.weights);
         let after = self.queue.rng.between(10_000, BETWEEN_MAX);
         self.queue.after(after, Happening::Nemesis);
+        kind.map_or(Ok(()), |kind| self.suffer(at, kinds[kind]))
     }
 
-    fn suffer(&mut self, at: usize, harm: Harm) {
+    fn suffer(&mut self, at: usize, harm: Harm) -> Result<(), Violation> {
         self.queue.trace.record(self.queue.now(), &(at, harm));
         self.faults += 1;
         match harm {
@@ -85,7 +100,14 @@ impl World {
             }
             Harm::PutImage => self.put_image(at),
             Harm::Lost => self.tell_lost(at),
+            Harm::Replace => self.replace(at)?,
+            Harm::ReplaceLeader => {
+                let leads = |life: &Life| matches!(life, Life::Runs(member) if member.is_leader());
+                let leader = self.nodes.iter().position(|node| leads(&node.life));
+                self.replace(leader.unwrap_or(at))?;
+            }
         }
+        Ok(())
     }
 
     /// The power of a node goes.
@@ -95,7 +117,7 @@ impl World {
     }
 
     fn may_harm(&self, at: usize) -> bool {
-        let most = if self.observer.answers == 0 { 1 } else { (self.nodes.len() - 1) / 2 };
+        let most = if self.observer.answers == 0 { 1 } else { (self.founders - 1) / 2 };
         // Before anything was answered one loss is enough: what was founded may name disks that are gone.
         let early = self.observer.answers == 0 && self.disks > 0;
         self.harmed.contains(&at) || (self.harmed.len() < most && !early)
@@ -109,7 +131,13 @@ impl World {
         let earlier =
             began(&image).is_some_and(|(id, boot)| id == member && boot.count < now.count);
         let known = (0..self.nodes.len()).filter(|other| *other != at).all(|other| {
-            matches!(&self.nodes[other].life, Life::Runs(other) if other.holds(member) == Some(now))
+            match &self.nodes[other].life {
+                Life::Runs(other) => other.holds(member) == Some(now),
+                // It has not joined yet, and has seen nothing.
+                Life::Seeks { .. } | Life::Joins => other >= self.founders,
+                Life::Gone => true,
+                Life::Down => false,
+            }
         });
         if earlier && known && self.harmed.is_empty() {
             self.harmed.insert(at);
@@ -133,7 +161,7 @@ impl World {
 
     /// Nothing goes wrong any more.
     pub fn heal(&mut self) {
-        self.weights = [0; 10];
+        self.weights = [0; HARMS];
         self.net.heal();
         self.net.weather = crate::net::Weather::FINE;
         for node in &mut self.nodes {

@@ -2,11 +2,16 @@
 
 use super::check::{Observer, Violation};
 use super::clients::Client;
+use super::joining::{Joins, numbered};
+use super::nemesis::{HARMS, SIMPLE_HARMS};
+use super::summary::Summary;
 use crate::net::{Net, Weather};
 use crate::scheduler::Scheduler;
 use nuthatch_catalog_group::founding::{self, Answer, Founding, Named, Next};
 use nuthatch_catalog_group::identity;
-use nuthatch_catalog_group::{Effect, Envelope, Event, Limits, LogNumber, Member, MemberId, TICK};
+use nuthatch_catalog_group::{
+    Effect, Envelope, Event, Limits, LogNumber, Member, MemberId, Roster, TICK,
+};
 use nuthatch_log::env::MemDisk;
 use nuthatch_quorum::types::Incarnation;
 use std::collections::BTreeSet;
@@ -37,39 +42,6 @@ impl Options {
     }
 }
 
-/// What happened in a schedule.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Summary {
-    /// Hash of everything.
-    pub hash: u64,
-    /// Steps.
-    pub steps: u64,
-    /// Calls that were answered.
-    pub answers: u64,
-    /// The greatest revision.
-    pub revision: u64,
-    /// Terms that had a leader.
-    pub terms: u64,
-    /// Faults.
-    pub faults: u64,
-    /// Disks that were lost or set back, and how many of them were set back.
-    pub disks: u64,
-    /// Of them.
-    pub images: u64,
-}
-
-impl Summary {
-    /// Adds another schedule.
-    pub fn add(&mut self, other: &Self) {
-        self.answers += other.answers;
-        self.revision += other.revision;
-        self.terms += other.terms;
-        self.faults += other.faults;
-        self.disks += other.disks;
-        self.images += other.images;
-    }
-}
-
 /// What happens.
 #[derive(Debug)]
 pub enum Happening {
@@ -89,6 +61,10 @@ pub enum Happening {
     Client(usize),
     /// Something goes wrong.
     Nemesis,
+    /// A node asks another one to be let join.
+    AsksToJoin { by: usize, of: usize },
+    /// It was let, or is to look again who belongs to the cluster.
+    Joined { to: usize, founding: Box<Founding>, roster: Option<Box<Roster>> },
 }
 
 /// What a node does.
@@ -102,8 +78,12 @@ pub enum Life {
         /// What the other nodes have answered in it.
         answers: Vec<Option<Answer>>,
     },
+    /// It asks to join a cluster that it has found.
+    Joins,
     /// It is a member.
     Runs(Box<Member>),
+    /// Its name does not come back: people leave it alone.
+    Gone,
 }
 
 /// A node.
@@ -120,6 +100,8 @@ pub struct Node {
     pub paused_until: u64,
     /// An image of the disk.
     pub image: Option<MemDisk>,
+    /// When its process began.
+    pub began: u64,
 }
 
 /// All of it.
@@ -129,7 +111,10 @@ pub struct World {
     pub(super) nodes: Vec<Node>,
     pub(super) clients: Vec<Client>,
     pub(super) observer: Observer,
-    pub(super) weights: [u64; 10],
+    pub(super) weights: [u64; HARMS],
+    /// The nodes that found the cluster; those behind them join it.
+    pub(super) founders: usize,
+    pub(super) joins: Joins,
     pub(super) harmed: BTreeSet<usize>,
     /// The disk that was set back last.
     pub(super) set_back: Option<(usize, MemberId)>,
@@ -137,7 +122,7 @@ pub struct World {
     pub(super) disks: u64,
     pub(super) images: u64,
     limits: Limits,
-    calls: u64,
+    pub(super) calls: u64,
     printed: bool,
 }
 
@@ -160,9 +145,15 @@ impl World {
     fn new(seed: u64, printed: bool) -> Self {
         let mut queue = Scheduler::new(seed, printed);
         let rng = &mut queue.rng;
-        let count = if rng.chance(250) { 5 } else { 3 };
+        let founders = if rng.chance(250) { 5 } else { 3 };
+        let count = founders + if rng.chance(350) { rng.between(1, 3) as usize } else { 0 };
         let weather = Weather::drawn(rng);
-        let weights = std::array::from_fn(|_| if rng.chance(600) { rng.below(10) } else { 0 });
+        let mut weights: [u64; HARMS] =
+            std::array::from_fn(|_| if rng.chance(600) { rng.below(10) } else { 0 });
+        if count == founders {
+            // Nobody can be replaced.
+            weights[SIMPLE_HARMS..].fill(0);
+        }
         let limits = Limits { snapshot_entries: rng.between(5, 80) };
         let node = |at: usize| Node {
             named: Named { name: format!("n{at}"), keeper: Incarnation(0), member: MemberId(0) },
@@ -171,9 +162,10 @@ impl World {
             process: 0,
             paused_until: 0,
             image: None,
+            began: 0,
         };
         for at in 0..count {
-            let after = queue.rng.below(3_000_000);
+            let after = queue.rng.below(if at < founders { 3_000_000 } else { 20_000_000 });
             queue.after(after, Happening::Start(at));
         }
         for client in 0..CLIENTS as usize {
@@ -186,6 +178,8 @@ impl World {
             clients: (1..=CLIENTS).map(Client::new).collect(),
             observer: Observer::default(),
             weights,
+            founders,
+            joins: Joins::default(),
             harmed: BTreeSet::new(),
             set_back: None,
             faults: 0,
@@ -208,6 +202,8 @@ impl World {
             faults: self.faults,
             disks: self.disks,
             images: self.images,
+            joined: self.joins.joined,
+            replaced: self.joins.replaced.len() as u64,
         }
     }
 
@@ -218,7 +214,7 @@ impl World {
         let answers = self.observer.answers;
         self.go_on(FAULTS_FOR + CALM_FOR)?;
         if self.observer.answers != answers {
-            return Ok(());
+            return self.look_at_nodes();
         }
         for node in self.nodes.iter().filter(|_| self.printed) {
             if let Life::Runs(member) = &node.life {
@@ -259,10 +255,9 @@ impl World {
                 Ok(())
             }
             Happening::Client(client) => self.ask(client),
-            Happening::Nemesis => {
-                self.harm();
-                Ok(())
-            }
+            Happening::Nemesis => self.harm(),
+            Happening::AsksToJoin { by, of } => self.is_asked_to_join(by, of),
+            Happening::Joined { to, founding, roster } => self.joined(to, *founding, roster),
         }
     }
 
@@ -270,8 +265,8 @@ impl World {
     fn is_held_up(&self, happening: &Happening) -> Option<usize> {
         let at = match happening {
             Happening::Tick(at, _) | Happening::Packet(at, _) | Happening::Lost(at, _) => *at,
-            Happening::Asked { of, .. } => *of,
-            Happening::Told { to, .. } => *to,
+            Happening::Asked { of, .. } | Happening::AsksToJoin { of, .. } => *of,
+            Happening::Told { to, .. } | Happening::Joined { to, .. } => *to,
             Happening::Start(_) | Happening::Client(_) | Happening::Nemesis => return None,
         };
         (self.nodes[at].paused_until > self.queue.now()).then_some(at)
@@ -299,6 +294,7 @@ impl World {
             return Ok(());
         }
         self.nodes[at].process += 1;
+        self.nodes[at].began = self.queue.now();
         let (process, fresh) = (self.nodes[at].process, self.queue.rng.bits().max(1));
         let disk = self.nodes[at].disk.clone();
         let held = identity::prepare(&disk)
@@ -312,7 +308,7 @@ impl World {
         (named.member, named.keeper) = (member, Incarnation(member.0.into()));
         self.queue.after(1_000, Happening::Tick(at, process));
         match founding {
-            Some(founding) => self.begin(at, founding),
+            Some(founding) => self.begin(at, founding, None),
             None => {
                 let answers = vec![None; self.nodes.len() - 1];
                 self.nodes[at].life = Life::Seeks { round: 0, answers };
@@ -330,16 +326,23 @@ impl World {
         Ok(())
     }
 
-    fn begin(&mut self, at: usize, founding: Founding) -> Result<(), Violation> {
+    /// A node belongs to a cluster. One that has just found or joined it knows who its nodes are.
+    pub(super) fn begin(
+        &mut self,
+        at: usize,
+        founding: Founding,
+        roster: Option<&Roster>,
+    ) -> Result<(), Violation> {
         let disk = self.nodes[at].disk.clone();
-        if let Err(error) = identity::take_founding(&disk, &founding) {
-            return self.failed(at, &error);
-        }
+        let name = self.nodes[at].named.name.clone();
+        let node = match numbered(&disk, &name, &founding, roster) {
+            Ok(node) => node,
+            Err(error) => return self.failed(at, &error),
+        };
         let held = |node: &Node| identity::load_founding(&node.disk).ok().flatten();
         if self.nodes.iter().filter_map(held).any(|other| other.cluster != founding.cluster) {
             return Err(Violation::TwoClusters);
         }
-        let node = founding.number(&self.nodes[at].named.name).expect("one of them");
         let nonce = self.queue.rng.bits();
         match Member::open(Arc::new(disk), founding, node, nonce, self.limits) {
             Ok(member) => {
@@ -353,7 +356,12 @@ impl World {
     fn tick(&mut self, at: usize) -> Result<(), Violation> {
         let process = self.nodes[at].process;
         match &mut self.nodes[at].life {
-            Life::Down => Ok(()),
+            Life::Down | Life::Gone => Ok(()),
+            Life::Joins => {
+                self.queue.after(ROUND, Happening::Tick(at, process));
+                self.ask_to_join(at);
+                Ok(())
+            }
             Life::Runs(_) => {
                 self.queue.after(TICK, Happening::Tick(at, process));
                 if self.queue.rng.chance(100) {
@@ -368,9 +376,18 @@ impl World {
                 let round = *round;
                 self.queue.after(ROUND, Happening::Tick(at, process));
                 let fresh = u128::from(self.queue.rng.bits());
+                let answers = self.listed(at, answers);
                 let next = founding::next(&self.nodes[at].named, &answers, fresh);
                 match next {
-                    Ok(Next::Take(founding)) => self.begin(at, founding),
+                    Ok(Next::Take(founding, roster)) => self.begin(at, founding, Some(&roster)),
+                    Ok(Next::Join(..)) => {
+                        self.nodes[at].life = Life::Joins;
+                        Ok(())
+                    }
+                    Err(founding::FoundingError::Removed { .. }) => {
+                        self.nodes[at].life = Life::Gone;
+                        Ok(())
+                    }
                     Ok(Next::Wait) => {
                         self.seek(at, round);
                         Ok(())
@@ -405,12 +422,16 @@ impl World {
     }
 
     fn tell(&mut self, to: usize, by: usize, round: u64) {
-        let founding = match &self.nodes[by].life {
-            Life::Down => return,
-            Life::Seeks { .. } => None,
-            Life::Runs(_) => identity::load_founding(&self.nodes[by].disk).ok().flatten(),
+        let (founding, roster) = match &self.nodes[by].life {
+            Life::Down | Life::Gone => return,
+            Life::Seeks { .. } | Life::Joins => (None, None),
+            Life::Runs(member) => {
+                let founding = identity::load_founding(&self.nodes[by].disk).ok().flatten();
+                let changed = member.roster().changes > 0 && founding.is_some();
+                (founding, changed.then(|| member.roster().clone()))
+            }
         };
-        let answer = Answer { node: self.nodes[by].named.clone(), founding }.encode();
+        let answer = Answer { node: self.nodes[by].named.clone(), founding, roster }.encode();
         for after in self.net.send(by, to, &mut self.queue.rng) {
             let answer = answer.clone();
             self.queue.after(after, Happening::Told { to, by, round, answer });
@@ -426,13 +447,15 @@ impl World {
         }
     }
 
-    fn step(&mut self, at: usize, event: Event) -> Result<(), Violation> {
+    pub(super) fn step(&mut self, at: usize, event: Event) -> Result<(), Violation> {
         let Life::Runs(member) = &mut self.nodes[at].life else { return Ok(()) };
         let before = member.catalog().state().revision;
+        let applied = member.position().1;
         match member.step(event) {
             Err(error) => self.failed(at, &error),
             Ok(effects) => {
                 effects.into_iter().try_for_each(|effect| self.perform(at, effect))?;
+                self.look_at_roster(at, applied)?;
                 self.look_at(at, before)
             }
         }
@@ -459,7 +482,7 @@ impl World {
         }
         // While a change is under way the disks of before count, too.
         if member.is_leader() && member.is_settled() {
-            let members = member.members().clone();
+            let members = member.members();
             let up = |at: &usize| match &self.nodes[*at].life {
                 // Its new disk is one of the members, and has all that was answered.
                 Life::Runs(node) => {
@@ -469,13 +492,17 @@ impl World {
                 }
                 _ => false,
             };
-            let healed: Vec<usize> = self.harmed.iter().copied().filter(up).collect();
+            let names: Vec<&str> =
+                member.roster().removed.iter().map(|gone| gone.name.as_str()).collect();
+            let gone = |at: &usize| names.contains(&self.nodes[*at].named.name.as_str());
+            let healed = self.harmed.iter().copied().filter(|at| up(at) || gone(at));
+            let healed: Vec<usize> = healed.collect();
             self.harmed.retain(|at| !healed.contains(at));
         }
         if member.takes_part() && self.set_back == Some((at, member.id())) {
             return Err(Violation::SetBack);
         }
-        if let Some(why) = member.is_refused() {
+        if let Some(why) = member.is_refused().filter(|_| !member.is_removed()) {
             if !self.harmed.contains(&at) {
                 return Err(Violation::Unusable(why.to_owned()));
             }
@@ -506,6 +533,15 @@ impl World {
                 let (asked, ..) = client.asks.clone().expect("it asks");
                 client.learn(&reply.snapshot);
                 self.observer.answered(&asked, &reply)
+            }
+            Effect::Decided { number, refused } => {
+                self.decided(at, number, refused.is_none());
+                Ok(())
+            }
+            Effect::Removed { .. } => {
+                // Somebody starts it again on what it has, again and again.
+                self.end(at, MemDisk::survive);
+                Ok(())
             }
             Effect::GaveUp { number } => {
                 for client in &mut self.clients {

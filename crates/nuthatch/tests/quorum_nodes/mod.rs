@@ -152,6 +152,28 @@ impl Nodes {
         Node { log: dir.join(format!("{name}.log")), name, port, args, child: None }
     }
 
+    /// Another node, which has routes to those that there are and has not started yet; gives its place.
+    pub fn add(&mut self) -> usize {
+        let (at, port) = (self.nodes.len(), free_ports(1)[0]);
+        let after = |node: &Node, flag: &str| {
+            let flag = node.args.iter().position(|arg| arg == flag).expect("it is given");
+            node.args[flag + 1].clone()
+        };
+        let runs = self.nodes.iter().filter(|node| node.child.is_some());
+        let listens = |node: &Node| after(node, "--cluster-listen");
+        let mut routes: Vec<String> = runs.map(listens).collect();
+        let own = format!("127.0.0.1:{}", free_ports(1)[0]);
+        // The place of its own address is that of its name.
+        routes.resize(at.max(routes.len()), routes[0].clone());
+        routes.insert(at, own);
+        let mut node = Self::node(self.dir.path(), (at, port), &routes, "built-in");
+        let first = &self.nodes[0].args;
+        let config = first.iter().position(|arg| arg == "-c").expect("a configuration file");
+        node.args.extend(first[config..config + 2].iter().cloned());
+        self.nodes.push(node);
+        at
+    }
+
     pub fn started(name: &str) -> Self {
         let mut nodes = Self::new(name);
         nodes.nodes.iter_mut().for_each(Node::start);

@@ -1,0 +1,91 @@
+//! Changes of a roster, one after the other.
+
+use super::*;
+
+fn three() -> Roster {
+    let enrolled = |id: u8| {
+        let (name, member) = (format!("n{id}"), MemberId(id.into()));
+        (NodeId(id), Enrolled { name, member, address: None, keeps: true })
+    };
+    Roster { nodes: (1..=3).map(enrolled).collect(), ..Roster::default() }
+}
+
+fn join(name: &str, member: u64) -> Change {
+    let address = Some("127.0.0.1:6224".parse().expect("an address"));
+    Change::Join { name: name.to_owned(), member: MemberId(member), address }
+}
+
+fn replace(old: u8, new: u8) -> Replacing {
+    Replacing { old: NodeId(old), new: NodeId(new) }
+}
+
+#[test]
+fn a_node_joins_takes_a_place_and_the_other_one_is_gone_for_ever() {
+    let mut roster = three();
+    roster.make(&join("n4", 40)).expect("a spare");
+    assert!(roster.has(&join("n4", 40)) && !roster.has(&join("n4", 41)));
+    assert_eq!(roster.make(&join("n4", 41)), Err(Refusal::NameTaken("n4".to_owned())));
+    let wanted = replace(3, 4);
+    assert_eq!(roster.make(&Change::Swap(wanted)), Err(Refusal::Late), "it has not begun");
+    roster.make(&Change::Begin(wanted)).expect("it begins");
+    roster.make(&Change::Swap(wanted)).expect("it has the place");
+    assert!(roster.has(&Change::Begin(wanted)) && roster.has(&Change::Swap(wanted)));
+    assert_eq!(roster.gone("n3").map(|gone| gone.by.as_deref()), Some(Some("n4")));
+    assert_eq!(roster.gone_member(MemberId(3)).map(|gone| gone.node), Some(NodeId(3)));
+    assert_eq!(roster.make(&join("n3", 30)), Err(Refusal::NameGone("n3".to_owned())));
+    roster.make(&join("n5", 50)).expect("another one");
+    assert_eq!(roster.number("n5"), Some(NodeId(5)));
+    roster.make(&Change::Leave(NodeId(5))).expect("a spare may go");
+    roster.make(&join("n6", 60)).expect("another one");
+    assert_eq!(roster.number("n6"), Some(NodeId(6)), "numbers do not come back");
+}
+
+#[test]
+fn one_replacement_at_a_time_but_another_spare_may_take_the_place() {
+    let mut roster = three();
+    for (name, member) in [("n4", 40), ("n5", 50), ("n6", 60)] {
+        roster.make(&join(name, member)).expect("a spare");
+    }
+    assert_eq!(roster.make(&join("n7", 70)), Err(Refusal::Full));
+    roster.make(&Change::Begin(replace(3, 4))).expect("it begins");
+    let busy = Refusal::Busy { old: "n3".to_owned(), new: "n4".to_owned() };
+    assert_eq!(roster.make(&Change::Begin(replace(2, 5))), Err(busy.clone()));
+    assert_eq!(roster.make(&Change::Leave(NodeId(4))), Err(busy));
+    roster.make(&Change::Begin(replace(3, 5))).expect("the first spare may be gone");
+    assert_eq!(roster.replacing, Some(replace(3, 5)));
+    for (old, new, why) in [
+        (4, 5, Refusal::IsSpare("n4".to_owned())),
+        (3, 2, Refusal::Keeps("n2".to_owned())),
+        (3, 9, Refusal::NoSuchNode(NodeId(9))),
+    ] {
+        assert_eq!(roster.make(&Change::Begin(replace(old, new))), Err(why));
+    }
+    assert_eq!(roster.make(&Change::Leave(NodeId(1))), Err(Refusal::Keeps("n1".to_owned())));
+}
+
+#[test]
+fn rosters_and_changes_have_one_form() {
+    let mut roster = three();
+    let address = "127.0.0.1:6221".parse().expect("an address");
+    let changes = [
+        join("n4", 40),
+        Change::Address { node: NodeId(1), address },
+        Change::Begin(replace(3, 4)),
+        Change::Swap(replace(3, 4)),
+        join("n5", 50),
+        Change::Leave(NodeId(5)),
+        Change::Disk { node: NodeId(1), new: MemberId(11), former: MemberId(1) },
+    ];
+    for change in &changes {
+        assert_eq!(Change::decode(&change.encode()).as_ref(), Ok(change));
+        roster.make(change).expect("possible");
+        assert!(roster.has(change));
+        let mut to = Writer::default();
+        roster.put(&mut to);
+        assert_eq!(Roster::read(&mut Reader(&to.0)), Ok(roster.clone()));
+    }
+    assert_eq!(roster.changes, 6, "a disk is no other node");
+    for bad in [&[0][..], &[0, 9], &[0, 3, 1], &[1, 2], &[0, 3, 1, 2, 3]] {
+        assert!(Change::decode(bad).is_err(), "{bad:?}");
+    }
+}

@@ -1,0 +1,168 @@
+//! The thread that drives the member of a node.
+
+use super::connections::Connections;
+use super::{Answering, Deciding, Input, was_removed};
+use crate::roll::Roll;
+use nuthatch_catalog_group::{Effect, Event, Member, TICK, identity};
+use nuthatch_log::Reporter;
+use nuthatch_log::env::Disk;
+use nuthatch_quorum::catalog::CatalogReply;
+use nuthatch_quorum::types::NodeId;
+use std::collections::BTreeMap;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// After its disk failed the member begins anew so much later.
+const BEGIN_AGAIN: Duration = Duration::from_secs(1);
+
+/// Drives a member.
+pub(super) struct Driver {
+    pub inputs: Receiver<Input>,
+    pub connections: Arc<Connections>,
+    pub roll: Arc<Roll>,
+    /// The node's name and number.
+    pub name: String,
+    pub number: NodeId,
+    /// How many changes of the nodes are noted on the disk.
+    pub noted: u64,
+    pub disk: Arc<dyn Disk>,
+    pub report: Reporter,
+    /// Who waits for the answers to calls.
+    pub answering: BTreeMap<u64, Answering>,
+    /// Who waits for what becomes of changes of the nodes.
+    pub deciding: BTreeMap<u64, Deciding>,
+    pub numbered: u64,
+    /// What was said last: whether somebody leads, and whether this node does.
+    pub told: (bool, bool),
+}
+
+impl Driver {
+    pub fn run(mut self, first: Member, open: impl Fn() -> io::Result<Member>) {
+        let mut member = Some(first);
+        let mut told = String::new();
+        loop {
+            let opened = member.take().map_or_else(&open, Ok);
+            let ended = opened.and_then(|member| {
+                // The library ends loudly where a disk contradicts itself.
+                let driven = catch_unwind(AssertUnwindSafe(|| self.drive(member)));
+                driven.unwrap_or_else(|_| Err(io::Error::other("its log contradicts itself")))
+            });
+            let Err(error) = ended else { return };
+            self.answering.clear();
+            self.deciding.clear();
+            if told != error.to_string() {
+                told = error.to_string();
+                self.report.say(&format!("this node's part of the catalog has failed: {told}"));
+            }
+            thread::sleep(BEGIN_AGAIN);
+        }
+    }
+
+    /// Drives a member until its disk fails, or nobody is there any more.
+    fn drive(&mut self, mut member: Member) -> io::Result<()> {
+        let tick = Duration::from_micros(TICK);
+        let mut next = Instant::now() + tick;
+        loop {
+            let left = next.saturating_duration_since(Instant::now());
+            let input = match left.is_zero() {
+                true => Err(RecvTimeoutError::Timeout),
+                false => self.inputs.recv_timeout(left),
+            };
+            let event = match input {
+                Ok(input) => self.event(input),
+                Err(RecvTimeoutError::Timeout) => {
+                    // A thread that was held up does not make up for it: nobody is suspected for that.
+                    next = Instant::now() + tick;
+                    Event::Tick
+                }
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            };
+            for effect in member.step(event)? {
+                self.perform(effect)?;
+            }
+            self.note(&member)?;
+            self.tell(&member);
+        }
+    }
+
+    fn event(&mut self, input: Input) -> Event {
+        match input {
+            Input::Packet(envelope) => Event::Deliver(envelope),
+            Input::Met(member) => Event::Met(member),
+            Input::Lost(member) => Event::Lost(member),
+            Input::Call(log, call, answering) => {
+                self.numbered += 1;
+                self.answering.insert(self.numbered, answering);
+                Event::Call { number: self.numbered, log, call }
+            }
+            Input::Change(change, deciding) => {
+                self.numbered += 1;
+                self.deciding.insert(self.numbered, deciding);
+                Event::Change { number: self.numbered, change }
+            }
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) -> io::Result<()> {
+        match effect {
+            Effect::Send(envelope) => self.connections.send(&envelope),
+            Effect::Answer { number, reply } => self.answer(number, Some(*reply)),
+            Effect::Decided { number, refused } => self.decide(number, Some(refused)),
+            Effect::GaveUp { number } => {
+                self.answer(number, None);
+                self.decide(number, None);
+            }
+            Effect::Report(text) => self.report.say(&text),
+            Effect::Removed { by } => {
+                let me = (&*self.disk, self.name.as_str());
+                was_removed(me, by.as_deref(), &self.report, &self.roll)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes who the nodes are. On the disk too: after a start others must be found before the catalog tells anything.
+    fn note(&mut self, member: &Member) -> io::Result<()> {
+        let roster = member.roster();
+        if roster.changes > self.noted {
+            identity::store_joined(&*self.disk, self.number, roster)?;
+            self.noted = roster.changes;
+        }
+        self.roll.note(roster);
+        self.roll.note_led(member.leader().is_some());
+        Ok(())
+    }
+
+    fn decide(&mut self, number: u64, decided: Option<Option<String>>) {
+        if let Some(deciding) = self.deciding.remove(&number) {
+            // Who asked may have given up.
+            let _ = deciding.try_send(decided);
+        }
+    }
+
+    fn answer(&mut self, number: u64, reply: Option<CatalogReply>) {
+        if let Some(answering) = self.answering.remove(&number) {
+            // Who asked may have given up.
+            let _ = answering.try_send(reply);
+        }
+    }
+
+    /// Says whether this node leads, and that nobody does, when that changes.
+    fn tell(&mut self, member: &Member) {
+        let now = (member.leader().is_some(), member.is_leader());
+        if self.told == now {
+            return;
+        }
+        let (_, led) = std::mem::replace(&mut self.told, now);
+        match now {
+            (_, true) => self.report.say("this node leads the catalog"),
+            (false, _) => self.report.say("the catalog has no leader that this node knows"),
+            _ if led => self.report.say("this node leads the catalog no more"),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Which nodes a cluster has, and how people change that: a spare takes the place of a node.
+
+use crate::group::{ChangeError, Door};
+use crate::links::{Links, Local};
+use crate::quorum_log::QuorumLog;
+use crate::roll::Roll;
+use crate::threads::spawn;
+use nuthatch_catalog_group::{Change, Replacing, Roster};
+use nuthatch_quorum::types::NodeId;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two looks whether the others know where this node is.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A node that has seen nobody lead the catalog for so many looks asks the others whether it was removed.
+const LEADERLESS_LOOKS: u32 = 2;
+
+/// A node of the cluster, for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeSight {
+    /// Its name.
+    pub name: String,
+    /// Where its node port is; none: it has not said so, and is found by what the others were told.
+    pub address: Option<SocketAddr>,
+    /// It keeps the logs, and votes in the catalog; otherwise it is a spare.
+    pub keeps: bool,
+    /// The numbers of the logs that are on it, as far as this node knows.
+    pub logs: Vec<u8>,
+}
+
+/// The nodes of the cluster, as one of them knows them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodesSight {
+    /// Those that there are, in the order of their numbers.
+    pub nodes: Vec<NodeSight>,
+    /// Those that were removed, and the nodes that took their places.
+    pub removed: Vec<(String, Option<String>)>,
+    /// The replacement that is under way: who goes, and who takes its place.
+    pub replacing: Option<(String, String)>,
+}
+
+/// What has begun.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Replacement {
+    /// A node takes the place of another one, or has it already.
+    Begun {
+        /// The one that goes.
+        old: String,
+        /// The one that takes its place.
+        new: String,
+    },
+    /// A spare was removed.
+    SpareRemoved {
+        /// The spare.
+        name: String,
+    },
+}
+
+/// Why the nodes of a cluster are not changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NodesError {
+    /// The catalog is elsewhere.
+    #[error("only a cluster with a built-in catalog (--catalog built-in) changes its nodes")]
+    OtherCatalog,
+    /// There is no such node.
+    #[error("the cluster has no node {name}: its nodes are {nodes}")]
+    NoSuchNode {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        nodes: String,
+    },
+    /// There is nobody to take the place.
+    #[error(
+        "the cluster has no spare that could take the place of {name}: start another node with an empty directory, a \
+         --node-name of its own and --routes to the nodes that there are, and try again"
+    )]
+    NoSpare {
+        /// The node that was to go.
+        name: String,
+    },
+    /// The catalog refuses it, or does not answer.
+    #[error(transparent)]
+    Change(#[from] ChangeError),
+}
+
+impl NodesError {
+    /// True if the node that was named does not belong to the cluster.
+    #[must_use]
+    pub fn is_unknown_node(&self) -> bool {
+        matches!(self, Self::NoSuchNode { .. })
+    }
+}
+
+/// A node among the others, for those that ask it about them.
+pub(crate) struct Nodes {
+    roll: Arc<Roll>,
+    door: Option<Arc<Door>>,
+}
+
+impl Nodes {
+    pub(crate) fn new(roll: Arc<Roll>, door: Option<Arc<Door>>) -> Self {
+        Self { roll, door }
+    }
+
+    pub(crate) fn roll(&self) -> &Roll {
+        &self.roll
+    }
+
+    pub(crate) fn sight(&self, logs: &[Arc<QuorumLog>]) -> NodesSight {
+        let roster = self.roll.roster();
+        let kept: Vec<(u8, Vec<NodeId>)> = logs
+            .iter()
+            .map(|log| {
+                let keepers = log.sight().keepers;
+                (log.number().0, keepers.iter().map(|keeper| keeper.node.id).collect())
+            })
+            .collect();
+        let node = |(id, enrolled): (&NodeId, &nuthatch_catalog_group::roster::Enrolled)| {
+            let on_it = kept.iter().filter(|(_, keepers)| keepers.contains(id));
+            NodeSight {
+                name: enrolled.name.clone(),
+                address: enrolled.address,
+                keeps: enrolled.keeps,
+                logs: on_it.map(|(number, _)| *number).collect(),
+            }
+        };
+        let name = |node| roster.name(node);
+        NodesSight {
+            nodes: roster.nodes.iter().map(node).collect(),
+            removed: roster
+                .removed
+                .iter()
+                .map(|gone| (gone.name.clone(), gone.by.clone()))
+                .collect(),
+            replacing: roster.replacing.map(|Replacing { old, new }| (name(old), name(new))),
+        }
+    }
+
+    pub(crate) fn replace(&self, old: &str, new: Option<&str>) -> Result<Replacement, NodesError> {
+        let door = self.door.as_ref().ok_or(NodesError::OtherCatalog)?;
+        let roster = self.roll.roster();
+        if let Some(gone) = roster.gone(old)
+            && let Some(by) = gone.by.clone().filter(|by| new.is_none_or(|new| new == by))
+        {
+            // Whoever asks again did not hear the answer.
+            return Ok(Replacement::Begun { old: old.to_owned(), new: by });
+        }
+        let goes = number(&roster, old)?;
+        let change = match new {
+            Some(new) => Change::Begin(Replacing { old: goes, new: number(&roster, new)? }),
+            None if !roster.nodes[&goes].keeps => Change::Leave(goes),
+            None => Change::Begin(Replacing { old: goes, new: a_spare(&roster, goes, old)? }),
+        };
+        door.change(change.clone())?;
+        Ok(match change {
+            Change::Begin(Replacing { new, .. }) => {
+                Replacement::Begun { old: old.to_owned(), new: roster.name(new) }
+            }
+            _ => Replacement::SpareRemoved { name: old.to_owned() },
+        })
+    }
+}
+
+/// The spare that takes the place of a node already, or the first one.
+fn a_spare(roster: &Roster, goes: NodeId, name: &str) -> Result<NodeId, NodesError> {
+    let under_way = roster.replacing.filter(|one| one.old == goes).map(|one| one.new);
+    let first = roster.spares().next().map(|(node, _)| *node);
+    under_way.or(first).ok_or_else(|| NodesError::NoSpare { name: name.to_owned() })
+}
+
+fn number(roster: &Roster, name: &str) -> Result<NodeId, NodesError> {
+    roster.number(name).ok_or_else(|| {
+        let nodes: Vec<&str> = roster.nodes.values().map(|one| one.name.as_str()).collect();
+        NodesError::NoSuchNode { name: name.to_owned(), nodes: nodes.join(", ") }
+    })
+}
+
+/// Has what connects to other nodes, and tells them that this one is alive, follow the roll; says where this node is.
+pub(crate) fn follow(
+    roll: Arc<Roll>,
+    door: Arc<Door>,
+    logs: Vec<(Arc<QuorumLog>, Arc<Links>)>,
+    local: Arc<dyn Local>,
+) -> io::Result<()> {
+    spawn("node-roll", move || {
+        let (mut version, mut leaderless) = (0, 0);
+        loop {
+            version = roll.wait(version, LOOK);
+            let addresses = roll.addresses();
+            // Without a thread to give for a connection it is tried again.
+            let _ = door.aim(&addresses);
+            for (log, links) in &logs {
+                let _ = links.aim(&addresses);
+                log.meet(roll.peers());
+            }
+            leaderless = if roll.is_led() { 0 } else { leaderless + 1 };
+            if leaderless >= LEADERLESS_LOOKS
+                && let Err(error) = door.ask_if_removed(&addresses, &local)
+            {
+                local.report(&format!("it is not noted that this node was removed: {error}"));
+            }
+            if let Some(address) = roll.to_say() {
+                // What does not arrive is said again.
+                let _ = door.change(Change::Address { node: roll.me(), address });
+            }
+        }
+    })
+}

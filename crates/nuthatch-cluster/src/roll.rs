@@ -1,0 +1,209 @@
+//! The nodes of the cluster as this one knows them now, shared by all that connects to them or names them.
+
+use nuthatch_catalog_group::Roster;
+use nuthatch_catalog_group::roster::Enrolled;
+use nuthatch_log::Reporter;
+use nuthatch_quorum::types::NodeId;
+use parking_lot::{Condvar, Mutex};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Hears that this node was removed, and why it ends.
+pub type OnRemoved = Box<dyn Fn(&str) + Send + Sync>;
+
+/// The nodes of the cluster.
+pub(crate) struct Roll {
+    me: NodeId,
+    /// Where this node listens.
+    listen: SocketAddr,
+    /// What it was told of others.
+    routes: Vec<SocketAddr>,
+    state: Mutex<State>,
+    changed: Condvar,
+    is_led: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    roster: Roster,
+    /// Counts what was noted, so that whoever waits misses nothing.
+    version: u64,
+    removed: Option<String>,
+    on_removed: Option<OnRemoved>,
+}
+
+impl Roll {
+    pub(crate) fn new(
+        me: NodeId,
+        listen: SocketAddr,
+        routes: Vec<SocketAddr>,
+        roster: Roster,
+    ) -> Self {
+        let state = Mutex::new(State { roster, ..State::default() });
+        Self { me, listen, routes, state, changed: Condvar::new(), is_led: AtomicBool::new(false) }
+    }
+
+    /// This node.
+    pub(crate) fn me(&self) -> NodeId {
+        self.me
+    }
+
+    /// Notes who the nodes are, unless more was known.
+    pub(crate) fn note(&self, roster: &Roster) {
+        let mut state = self.state.lock();
+        if roster.changes >= state.roster.changes && *roster != state.roster {
+            state.roster = roster.clone();
+            state.version += 1;
+            self.changed.notify_all();
+        }
+    }
+
+    /// The nodes.
+    pub(crate) fn roster(&self) -> Roster {
+        self.state.lock().roster.clone()
+    }
+
+    /// Waits until something else is known than of that version, or for so long; gives the version then.
+    pub(crate) fn wait(&self, version: u64, limit: Duration) -> u64 {
+        let mut state = self.state.lock();
+        if state.version == version {
+            self.changed.wait_for(&mut state, limit);
+        }
+        state.version
+    }
+
+    /// The name of a node.
+    pub(crate) fn name(&self, id: NodeId) -> String {
+        self.state.lock().roster.name(id)
+    }
+
+    /// The numbers of the nodes that keep the logs, in their order.
+    pub(crate) fn keepers(&self) -> Vec<NodeId> {
+        let state = self.state.lock();
+        let keeps = state.roster.nodes.iter().filter(|(_, enrolled)| enrolled.keeps);
+        keeps.map(|(node, _)| *node).collect()
+    }
+
+    /// The numbers of the other nodes.
+    pub(crate) fn peers(&self) -> Vec<NodeId> {
+        let nodes = &self.state.lock().roster.nodes;
+        nodes.keys().copied().filter(|node| *node != self.me).collect()
+    }
+
+    /// Where the other nodes are: where they say, and where this one was told, but for those that were removed.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        let state = self.state.lock();
+        let roster = &state.roster;
+        let there = roster.nodes.iter().filter(|(node, _)| **node != self.me);
+        let mut addresses: Vec<SocketAddr> =
+            there.filter_map(|(_, enrolled)| enrolled.address).collect();
+        let is_gone =
+            |address: &SocketAddr| roster.removed.iter().any(|gone| gone.address == Some(*address));
+        addresses.extend(self.routes.iter().copied().filter(|address| !is_gone(address)));
+        let mine = self.own(roster);
+        addresses.retain(|address| *address != self.listen && Some(*address) != mine);
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
+    }
+
+    fn own(&self, roster: &Roster) -> Option<SocketAddr> {
+        roster.nodes.get(&self.me).and_then(|enrolled| enrolled.address)
+    }
+
+    /// The address that this node is to say it has, if the others have another one. While nobody has joined all of them
+    /// are found by what the nodes were told.
+    pub(crate) fn to_say(&self) -> Option<SocketAddr> {
+        let state = self.state.lock();
+        let differs = self.own(&state.roster) != Some(self.listen);
+        let is_there = state.roster.nodes.contains_key(&self.me);
+        let says = state.roster.changes > 0 && is_there && !self.listen.ip().is_unspecified();
+        (says && differs).then_some(self.listen)
+    }
+
+    /// Says that this node is a spare, if it is one.
+    pub(crate) fn tell_spare(&self, report: &Reporter) {
+        let state = self.state.lock();
+        let is_spare = |enrolled: &Enrolled| !enrolled.keeps;
+        if state.roster.nodes.get(&self.me).is_some_and(is_spare) {
+            report.say(
+                "this node is a spare of the cluster: it takes clients and keeps no log until it takes the place of \
+                 another node (nuthatch cluster replace)",
+            );
+        }
+    }
+
+    /// Notes whether somebody leads the catalog, as far as this node knows.
+    pub(crate) fn note_led(&self, is_led: bool) {
+        self.is_led.store(is_led, Ordering::Relaxed);
+    }
+
+    /// Whether somebody leads the catalog, as far as this node knows.
+    pub(crate) fn is_led(&self) -> bool {
+        self.is_led.load(Ordering::Relaxed)
+    }
+
+    /// This node was removed.
+    pub(crate) fn remove_me(&self, why: &str) {
+        let mut state = self.state.lock();
+        if state.removed.is_none() {
+            state.removed = Some(why.to_owned());
+            if let Some(on_removed) = &state.on_removed {
+                on_removed(why);
+            }
+        }
+    }
+
+    /// Says who hears that this node was removed; at once if it was.
+    pub(crate) fn on_removed(&self, on_removed: OnRemoved) {
+        let mut state = self.state.lock();
+        if let Some(why) = &state.removed {
+            on_removed(why);
+        }
+        state.on_removed = Some(on_removed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nuthatch_catalog_group::{Change, MemberId, Replacing};
+
+    fn at(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    #[test]
+    fn nodes_are_where_they_say_and_where_routes_say_but_for_those_that_are_gone() {
+        let mut roster = Roster::default();
+        let join = |name: &str, member| Change::Join {
+            name: name.to_owned(),
+            member: MemberId(member),
+            address: Some(at(6220 + u16::try_from(member).expect("small"))),
+        };
+        for (name, member) in [("n1", 1), ("n2", 2)] {
+            roster.make(&join(name, member)).expect("joins");
+        }
+        roster.nodes.values_mut().for_each(|one| one.keeps = true);
+        roster.nodes.get_mut(&NodeId(1)).expect("there").address = None;
+        let roll = Roll::new(NodeId(1), at(6221), vec![at(6222), at(6223)], roster.clone());
+        assert_eq!(roll.addresses(), [at(6222), at(6223)]);
+        assert_eq!(roll.to_say(), Some(at(6221)));
+        roster.make(&join("n3", 4)).expect("joins");
+        let replacing = Replacing { old: NodeId(2), new: NodeId(3) };
+        roster.make(&Change::Begin(replacing)).expect("begins");
+        roll.note(&roster);
+        assert_eq!(roll.addresses(), [at(6222), at(6223), at(6224)]);
+        roster.make(&Change::Swap(replacing)).expect("ends");
+        let address = Change::Address { node: NodeId(1), address: at(6221) };
+        roster.make(&address).expect("said");
+        let before = roll.wait(9, Duration::ZERO);
+        roll.note(&roster);
+        assert_eq!(roll.wait(before, Duration::from_secs(60)), before + 1);
+        assert_eq!(roll.addresses(), [at(6223), at(6224)]);
+        assert_eq!((roll.to_say(), roll.keepers()), (None, vec![NodeId(1), NodeId(3)]));
+        roll.note(&Roster::default());
+        assert_eq!(roll.peers(), [NodeId(3)], "less than is known is late");
+    }
+}

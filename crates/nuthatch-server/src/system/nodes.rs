@@ -1,0 +1,71 @@
+//! `$SYS.REQ.CLUSTER.…`: which nodes the cluster has, and that one is to be replaced. One node of the cluster answers.
+
+use super::{Answer, Failure};
+use crate::server::Server;
+use nuthatch_cluster::{Cluster, NodesError, NodesSight, Replacement};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+
+/// Of all nodes one answers. A word: other nodes are told of it.
+pub(super) const GROUP: &[u8] = b"nuthatch_cluster";
+
+/// Answers a request about the nodes of the cluster.
+pub(super) async fn about_nodes(
+    server: &Arc<Server>,
+    what: &str,
+    options: &Map<String, Value>,
+) -> Result<Answer, Failure> {
+    let cluster = server.cluster.get().cloned();
+    let cluster =
+        cluster.ok_or_else(|| Failure(503, "this server is no node of a cluster".to_owned()))?;
+    match what {
+        "NODES" => Ok(Answer::Data(described(&cluster.nodes()))),
+        "REPLACE" => replace(cluster, options).await,
+        _ => Ok(Answer::Silence),
+    }
+}
+
+fn described(sight: &NodesSight) -> Value {
+    let nodes: Vec<Value> = sight
+        .nodes
+        .iter()
+        .map(|node| {
+            let address = node.address.map(|address| address.to_string());
+            json!({ "name": node.name, "address": address, "spare": !node.keeps, "logs": node.logs })
+        })
+        .collect();
+    let removed: Vec<Value> =
+        sight.removed.iter().map(|(name, by)| json!({ "name": name, "by": by })).collect();
+    let replacing = sight.replacing.as_ref().map(|(old, new)| json!({ "old": old, "new": new }));
+    json!({ "nodes": nodes, "removed": removed, "replacing": replacing })
+}
+
+async fn replace(cluster: Arc<Cluster>, options: &Map<String, Value>) -> Result<Answer, Failure> {
+    let text = |key: &str| options.get(key).and_then(Value::as_str).map(str::to_owned);
+    let old = text("old").ok_or_else(|| {
+        let why = "a request to replace a node names it: {\"old\": \"n3\", \"new\": \"n4\"}, or only the old one";
+        Failure(400, why.to_owned())
+    })?;
+    let new = text("new");
+    // It waits for the catalog.
+    let replacing = tokio::task::spawn_blocking(move || cluster.replace(&old, new.as_deref()));
+    let replaced = replacing.await.map_err(|panic| Failure::internal(panic.to_string()))?;
+    match replaced {
+        Ok(Replacement::Begun { old, new }) => Ok(Answer::Data(json!({ "old": old, "new": new }))),
+        Ok(Replacement::SpareRemoved { name }) => {
+            Ok(Answer::Data(json!({ "old": name, "new": null })))
+        }
+        Err(error) => Err(Failure(code(&error), error.to_string())),
+    }
+}
+
+fn code(error: &NodesError) -> u16 {
+    use nuthatch_cluster::group::ChangeError;
+    match error {
+        NodesError::NoSuchNode { .. } => 404,
+        NodesError::Change(ChangeError::NoMajority) => 503,
+        NodesError::OtherCatalog
+        | NodesError::NoSpare { .. }
+        | NodesError::Change(ChangeError::Refused(_)) => 409,
+    }
+}

@@ -1,0 +1,220 @@
+//! Nodes that join the cluster, and take the places of others.
+
+use super::check::Violation;
+use super::world::{Happening, Life, World};
+use nuthatch_catalog_group::founding::Answer;
+use nuthatch_catalog_group::{
+    Change, Event, Founding, Member, MemberId, Replacing, Roster, identity,
+};
+use nuthatch_log::env::MemDisk;
+use nuthatch_quorum::types::NodeId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+/// A process of a node that was removed has been told so after this long, in microseconds.
+const TOLD_WITHIN: u64 = 5_000_000;
+
+/// What is known of nodes that join and are replaced.
+#[derive(Debug, Default)]
+pub struct Joins {
+    /// Who waits for the answer to a call of that number.
+    asking: BTreeMap<u64, usize>,
+    /// Replacements that somebody waits for.
+    wanted: BTreeMap<u64, Replacing>,
+    /// Replacements that have begun, and from which entry of the log at least.
+    begun: BTreeMap<(NodeId, NodeId), u64>,
+    /// Nodes that were replaced, and that was looked at.
+    pub replaced: BTreeSet<NodeId>,
+    /// Replacements that were accepted.
+    accepted: Vec<Replacing>,
+    /// Nodes that joined.
+    pub joined: u64,
+}
+
+/// The number of a node that belongs to a cluster; what it belongs to is on its disk then.
+pub fn numbered(
+    disk: &MemDisk,
+    name: &str,
+    founding: &Founding,
+    roster: Option<&Roster>,
+) -> io::Result<NodeId> {
+    let founded = founding.roster().number(name);
+    let node = match (roster, founded) {
+        (Some(roster), None) => {
+            let node = roster.number(name).expect("one of them");
+            identity::store_joined(disk, node, roster)?;
+            node
+        }
+        (_, Some(node)) => node,
+        (None, None) => identity::load_joined(disk)?.expect("it has joined").0,
+    };
+    identity::take_founding(disk, founding)?;
+    Ok(node)
+}
+
+impl World {
+    /// What the nodes have answered that a node lists: those that found a cluster list each other, and find others only
+    /// when these belong to it.
+    pub(super) fn listed(&self, at: usize, answers: Vec<Option<Answer>>) -> Vec<Option<Answer>> {
+        let holds =
+            |answer: &Option<Answer>| answer.as_ref().is_some_and(|one| one.founding.is_some());
+        let others = (0..self.nodes.len()).filter(|other| *other != at).zip(answers);
+        let listed = others.filter(|(other, answer)| {
+            *other < self.founders || at >= self.founders || holds(answer)
+        });
+        listed.map(|(_, answer)| answer).collect()
+    }
+
+    /// A node that has found a cluster asks any other one.
+    pub(super) fn ask_to_join(&mut self, by: usize) {
+        let of = self.queue.rng.below(self.nodes.len() as u64) as usize;
+        for after in self.net.send(by, of, &mut self.queue.rng) {
+            self.queue.after(after, Happening::AsksToJoin { by, of });
+        }
+    }
+
+    /// Whoever is asked asks the group.
+    pub(super) fn is_asked_to_join(&mut self, by: usize, of: usize) -> Result<(), Violation> {
+        if !matches!(self.nodes[by].life, Life::Joins) || by == of {
+            return Ok(());
+        }
+        self.calls += 1;
+        let number = self.calls;
+        self.joins.asking.insert(number, by);
+        let named = &self.nodes[by].named;
+        let (name, member) = (named.name.clone(), named.member);
+        let change = Change::Join { name, member, address: None };
+        self.step(of, Event::Change { number, change })
+    }
+
+    /// A change was made or refused, as a node hears.
+    pub(super) fn decided(&mut self, at: usize, number: u64, made: bool) {
+        if let Some(replacing) = self.joins.wanted.remove(&number).filter(|_| made) {
+            self.joins.accepted.push(replacing);
+        }
+        let Some(to) = self.joins.asking.remove(&number) else { return };
+        let Life::Runs(member) = &self.nodes[at].life else { return };
+        let Some(founding) = identity::load_founding(&self.nodes[at].disk).ok().flatten() else {
+            return;
+        };
+        let named = &self.nodes[to].named;
+        let (name, its) = (named.name.clone(), named.member);
+        let enrolled = |roster: &Roster| {
+            roster.nodes.values().any(|one| one.name == name && one.member == its)
+        };
+        let roster = Some(member.roster()).filter(|roster| made && enrolled(roster));
+        if made && roster.is_none() {
+            // This one does not know it yet: it is asked again.
+            return;
+        }
+        let roster = roster.cloned().map(Box::new);
+        for after in self.net.send(at, to, &mut self.queue.rng) {
+            let (founding, roster) = (Box::new(founding.clone()), roster.clone());
+            self.queue.after(after, Happening::Joined { to, founding, roster });
+        }
+    }
+
+    /// A node hears what became of its asking.
+    pub(super) fn joined(
+        &mut self,
+        to: usize,
+        founding: Founding,
+        roster: Option<Box<Roster>>,
+    ) -> Result<(), Violation> {
+        if !matches!(self.nodes[to].life, Life::Joins) {
+            return Ok(());
+        }
+        let named = &self.nodes[to].named;
+        let held = |roster: &Roster| {
+            let number = roster.number(&named.name);
+            number.is_some_and(|number| roster.nodes[&number].member == named.member)
+        };
+        match roster.filter(|roster| held(roster)) {
+            Some(roster) => {
+                self.joins.joined += 1;
+                self.begin(to, founding, Some(&roster))
+            }
+            None => {
+                let answers = vec![None; self.nodes.len() - 1];
+                self.nodes[to].life = Life::Seeks { round: 0, answers };
+                Ok(())
+            }
+        }
+    }
+
+    /// Somebody asks at any node that a spare takes the place of this one.
+    pub(super) fn replace(&mut self, at: usize) -> Result<(), Violation> {
+        let through = self.queue.rng.below(self.nodes.len() as u64) as usize;
+        let name = &self.nodes[at].named.name;
+        let Life::Runs(member) = &self.nodes[through].life else { return Ok(()) };
+        let roster = member.roster();
+        let old = roster.number(name).filter(|number| roster.nodes[number].keeps);
+        let spares: Vec<NodeId> = roster.spares().map(|(node, _)| *node).collect();
+        let Some(old) = old.filter(|_| !spares.is_empty()) else { return Ok(()) };
+        let new = spares[self.queue.rng.below(spares.len() as u64) as usize];
+        self.calls += 1;
+        let (number, replacing) = (self.calls, Replacing { old, new });
+        self.joins.wanted.insert(number, replacing);
+        self.step(through, Event::Change { number, change: Change::Begin(replacing) })
+    }
+
+    /// Looks at what a member knows of the nodes after a step, before which it had applied so much.
+    pub(super) fn look_at_roster(&mut self, at: usize, applied: u64) -> Result<(), Violation> {
+        let Life::Runs(member) = &self.nodes[at].life else { return Ok(()) };
+        let roster = member.roster();
+        if let Some(Replacing { old, new }) = roster.replacing {
+            self.joins.begun.entry((old, new)).or_insert(applied);
+        }
+        let set = &member.catalog().state().log.value.set;
+        let keeps = |node: NodeId| set.iter().any(|disk| disk.node == node);
+        if let Some(gone) = roster.removed.iter().find(|gone| keeps(gone.node)) {
+            return Err(Violation::RemovedKeeps(gone.node));
+        }
+        if !member.is_leader() || !member.is_settled() {
+            return Ok(());
+        }
+        let mut looked = vec![];
+        for gone in &roster.removed {
+            let new = gone.by.as_ref().and_then(|by| roster.number(by));
+            let Some(new) = new.filter(|_| !self.joins.replaced.contains(&gone.node)) else {
+                continue;
+            };
+            looked.push(gone.node);
+            let disk = roster.nodes[&new].member;
+            let behind = self.joins.begun.get(&(gone.node, new)).copied().unwrap_or_default();
+            let running = self.running(disk).filter(|(at, _)| !self.harmed.contains(at));
+            if running.is_some_and(|(_, member)| member.last() < behind) {
+                return Err(Violation::NotCaughtUp(disk));
+            }
+        }
+        self.joins.replaced.extend(looked);
+        Ok(())
+    }
+
+    fn running(&self, disk: MemberId) -> Option<(usize, &Member)> {
+        self.nodes.iter().enumerate().find_map(|(at, node)| match &node.life {
+            Life::Runs(member) if member.id() == disk => Some((at, &**member)),
+            _ => None,
+        })
+    }
+
+    /// When all has been well for long: what was begun has ended, and who was removed takes no part.
+    pub(super) fn look_at_nodes(&self) -> Result<(), Violation> {
+        let leads = |life: &Life| matches!(life, Life::Runs(member) if member.is_leader() && member.takes_part());
+        let leader = self.nodes.iter().find(|node| leads(&node.life));
+        let Some(Life::Runs(leader)) = leader.map(|node| &node.life) else { return Ok(()) };
+        let roster = leader.roster();
+        let over = |node: NodeId| roster.removed.iter().any(|gone| gone.node == node);
+        if let Some(late) = self.joins.accepted.iter().find(|one| !over(one.old)) {
+            return Err(Violation::Unfinished(late.old));
+        }
+        for node in &self.nodes {
+            let Life::Runs(member) = &node.life else { continue };
+            let old = self.queue.now() >= node.began + TOLD_WITHIN;
+            if old && member.takes_part() && roster.gone_member(member.id()).is_some() {
+                return Err(Violation::RemovedTakesPart(member.id()));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,40 @@
+//! What happened in schedules, in figures.
+
+/// What happened in a schedule.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Summary {
+    /// Hash of everything.
+    pub hash: u64,
+    /// Steps.
+    pub steps: u64,
+    /// Calls that were answered.
+    pub answers: u64,
+    /// The greatest revision.
+    pub revision: u64,
+    /// Terms that had a leader.
+    pub terms: u64,
+    /// Faults.
+    pub faults: u64,
+    /// Disks that were lost or set back, and how many of them were set back.
+    pub disks: u64,
+    /// Of them.
+    pub images: u64,
+    /// Nodes that joined, and that were replaced by others.
+    pub joined: u64,
+    /// Of all.
+    pub replaced: u64,
+}
+
+impl Summary {
+    /// Adds another schedule.
+    pub fn add(&mut self, other: &Self) {
+        self.answers += other.answers;
+        self.revision += other.revision;
+        self.terms += other.terms;
+        self.faults += other.faults;
+        self.disks += other.disks;
+        self.images += other.images;
+        self.joined += other.joined;
+        self.replaced += other.replaced;
+    }
+}

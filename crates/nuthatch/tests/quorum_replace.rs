@@ -1,0 +1,238 @@
+//! Nodes of a cluster with a built-in catalog are replaced by others while messages are published: real processes.
+
+mod quorum_nodes;
+mod support;
+
+use quorum_nodes::{ANSWER, Node, Nodes};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use support::{TIMEOUT, TempDir};
+
+const CONFIG: &str = r#"
+accounts {
+  SYS { users: [ { user: sys, password: pw } ] }
+  A { jetstream: enabled, users: [ { user: a, password: a } ] }
+}
+system_account: SYS
+no_auth_user: a
+"#;
+
+/// Three nodes and a stream on all of them.
+fn with_stream(name: &str) -> Nodes {
+    let mut nodes = Nodes::with_catalog(TempDir::new(name), "built-in");
+    nodes.configure(CONFIG);
+    nodes.nodes.iter_mut().for_each(Node::start);
+    let config = json!({"name": "Q", "subjects": ["Q.>"], "num_replicas": 3}).to_string();
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let (mut client, _) = nodes.owner();
+        let asked = client.request("$JS.API.STREAM.CREATE.Q", b"", config.as_bytes(), ANSWER);
+        let told = asked.map(|answer| String::from_utf8_lossy(&answer.payload).into_owned());
+        if told.as_ref().is_ok_and(|told| !told.contains("\"error\"")) {
+            return nodes;
+        }
+        assert!(Instant::now() < deadline, "the stream is not created: {told:?}");
+    }
+}
+
+/// Asks the cluster at a node; what it is answered, or why that is refused.
+fn ask(node: &Node, what: &str, body: &Value) -> Result<Value, String> {
+    let subject = format!("$SYS.REQ.CLUSTER.{what}");
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let mut client = node.client("sys:pw@");
+        match client.request(&subject, b"", body.as_bytes(), Duration::from_secs(6)) {
+            Ok(answer) => {
+                let mut told: Value = serde_json::from_slice(&answer.payload).expect("JSON");
+                return match told["error"]["description"].as_str() {
+                    Some(why) => Err(why.to_owned()),
+                    None => Ok(told["data"].take()),
+                };
+            }
+            Err(error) => {
+                assert!(Instant::now() < deadline, "no answer to {what}: {error}\n{}", node.text());
+            }
+        }
+    }
+}
+
+/// Waits until a node shows that another one was removed.
+fn wait_removed(nodes: &Nodes, at: usize, name: &str) {
+    let deadline = Instant::now() + 3 * TIMEOUT;
+    loop {
+        let told = ask(&nodes.nodes[at], "NODES", &Value::Null).expect("answered");
+        if told["removed"].as_array().expect("a list").iter().any(|gone| gone["name"] == name) {
+            return;
+        }
+        let said: Vec<_> = nodes.nodes.iter().map(Node::text).collect();
+        assert!(
+            Instant::now() < deadline,
+            "{name} is not removed: {told}\n{}",
+            said.join("\n--\n")
+        );
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Publishes one message after the other, each under its id until it is acknowledged, at whichever node takes it.
+struct Publisher {
+    ends: Arc<AtomicBool>,
+    count: Arc<AtomicU64>,
+    thread: JoinHandle<()>,
+}
+
+impl Publisher {
+    /// Begins with this number.
+    fn start(ports: Vec<u16>, first: u64) -> Self {
+        let (ends, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(first)));
+        let (ended, counts) = (Arc::clone(&ends), Arc::clone(&count));
+        let thread = std::thread::spawn(move || {
+            let mut at = 0;
+            let mut client = None;
+            let mut number = first;
+            let mut since = Instant::now();
+            while !ended.load(Ordering::Acquire) {
+                let url = format!("nats://127.0.0.1:{}", ports[at % ports.len()]);
+                let mut options = nuthatch_client::ConnectOptions::new(&url).expect("a url");
+                options.timeout = Duration::from_millis(500);
+                client = client.or_else(|| nuthatch_client::Client::connect(&options).ok());
+                let headers = format!("NATS/1.0\r\nNats-Msg-Id: {number}\r\n\r\n");
+                let body = number.to_string();
+                let ack = client.as_mut().and_then(|client| {
+                    client.request("Q.n", headers.as_bytes(), body.as_bytes(), ANSWER).ok()
+                });
+                if ack.is_some_and(|ack| ack.payload.starts_with(b"{\"stream\"")) {
+                    number += 1;
+                    counts.store(number, Ordering::Release);
+                    since = Instant::now();
+                    continue;
+                }
+                assert!(since.elapsed() < 3 * TIMEOUT, "message {number} is not taken anywhere");
+                client = None;
+                at += 1;
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        Self { ends, count, thread }
+    }
+
+    /// Waits until so many more were acknowledged.
+    fn more(&self, count: u64) {
+        let upto = self.count.load(Ordering::Acquire) + count;
+        while self.count.load(Ordering::Acquire) < upto {
+            assert!(!self.thread.is_finished(), "nothing is acknowledged any more");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn end(self) -> u64 {
+        self.ends.store(true, Ordering::Release);
+        self.thread.join().expect("all were acknowledged");
+        self.count.load(Ordering::Acquire)
+    }
+}
+
+/// Replaces each of the three nodes, the last one first, by a new one; `kills` says whether it is dead by then.
+fn replace_all(name: &str, kills: bool) {
+    let mut nodes = with_stream(name);
+    let ports: Vec<u16> = nodes.nodes.iter().map(|node| node.port).collect();
+    let mut publisher = Some(Publisher::start(ports, 0));
+    let mut total = 0;
+    for old in [2, 1, 0] {
+        let new = nodes.add();
+        nodes.nodes[new].start();
+        nodes.wait_text(new, "this node is a spare of the cluster");
+        publisher.as_ref().expect("runs").more(20);
+        if kills {
+            nodes.nodes[old].kill();
+        }
+        let (old_name, new_name) = (nodes.nodes[old].name.clone(), nodes.nodes[new].name.clone());
+        let body = json!({"old": old_name, "new": new_name});
+        ask(&nodes.nodes[new], "REPLACE", &body).expect("it begins");
+        wait_removed(&nodes, new, &old_name);
+        if !kills {
+            let node = &mut nodes.nodes[old];
+            assert_ne!(node.ended().code(), Some(0), "{}", node.text());
+            let said = format!("node {old_name} was removed from the cluster: node {new_name} has");
+            nodes.wait_text(old, &said);
+        }
+        publisher.as_ref().expect("runs").more(20);
+        // The next ones are published at the nodes that there are now, under the ids that follow.
+        total = publisher.take().expect("runs").end();
+        nodes.expect(total);
+        let alive = nodes.nodes.iter().filter(|node| node.child.is_some());
+        let ports: Vec<u16> = alive.map(|node| node.port).collect();
+        publisher = (old > 0).then(|| Publisher::start(ports, total));
+    }
+    let told = ask(&nodes.nodes[5], "NODES", &Value::Null).expect("answered");
+    let names: Vec<&str> = told["nodes"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|node| node["name"].as_str())
+        .collect();
+    assert_eq!(names, ["n3", "n4", "n5"]);
+    assert!(told["nodes"].as_array().expect("a list").iter().all(|node| node["spare"] == false));
+    // A majority of the new ones is enough, and needed.
+    nodes.nodes[3].kill();
+    nodes.publish(total);
+    nodes.expect(total + 1);
+}
+
+#[test]
+fn each_of_three_nodes_is_replaced_under_load() {
+    replace_all("replace-alive", false);
+}
+
+#[test]
+fn each_of_three_nodes_is_replaced_after_it_was_killed() {
+    replace_all("replace-dead", true);
+}
+
+#[test]
+fn a_removed_node_that_comes_back_says_so_and_deletes_nothing() {
+    let mut nodes = with_stream("replace-back");
+    (0..10).for_each(|number| nodes.publish(number));
+    let no_spare = ask(&nodes.nodes[0], "REPLACE", &json!({"old": "n2"})).expect_err("no spare");
+    assert!(no_spare.contains("has no spare") && no_spare.contains("--routes"), "{no_spare}");
+    let new = nodes.add();
+    nodes.nodes[new].start();
+    nodes.wait_text(new, "this node is a spare of the cluster");
+    // It takes clients, and does not count as a keeper.
+    nodes.publish_at(new, 10);
+    let unknown =
+        ask(&nodes.nodes[new], "REPLACE", &json!({"old": "n9"})).expect_err("no such node");
+    assert!(unknown.contains("no node n9") && unknown.contains("n0, n1, n2, n3"), "{unknown}");
+    nodes.nodes[2].kill();
+    ask(&nodes.nodes[0], "REPLACE", &json!({"old": "n2"})).expect("any spare");
+    wait_removed(&nodes, 0, "n2");
+    let store = nodes.dir.path().join("n2/nuthatch/quorum");
+    let files = |dir: &std::path::Path| -> Vec<String> {
+        let entries = std::fs::read_dir(dir).expect("there").map(|entry| entry.expect("read"));
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    };
+    let before = files(&store);
+    for _ in 0..2 {
+        nodes.nodes[2].start();
+        let node = &mut nodes.nodes[2];
+        assert_ne!(node.ended().code(), Some(0), "{}", node.text());
+    }
+    nodes.wait_times(2, "node n2 was removed from the cluster: node n3 has taken its place", 2);
+    nodes.wait_text(2, "nothing was deleted");
+    let after = files(&store);
+    assert!(before.iter().all(|name| after.contains(name)), "{before:?} {after:?}");
+    // An empty directory does not bring the name back.
+    std::fs::rename(nodes.dir.path().join("n2"), nodes.dir.path().join("n2-kept")).expect("moved");
+    nodes.nodes[2].start();
+    assert_ne!(nodes.nodes[2].ended().code(), Some(0));
+    nodes.wait_text(2, "its name does not come back");
+    nodes.publish(11);
+    nodes.expect(12);
+}
