@@ -19,6 +19,15 @@ pub const SPARES_MAX: usize = 3;
 /// Bytes of a node's name at most.
 pub const NAME_MAX: usize = 64;
 
+/// Ranks that there are: more than nodes at a time.
+const RANKS: u8 = 16;
+
+/// The rank of a node when nobody leads: each waits longer than the one before, so that no two stand for the lead at once.
+#[must_use]
+pub fn rank(node: NodeId) -> u8 {
+    node.0.saturating_sub(1) % RANKS
+}
+
 /// A node that belongs to the cluster.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Enrolled {
@@ -144,9 +153,21 @@ pub enum Refusal {
     /// All numbers of nodes were used.
     #[error("the cluster has had 255 nodes, and there is no number for another one")]
     NoNumber,
+    /// The disk is, or was, a member under another name or number.
+    #[error(
+        "the disk of this node belongs to another node of the cluster already: give it an empty directory"
+    )]
+    DiskTaken,
     /// It is not what is under way.
     #[error("another change came first")]
     Late,
+}
+
+/// True if a node may have this name.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
+    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(is_fit)
 }
 
 /// The marks of changes as bytes. None begins like the number of a node, with which changes of disks begin.
@@ -190,9 +211,12 @@ impl Roster {
         self.nodes.iter().filter(|(_, enrolled)| !enrolled.keeps)
     }
 
+    /// The number of the next node: one that was never used, of a rank that no other node has.
     fn next_number(&self) -> Option<NodeId> {
         let used = self.nodes.keys().copied().chain(self.removed.iter().map(|gone| gone.node));
-        used.max().map_or(0, |node| node.0).checked_add(1).map(NodeId)
+        let last = used.max().map_or(0, |node| node.0);
+        let is_taken = |new: NodeId| self.nodes.keys().any(|node| rank(*node) == rank(new));
+        (last.checked_add(1)?..=u8::MAX).map(NodeId).find(|new| !is_taken(*new))
     }
 
     fn enrolled(&self, node: NodeId) -> Result<&Enrolled, Refusal> {
@@ -229,7 +253,7 @@ impl Roster {
     /// [`Refusal`].
     pub fn check(&self, change: &Change) -> Result<(), Refusal> {
         match change {
-            Change::Join { name, .. } => self.check_join(name),
+            Change::Join { name, member, .. } => self.check_join(name, *member),
             Change::Address { node, .. } => self.enrolled(*node).map(drop),
             Change::Begin(wanted) => self.check_begin(*wanted),
             Change::Swap(wanted) => match self.replacing == Some(*wanted) {
@@ -247,14 +271,24 @@ impl Roster {
                     (false, None) => Ok(()),
                 }
             }
-            Change::Disk { node, former, .. } => match self.enrolled(*node)?.member == *former {
-                true => Ok(()),
+            Change::Disk { node, new, former } => match self.enrolled(*node)?.member == *former {
+                true => self.check_disk(*new),
                 false => Err(Refusal::Late),
             },
         }
     }
 
-    fn check_join(&self, name: &str) -> Result<(), Refusal> {
+    /// A disk that has a vote must not become one that learns, nor have two places.
+    fn check_disk(&self, new: MemberId) -> Result<(), Refusal> {
+        let is_there = self.nodes.values().any(|one| one.member == new);
+        match is_there || self.gone_member(new).is_some() {
+            true => Err(Refusal::DiskTaken),
+            false => Ok(()),
+        }
+    }
+
+    fn check_join(&self, name: &str, member: MemberId) -> Result<(), Refusal> {
+        self.check_disk(member)?;
         if self.gone(name).is_some() {
             return Err(Refusal::NameGone(name.to_owned()));
         }
@@ -394,7 +428,24 @@ impl Roster {
             Ok(Gone { node, name, member, address, by: from.option(Reader::string)? })
         };
         let removed = from.all(gone)?;
-        Ok(Self { changes, nodes, removed, replacing: from.option(replacing)? })
+        let roster = Self { changes, nodes, removed, replacing: from.option(replacing)? };
+        if !roster.is_sound() {
+            return Err(malformed("the nodes of a cluster contradict each other"));
+        }
+        Ok(roster)
+    }
+
+    /// True for what changes can make of a founding: somebody keeps the logs, who is replaced does so, and who takes
+    /// the place is a spare.
+    fn is_sound(&self) -> bool {
+        let keeps = |node: NodeId| self.nodes.get(&node).map(|enrolled| enrolled.keeps);
+        let replaced = self.replacing.is_none_or(|Replacing { old, new }| {
+            (keeps(old), keeps(new)) == (Some(true), Some(false))
+        });
+        let is_back = |gone: &Gone| self.nodes.contains_key(&gone.node);
+        replaced
+            && self.nodes.values().any(|enrolled| enrolled.keeps)
+            && !self.removed.iter().any(is_back)
     }
 }
 
@@ -418,6 +469,16 @@ fn replacing(from: &mut Reader<'_>) -> Result<Replacing, Malformed> {
 }
 
 impl Change {
+    /// True for what nodes and people ask for. The others are the leader's own steps, which it takes when their time has
+    /// come.
+    #[must_use]
+    pub fn is_asked_for(&self) -> bool {
+        match self {
+            Self::Join { .. } | Self::Address { .. } | Self::Begin(_) | Self::Leave(_) => true,
+            Self::Swap(_) | Self::Disk { .. } => false,
+        }
+    }
+
     /// Its bytes. Other disks are written as before there were other changes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -480,8 +541,8 @@ impl Change {
         Ok(match from.u8()? {
             1 => {
                 let (name, member) = (from.string()?, MemberId(from.u64()?));
-                if name.is_empty() || name.len() > NAME_MAX {
-                    return Err(malformed("a node's name is too short or too long"));
+                if !is_name(&name) || member == MemberId(0) {
+                    return Err(malformed("a node's name or disk is none"));
                 }
                 Self::Join { name, member, address: address(from)? }
             }

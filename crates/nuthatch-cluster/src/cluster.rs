@@ -20,6 +20,7 @@ use nuthatch_catalog_group::{LogCount, LogNumber};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Ownership, RealDisk, Tenure};
 use nuthatch_quorum::types::{Epoch, WallTime};
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, OnceLock};
@@ -157,6 +158,18 @@ impl Cluster {
         self.nodes.roll().keepers().len()
     }
 
+    /// How many nodes there are, with spares.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.nodes.roll().peers().len() + 1
+    }
+
+    /// The names of the nodes that were removed, as this one knows.
+    #[must_use]
+    pub fn removed(&self) -> BTreeSet<String> {
+        self.nodes.roll().removed()
+    }
+
     /// The nodes of the cluster, as this one knows them.
     #[must_use]
     pub fn nodes(&self) -> NodesSight {
@@ -170,6 +183,14 @@ impl Cluster {
     /// [`NodesError`].
     pub fn replace(&self, old: &str, new: Option<&str>) -> Result<Replacement, NodesError> {
         self.nodes.replace(old, new)
+    }
+
+    /// What [`Cluster::replace`] would do, as far as this node knows.
+    ///
+    /// # Errors
+    /// [`NodesError`].
+    pub fn would_replace(&self, old: &str, new: Option<&str>) -> Result<Replacement, NodesError> {
+        self.nodes.would_replace(old, new)
     }
 
     /// Says who hears that this node was removed from the cluster; at once if it was.

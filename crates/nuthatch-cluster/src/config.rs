@@ -2,7 +2,7 @@
 
 use crate::key::ClusterKey;
 use nuthatch_catalog_group::LogCount;
-use nuthatch_catalog_group::roster::SPARES_MAX;
+use nuthatch_catalog_group::roster::{SPARES_MAX, is_name};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
@@ -121,8 +121,7 @@ impl ClusterConfig {
     /// # Errors
     /// [`ConfigError`].
     pub fn check(&self) -> Result<(), ConfigError> {
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        if !(1..=64).contains(&self.name.len()) || !self.name.bytes().all(plain) {
+        if !is_name(&self.name) {
             return Err(ConfigError::Name { name: self.name.clone() });
         }
         let mut addresses = self.routes.iter().chain([&self.listen]);

@@ -252,7 +252,9 @@ pub(crate) fn start(
         }
     };
     let member = open()?;
-    roll.note(member.roster());
+    if let Some(roster) = driver::settled(&member) {
+        roll.note(roster);
+    }
     let (inputs, taken) = sync_channel(INPUTS_MAX);
     let connections = Connections::new(&roll.addresses());
     let driver = Driver {

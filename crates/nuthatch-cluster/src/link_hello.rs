@@ -48,6 +48,8 @@ pub enum Verdict {
     Full = 4,
     /// It has the name of the one that it has connected to.
     SameName = 5,
+    /// It was removed from the cluster.
+    Removed = 6,
 }
 
 /// The first thing that each side says.
@@ -138,6 +140,7 @@ impl LinkHello {
             3 => Verdict::OtherCluster,
             4 => Verdict::Full,
             5 => Verdict::SameName,
+            6 => Verdict::Removed,
             _ => return Err(malformed("its hello ends in a verdict that is unknown")),
         };
         let is_leaving = from.bool()?;

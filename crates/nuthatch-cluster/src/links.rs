@@ -158,7 +158,9 @@ impl Outbound for Links {
 
     fn flush(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
-        for link in self.links.read().iter() {
+        // It is waited without the lock, which others need to send.
+        let links = self.links.read().clone();
+        for link in &links {
             let mut queue = link.queue.lock();
             while queue.bytes > 0 && !link.emptied.wait_until(&mut queue, deadline).timed_out() {}
         }
@@ -244,7 +246,8 @@ impl Link {
     /// A connection is there, to which this packet goes first.
     fn begin(&self, unsent: Option<Packet>) {
         let mut queue = self.queue.lock();
-        *queue = Queue { connected: true, ..Queue::default() };
+        let is_doubted = self.has_ended.load(Ordering::Acquire);
+        *queue = Queue { connected: true, is_doubted, ..Queue::default() };
         if let Some(packet) = unsent {
             queue.bytes = weight(&packet);
             queue.packets.push_back(packet);

@@ -40,6 +40,8 @@ pub struct NodesSight {
     pub removed: Vec<(String, Option<String>)>,
     /// The replacement that is under way: who goes, and who takes its place.
     pub replacing: Option<(String, String)>,
+    /// Which nodes each log is on is known. A node that has just begun does not know it yet.
+    pub knows_logs: bool,
 }
 
 /// What has begun.
@@ -82,6 +84,16 @@ pub enum NodesError {
         /// The node that was to go.
         name: String,
     },
+    /// Another node is being replaced.
+    #[error(
+        "{new} is taking the place of {old}: one replacement at a time, try again when that is done"
+    )]
+    Busy {
+        /// The node that goes.
+        old: String,
+        /// The one that takes its place.
+        new: String,
+    },
     /// The catalog refuses it, or does not answer.
     #[error(transparent)]
     Change(#[from] ChangeError),
@@ -92,6 +104,12 @@ impl NodesError {
     #[must_use]
     pub fn is_unknown_node(&self) -> bool {
         matches!(self, Self::NoSuchNode { .. })
+    }
+
+    /// True if it may be possible when something else is over.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Busy { .. })
     }
 }
 
@@ -137,32 +155,66 @@ impl Nodes {
                 .map(|gone| (gone.name.clone(), gone.by.clone()))
                 .collect(),
             replacing: roster.replacing.map(|Replacing { old, new }| (name(old), name(new))),
+            knows_logs: kept.iter().all(|(_, keepers)| !keepers.is_empty()),
         }
     }
 
     pub(crate) fn replace(&self, old: &str, new: Option<&str>) -> Result<Replacement, NodesError> {
-        let door = self.door.as_ref().ok_or(NodesError::OtherCatalog)?;
-        let roster = self.roll.roster();
-        if let Some(gone) = roster.gone(old)
-            && let Some(by) = gone.by.clone().filter(|by| new.is_none_or(|new| new == by))
-        {
-            // Whoever asks again did not hear the answer.
-            return Ok(Replacement::Begun { old: old.to_owned(), new: by });
+        let (door, roster) = self.asked()?;
+        let (change, replacement) = wanted(&roster, old, new)?;
+        if let Some(change) = change {
+            door.change(change)?;
         }
-        let goes = number(&roster, old)?;
-        let change = match new {
-            Some(new) => Change::Begin(Replacing { old: goes, new: number(&roster, new)? }),
-            None if !roster.nodes[&goes].keeps => Change::Leave(goes),
-            None => Change::Begin(Replacing { old: goes, new: a_spare(&roster, goes, old)? }),
-        };
-        door.change(change.clone())?;
-        Ok(match change {
-            Change::Begin(Replacing { new, .. }) => {
-                Replacement::Begun { old: old.to_owned(), new: roster.name(new) }
-            }
-            _ => Replacement::SpareRemoved { name: old.to_owned() },
-        })
+        Ok(replacement)
     }
+
+    /// What [`Nodes::replace`] would do, as far as this node knows.
+    pub(crate) fn would_replace(
+        &self,
+        old: &str,
+        new: Option<&str>,
+    ) -> Result<Replacement, NodesError> {
+        let (_, roster) = self.asked()?;
+        let (change, replacement) = wanted(&roster, old, new)?;
+        if let Some(change) = change.filter(|change| !roster.has(change)) {
+            let checked = roster.check(&change);
+            checked.map_err(|refusal| ChangeError::Refused(refusal.to_string()))?;
+        }
+        Ok(replacement)
+    }
+
+    fn asked(&self) -> Result<(&Door, Roster), NodesError> {
+        let door = self.door.as_ref().ok_or(NodesError::OtherCatalog)?;
+        Ok((door, self.roll.roster()))
+    }
+}
+
+/// What is to be changed where a node is to be replaced, and what that comes to; no change where it has been made.
+fn wanted(
+    roster: &Roster,
+    old: &str,
+    new: Option<&str>,
+) -> Result<(Option<Change>, Replacement), NodesError> {
+    if let Some(gone) = roster.gone(old)
+        && let Some(by) = gone.by.clone().filter(|by| new.is_none_or(|new| new == by))
+    {
+        // Whoever asks again did not hear the answer.
+        return Ok((None, Replacement::Begun { old: old.to_owned(), new: by }));
+    }
+    let goes = number(roster, old)?;
+    if let Some(Replacing { old, new }) = roster.replacing.filter(|one| one.old != goes) {
+        return Err(NodesError::Busy { old: roster.name(old), new: roster.name(new) });
+    }
+    let comes = match new {
+        Some(new) => number(roster, new)?,
+        None if !roster.nodes[&goes].keeps => {
+            let removed = Replacement::SpareRemoved { name: old.to_owned() };
+            return Ok((Some(Change::Leave(goes)), removed));
+        }
+        None => a_spare(roster, goes, old)?,
+    };
+    let begun = Replacement::Begun { old: old.to_owned(), new: roster.name(comes) };
+    Ok((Some(Change::Begin(Replacing { old: goes, new: comes })), begun))
 }
 
 /// The spare that takes the place of a node already, or the first one.

@@ -5,6 +5,7 @@ use nuthatch_catalog_group::roster::Enrolled;
 use nuthatch_log::Reporter;
 use nuthatch_quorum::types::NodeId;
 use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -89,6 +90,12 @@ impl Roll {
     pub(crate) fn peers(&self) -> Vec<NodeId> {
         let nodes = &self.state.lock().roster.nodes;
         nodes.keys().copied().filter(|node| *node != self.me).collect()
+    }
+
+    /// The names of those that were removed.
+    pub(crate) fn removed(&self) -> BTreeSet<String> {
+        let state = self.state.lock();
+        state.roster.removed.iter().map(|gone| gone.name.clone()).collect()
     }
 
     /// Where the other nodes are: where they say, and where this one was told, but for those that were removed.

@@ -234,6 +234,7 @@ impl JetStream {
             Call::StreamImportRead(name) => self.imports.read(account, name, body).await,
             Call::StreamFence(name) => streams.fence(account, name, body).await,
             Call::StreamStepDown(name) => self.step_downs.of_stream(account, name, body).await,
+            Call::StreamPeerRemove(name) => self.step_downs.remove_peer(account, name, body),
             Call::ConsumerStepDown(stream, name) => {
                 self.step_downs.of_consumer(account, (stream, name), body).await
             }
@@ -270,10 +271,9 @@ impl JetStream {
             Call::ConsumerList(stream) => {
                 self.consumers.page(account, stream, body, false, share).await
             }
-            Call::AccountPurge(_)
-            | Call::MetaStepDown
-            | Call::ServerRemove
-            | Call::ClusterOnly(_) => Err(JsError::CLUSTER_REQUIRED),
+            Call::AccountPurge(_) | Call::MetaStepDown | Call::ServerRemove => {
+                Err(JsError::CLUSTER_REQUIRED)
+            }
         }
     }
 }
@@ -330,6 +330,6 @@ const fn response_type(api_call: &Call<'_>) -> ResponseType {
         Call::ConsumerStepDown(..) => "consumer_leader_stepdown",
         Call::MetaStepDown => "meta_leader_stepdown",
         Call::ServerRemove => "meta_server_remove",
-        Call::ClusterOnly(stem) => stem,
+        Call::StreamPeerRemove(_) => "stream_remove_peer",
     })
 }

@@ -47,16 +47,15 @@ fn subject_of<'a>(call: &Call<'a>) -> Subject<'a> {
         | Call::StreamImportMessages(_)
         | Call::StreamImportRead(_) => Subject::Streams,
         Call::MetaStepDown | Call::ServerRemove => Subject::Leader,
-        Call::AccountInfo
-        | Call::StreamNames
-        | Call::StreamList
-        | Call::AccountPurge(_)
-        | Call::ClusterOnly(_) => Subject::Account,
+        Call::AccountInfo | Call::StreamNames | Call::StreamList | Call::AccountPurge(_) => {
+            Subject::Account
+        }
         Call::StreamDelete(name)
         | Call::StreamInfo(name)
         | Call::StreamMove(name)
         | Call::StreamFence(name)
         | Call::StreamStepDown(name)
+        | Call::StreamPeerRemove(name)
         | Call::ConsumerStepDown(name, _)
         | Call::StreamPurge(name)
         | Call::StreamSnapshot(name)

@@ -213,10 +213,14 @@ pub trait CorePort: Send + Sync + 'static {
         None
     }
 
-    /// Has a spare take the place of the node of this name, or removes it if it is a spare itself. What is returned hears
-    /// when that has begun. `None`: this server is alone.
-    fn remove_node(&self, name: &str) -> Option<oneshot::Receiver<Result<(), NotRemoved>>> {
-        let _ = name;
+    /// Has a spare take the place of the node of this name, or of this id if that is given, or removes it if it is a spare
+    /// itself. What is returned hears when that has begun. `None`: this server is alone.
+    fn remove_node(
+        &self,
+        name: &str,
+        id: &str,
+    ) -> Option<oneshot::Receiver<Result<(), NotRemoved>>> {
+        let _ = (name, id);
         None
     }
 
@@ -242,9 +246,11 @@ pub type Take = Box<dyn Fn(&Message<'_>) + Send + Sync>;
 
 /// Why a node is not removed.
 #[derive(Debug)]
-pub struct NotRemoved {
-    /// There is such a node.
-    pub is_member: bool,
-    /// Why not.
-    pub why: String,
+pub enum NotRemoved {
+    /// There is no such node.
+    NoMember(String),
+    /// Another one is being removed.
+    Busy(String),
+    /// It cannot be done, or nobody knows whether it was.
+    Refused(String),
 }

@@ -91,8 +91,8 @@ pub enum Call<'a> {
     MetaStepDown,
     /// `SERVER.REMOVE`: the system account's.
     ServerRemove,
-    /// A call that needs a cluster; one server answers 10010.
-    ClusterOnly(&'static str),
+    /// `STREAM.PEER.REMOVE.S`
+    StreamPeerRemove(&'a str),
 }
 
 impl<'a> Call<'a> {
@@ -173,7 +173,7 @@ impl<'a> Call<'a> {
             ["MSG", "GET", s] => Self::MsgGet(s),
             ["MSG", "DELETE", s] => Self::MsgDelete(s),
             ["LEADER", "STEPDOWN", s] => Self::StreamStepDown(s),
-            ["PEER", "REMOVE", _] => Self::ClusterOnly("stream_remove_peer"),
+            ["PEER", "REMOVE", s] => Self::StreamPeerRemove(s),
             ["SNAPSHOT", s] => Self::StreamSnapshot(s),
             ["RESTORE", s] => Self::StreamRestore(s),
             _ => return None,

@@ -9,6 +9,7 @@ use nuthatch_protocol::js::StreamSource;
 use nuthatch_server::account::Account;
 use nuthatch_server::egress::{DeliveryContext, Outgoing};
 use nuthatch_server::interest::Matched;
+use nuthatch_server::nodes::peer_id;
 use nuthatch_server::operations::OperationListener;
 use nuthatch_server::served::Served;
 use nuthatch_server::server::Server;
@@ -118,15 +119,25 @@ impl CorePort for CoreRouting {
         self.server.upgrade()?.nodes.step_down(quorum_log_number(log)?, to)
     }
 
-    fn remove_node(&self, name: &str) -> Option<oneshot::Receiver<Result<(), NotRemoved>>> {
+    fn remove_node(
+        &self,
+        name: &str,
+        id: &str,
+    ) -> Option<oneshot::Receiver<Result<(), NotRemoved>>> {
         let cluster = self.server.upgrade()?.cluster.get()?.clone();
         let (done, hears) = oneshot::channel();
-        let name = name.to_owned();
+        let mut nodes = cluster.nodes().nodes.into_iter().map(|node| node.name);
+        let name = match id {
+            "" => name.to_owned(),
+            // One that is no node's is named as it was asked for.
+            id => nodes.find(|node| peer_id(node) == id).unwrap_or(id.to_owned()),
+        };
         // It waits for the catalog.
         tokio::task::spawn_blocking(move || {
-            let removed = cluster.replace(&name, None).map(drop).map_err(|error| NotRemoved {
-                is_member: !error.is_unknown_node(),
-                why: error.to_string(),
+            let removed = cluster.replace(&name, None).map(drop).map_err(|error| match () {
+                () if error.is_unknown_node() => NotRemoved::NoMember(error.to_string()),
+                () if error.is_busy() => NotRemoved::Busy(error.to_string()),
+                () => NotRemoved::Refused(error.to_string()),
             });
             // Who has asked may be gone.
             let _ = done.send(removed);

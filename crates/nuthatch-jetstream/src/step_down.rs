@@ -1,7 +1,7 @@
 //! Step-downs of leaders: what is kept on several nodes is a log, so the log of a stream or consumer goes to another node
 //! with all that is in it.
 
-use crate::core_port::CorePort;
+use crate::core_port::{CorePort, NotRemoved};
 use crate::envelope::{self, ResponseType, Success};
 use crate::log_calls::LogCalls;
 use crate::log_names::LogNames;
@@ -11,6 +11,7 @@ use crate::replicas::is_quorum_log;
 use crate::request::parse_optional;
 use crate::stream_table::StreamTable;
 use nuthatch_protocol::jserror::JsError;
+use nuthatch_server::nodes::peer_id;
 use nuthatch_streams::{AccountId, Op};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -32,6 +33,15 @@ struct Preference {
 #[serde(default)]
 struct RemoveRequest {
     /// Name of the node that is to go.
+    peer: String,
+    /// Its id, which is made of the name; it counts where both are given.
+    peer_id: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct PeerRequest {
+    /// Name or id of a node.
     peer: String,
 }
 
@@ -76,18 +86,43 @@ impl StepDowns {
         Ok(envelope::ok(ResponseType("meta_leader_stepdown"), &Success::YES))
     }
 
-    /// The peer is a node, by its name: a spare takes its place. There are no ids of peers.
+    /// `SERVER.REMOVE`: a spare takes the place of the node.
     pub(super) async fn remove_server(&self, body: &[u8]) -> Answer {
-        let RemoveRequest { peer } = parse_optional(body, self.strict)?;
-        let removing = self.core.remove_node(&peer).ok_or(JsError::CLUSTER_REQUIRED)?;
+        let RemoveRequest { peer, peer_id } = parse_optional(body, self.strict)?;
+        let removing = self.core.remove_node(&peer, &peer_id).ok_or(JsError::CLUSTER_REQUIRED)?;
         match removing.await {
             Ok(Ok(())) => Ok(envelope::ok(ResponseType("meta_server_remove"), &Success::YES)),
-            Ok(Err(refused)) if !refused.is_member => {
-                Err(described(JsError::CLUSTER_SERVER_NOT_MEMBER, refused.why))
+            Ok(Err(NotRemoved::NoMember(why))) => {
+                Err(described(JsError::CLUSTER_SERVER_NOT_MEMBER, why))
             }
-            Ok(Err(refused)) => Err(described(JsError::CLUSTER_NOT_AVAIL, refused.why)),
+            Ok(Err(NotRemoved::Busy(why))) => {
+                Err(described(JsError::CLUSTER_SERVER_MEMBER_CHANGE_INFLIGHT, why))
+            }
+            Ok(Err(NotRemoved::Refused(why))) => Err(described(JsError::CLUSTER_NOT_AVAIL, why)),
             Err(_) => Err(JsError::CLUSTER_NOT_AVAIL),
         }
+    }
+
+    /// `STREAM.PEER.REMOVE`: a log is on all nodes that keep logs, and goes from one only with all others, as that node is
+    /// replaced.
+    pub(super) fn remove_peer(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
+        let Some(cluster) = self.core.cluster() else { return Err(JsError::CLUSTER_REQUIRED) };
+        let PeerRequest { peer } = parse_optional(body, self.strict)?;
+        if peer.is_empty() {
+            return Err(JsError::BAD_REQUEST);
+        }
+        let log = self.names.name_of(self.streams.entry(account, name)?.engine);
+        let keepers = self.core.keepers(&log).unwrap_or_default();
+        let own = self.core.server_name();
+        let mut members = keepers.iter().map(|node| node.name.as_str()).chain([own]);
+        let is_meant = |name: &&str| *name == peer || peer_id(name) == peer;
+        let peer = members.find(is_meant).ok_or(JsError::CLUSTER_PEER_NOT_MEMBER)?;
+        let why = format!(
+            "peer remap failed: the stream's log is on all {} nodes that keep logs; another node takes the place of {peer} \
+             in all of them by `nuthatch cluster replace {peer}`",
+            cluster.size
+        );
+        Err(described(JsError::PEER_REMAP, why))
     }
 
     /// The node that a request prefers; `None`: any.

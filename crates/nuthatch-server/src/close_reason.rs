@@ -28,6 +28,7 @@ pub enum CloseReason {
     NoRespondersRequiresHeaders,
     WrongPort,
     DuplicateLeaf,
+    NodeRemoved,
     InternalError,
 }
 
@@ -60,6 +61,7 @@ impl CloseReason {
             Self::NoRespondersRequiresHeaders => "No Responders Requires Headers",
             Self::WrongPort => "Incorrect Port",
             Self::DuplicateLeaf => "Duplicate Remote LeafNode Connection",
+            Self::NodeRemoved => "Node Removed",
             Self::InternalError => "Internal Error",
         }
     }

@@ -15,7 +15,7 @@ const FLOW: &[u8] = b"$JS.FC.";
 const NO_DOMAIN: &str = "_";
 /// Dots behind `$JS.ACK.` in `<stream>.<consumer>.<delivered>.<stream_seq>.<consumer_seq>.<time>.<pending>`.
 const ACK_DOTS: usize = 6;
-/// Characters of an account's hash.
+/// Characters of a name's hash.
 const HASH_CHARS: usize = 8;
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
@@ -162,11 +162,11 @@ fn long_ack<'a>(place: &Place<'_>, rest: &'a [u8]) -> Option<&'a [u8]> {
     let mut dots = memchr_iter(b'.', rest);
     dots.nth(ACK_DOTS - 1)?;
     let end = dots.next().unwrap_or(rest.len());
-    (hash == account_hash(place.account)).then(|| &rest[..end])
+    (hash == name_hash(place.account)).then(|| &rest[..end])
 }
 
-/// An account in the longer form of acknowledgements, as nats-server computes it.
-fn account_hash(name: &str) -> [u8; HASH_CHARS] {
+/// What nats-server makes of a name: of an account in the longer form of acknowledgements, of a server as a peer.
+pub(crate) fn name_hash(name: &str) -> [u8; HASH_CHARS] {
     let digest = digest(&SHA256, name.as_bytes());
     let mut bytes = digest.as_ref().iter();
     std::array::from_fn(|_| {

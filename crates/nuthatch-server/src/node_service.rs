@@ -33,6 +33,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
+use tokio::sync::watch;
 
 mod accept;
 mod dial;
@@ -72,25 +73,21 @@ pub(crate) async fn serve(server: Arc<Server>, cluster: Arc<Cluster>, name: Stri
 
 /// Connects to the nodes that there are, as they come and go.
 async fn dial_all(node: Arc<Node>) {
-    let mut dialled: HashMap<SocketAddr, AbortOnDrop> = HashMap::new();
+    // A task ends when what is kept for its address is dropped, and its connections have ended.
+    let (mut dialled, mut tasks) = (HashMap::new(), tokio::task::JoinSet::new());
     loop {
         let others = node.cluster.others();
         dialled.retain(|address, _| others.contains(address));
         for address in others {
             dialled.entry(address).or_insert_with(|| {
-                AbortOnDrop(tokio::spawn(dial::keep(node.clone(), address)).abort_handle())
+                let (keeps, ends) = watch::channel(());
+                tasks.spawn(dial::keep(node.clone(), address, ends));
+                keeps
             });
         }
+        while tasks.try_join_next().is_some() {}
+        node.end_removed();
         tokio::time::sleep(LOOK).await;
-    }
-}
-
-/// A task that ends with this.
-struct AbortOnDrop(tokio::task::AbortHandle);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
@@ -188,6 +185,19 @@ impl Node {
     /// What no cluster of leaf nodes is called.
     fn cluster_mark(&self) -> String {
         format!("node of {:032x}", self.cluster.id())
+    }
+
+    /// Ends connections to nodes that were removed: one whose process hangs would listen for ever.
+    fn end_removed(&self) {
+        let removed = self.cluster.removed();
+        if removed.is_empty() {
+            return;
+        }
+        for conn in self.server.nodes.connections.open() {
+            if conn.link().is_some_and(|link| removed.contains(&link.remote_name)) {
+                conn.close(CloseReason::NodeRemoved, None);
+            }
+        }
     }
 
     /// A node that comes back may be faster than the end of its connection before: that one ends now.

@@ -1,6 +1,7 @@
 //! The other nodes of this server's cluster: connections to them, and what clients are told of them.
 
 use crate::connections::Connections;
+use crate::meaning::name_hash;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -13,6 +14,12 @@ pub const NODE_LINKS_MAX: usize = 16 * 1024;
 
 /// Nodes that are remembered: as many as a cluster has others, with spares.
 const MET_MAX: usize = 7;
+
+/// The id of a node as a peer, which nats-server makes of the name.
+#[must_use]
+pub fn peer_id(name: &str) -> String {
+    name_hash(name).into_iter().map(char::from).collect()
+}
 
 /// The other nodes of the cluster, as far as they are connected.
 pub struct Nodes {

@@ -35,4 +35,8 @@ fn no_schedule_breaks_an_invariant() {
         "too little fails to show anything"
     );
     assert!(total.images > count / 50, "too few disks are set back to show anything");
+    assert!(
+        total.joined > count / 5 && total.replaced > count / 20,
+        "too few nodes join and are replaced to show anything"
+    );
 }

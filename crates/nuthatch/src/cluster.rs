@@ -3,15 +3,19 @@
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use nuthatch_client::RequestError;
 use nuthatch_client::connect::ConnectArgs;
 use serde_json::{Value, json};
 
 use crate::error::CliError;
-use crate::session::{Session, print};
+use crate::session::{Session, confirm, print};
 use crate::show::{Table, text};
 
 /// Between two looks whether a replacement is over.
 const POLL: Duration = Duration::from_millis(500);
+
+/// How often a question is asked that gets no answer.
+const ATTEMPTS: usize = 3;
 
 /// Commands about the nodes of a cluster, for a user of the system account
 #[derive(Debug, Clone, Subcommand)]
@@ -36,6 +40,12 @@ pub struct ReplaceArgs {
     /// Seconds after which it is waited for no longer; it goes on
     #[arg(long, default_value_t = 600)]
     wait_s: u64,
+    /// Show what would happen, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    force: bool,
 }
 
 /// Runs a command about the nodes of a cluster.
@@ -43,15 +53,21 @@ pub fn run(command: &ClusterCommand, connect: &ConnectArgs) -> Result<(), CliErr
     let mut session = Session::open(connect)?;
     match command {
         ClusterCommand::Status => status(&mut session),
-        ClusterCommand::Replace(args) => replace(&mut session, args),
+        ClusterCommand::Replace(args) => replace(&mut session, args, connect),
     }
 }
 
-/// Asks the cluster; one of its nodes answers.
+/// Asks the cluster; one of its nodes answers. One that has just died may have been chosen: to ask again does no harm.
 fn ask(session: &mut Session, what: &str, body: &Value) -> Result<Value, CliError> {
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let subject = format!("$SYS.REQ.CLUSTER.{what}");
-    let answer = session.client.request(&subject, b"", body.as_bytes(), session.timeout)?;
+    let mut attempt = 1;
+    let answer = loop {
+        match session.client.request(&subject, b"", body.as_bytes(), session.timeout) {
+            Err(RequestError::TimedOut { .. }) if attempt < ATTEMPTS => attempt += 1,
+            asked => break asked?,
+        }
+    };
     let mut json: Value = serde_json::from_slice(&answer.payload)
         .map_err(|err| CliError::Failed(format!("a server's answer is no JSON: {err}")))?;
     match json["error"]["description"].as_str() {
@@ -66,8 +82,7 @@ fn status(session: &mut Session) -> Result<(), CliError> {
         let mut table = Table::new(&["Node", "Address", "Is", "Quorum logs on it"]);
         for node in data["nodes"].as_array().into_iter().flatten() {
             let is = if node["spare"] == true { "spare" } else { "keeper" };
-            let logs = node["logs"].as_array().into_iter().flatten().map(Value::to_string);
-            let logs = logs.collect::<Vec<_>>().join(", ");
+            let logs = numbers(&node["logs"]);
             table.row(vec![text(&node["name"]), text(&node["address"]), is.to_owned(), logs]);
         }
         let mut out = table.render();
@@ -86,25 +101,102 @@ fn status(session: &mut Session) -> Result<(), CliError> {
     })
 }
 
-fn replace(session: &mut Session, args: &ReplaceArgs) -> Result<(), CliError> {
+fn list<'a>(data: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    data[key].as_array().into_iter().flatten()
+}
+
+/// What a replacement would do.
+enum Plan {
+    /// It is done, or under way: there is nothing to ask.
+    Begun,
+    /// This, in words and as JSON.
+    ToDo(String, Value),
+}
+
+/// Asks what would happen.
+fn plan(session: &mut Session, args: &ReplaceArgs) -> Result<Plan, CliError> {
+    let body = json!({ "old": args.old, "new": args.new, "dry_run": true });
+    let would = ask(session, "REPLACE", &body)?;
+    let data = ask(session, "NODES", &Value::Null)?;
+    let (old, new) = (args.old.as_str(), &would["new"]);
+    let is_gone = |gone: &Value| gone["name"] == old && gone["by"] == *new;
+    let under_way = &data["replacing"];
+    if list(&data, "removed").any(is_gone) || (under_way["old"] == old && under_way["new"] == *new)
+    {
+        return Ok(Plan::Begun);
+    }
+    let goes = list(&data, "nodes").find(|node| node["name"] == old);
+    let logs = goes.map_or(Value::Null, |node| node["logs"].clone());
+    let forever = "its name does not come back, and its directory is of no use to the cluster any more, though nothing in \
+                   it is deleted";
+    let todo = match new.as_str() {
+        None => format!("The spare {old} is removed from the cluster for good: {forever}.\n"),
+        Some(new) => format!(
+            "{new} takes the place of {old}: all that is on {old}'s quorum logs ({}) is brought to {new} first. Then {old} is \
+             removed from the cluster for good: {forever}. Memory streams and local logs of {old} go with it.\n",
+            numbers(&logs),
+        ),
+    };
+    Ok(Plan::ToDo(todo, json!({ "old": old, "new": new, "logs": logs })))
+}
+
+fn numbers(logs: &Value) -> String {
+    let logs = logs.as_array().into_iter().flatten().map(Value::to_string);
+    logs.collect::<Vec<_>>().join(", ")
+}
+
+fn replace(
+    session: &mut Session,
+    args: &ReplaceArgs,
+    connect: &ConnectArgs,
+) -> Result<(), CliError> {
+    match plan(session, args)? {
+        Plan::Begun if args.dry_run => {
+            let text = || "It is done or under way already\n".to_owned();
+            return print(session.json, &json!({ "old": args.old, "begun": true }), text);
+        }
+        Plan::ToDo(todo, json) if args.dry_run => return print(session.json, &json, || todo),
+        Plan::ToDo(todo, _) if !args.force => {
+            eprint!("{todo}");
+            confirm("Go on?", false)?;
+        }
+        Plan::Begun | Plan::ToDo(..) => {}
+    }
     let begun = ask(session, "REPLACE", &json!({ "old": args.old, "new": args.new }))?;
     let new = begun["new"].as_str().map(str::to_owned);
-    let (Some(new), false) = (&new, args.no_wait) else {
-        return print(session.json, &begun, || match &new {
+    match new.filter(|_| !args.no_wait) {
+        Some(new) => wait((session, connect), args, &new, &begun),
+        None => print(session.json, &begun, || match begun["new"].as_str() {
             Some(new) => format!("{new} is taking the place of {}\n", args.old),
             None => format!("the spare {} was removed\n", args.old),
-        });
-    };
+        }),
+    }
+}
+
+fn wait(
+    (session, connect): (&mut Session, &ConnectArgs),
+    args: &ReplaceArgs,
+    new: &str,
+    begun: &Value,
+) -> Result<(), CliError> {
     let deadline = Instant::now() + Duration::from_secs(args.wait_s);
     loop {
-        // A node that is just being replaced may not answer.
-        if let Ok(data) = ask(session, "NODES", &Value::Null) {
-            let removed = data["removed"].as_array().into_iter().flatten();
-            if removed.into_iter().any(|gone| gone["name"] == args.old.as_str()) {
-                return print(session.json, &begun, || {
+        match ask(session, "NODES", &Value::Null) {
+            Ok(data) if list(&data, "removed").any(|gone| gone["name"] == args.old.as_str()) => {
+                return print(session.json, begun, || {
                     format!("{new} has taken the place of {}, which was removed\n", args.old)
                 });
             }
+            Err(CliError::Request(RequestError::Transport(_))) => {
+                *session = Session::open(connect).map_err(|error| {
+                    CliError::Failed(format!(
+                        "{error}. The server may be the node that is replaced, which ends then. The replacement goes on: \
+                         ask another node with `nuthatch cluster status`"
+                    ))
+                })?;
+            }
+            // A node that is just being replaced may not answer.
+            _ => {}
         }
         if Instant::now() >= deadline {
             return Err(CliError::Failed(format!(

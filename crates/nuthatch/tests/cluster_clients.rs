@@ -120,7 +120,7 @@ fn messages_reach_the_clients_of_all_nodes_once_and_in_order() {
 
 #[test]
 fn nodes_with_a_key_hand_on_messages_too() {
-    order_is_kept(&started("cluster-key", |nodes| nodes.give_keys([KEY; NODES])));
+    order_is_kept(&started("cluster-key", |nodes| nodes.give_keys(&[KEY; NODES])));
 }
 
 #[test]

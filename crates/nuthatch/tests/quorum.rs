@@ -33,7 +33,7 @@ const OTHER_KEY: &str = "YW5kIG5vYm9keSBrbm93cyB0aGlzIG9uZSBlaXRoZXIh\n";
 #[test]
 fn nodes_with_a_key_follow_each_other_and_one_with_another_key_takes_no_part() {
     let mut nodes = Nodes::new("quorum-key");
-    nodes.give_keys([KEY, KEY, OTHER_KEY]);
+    nodes.give_keys(&[KEY, KEY, OTHER_KEY]);
     nodes.nodes.iter_mut().for_each(Node::start);
     let (mut client, first) = nodes.owner();
     assert_ne!(first, 2, "nobody listens to the one with another key");
@@ -54,7 +54,7 @@ fn nodes_with_a_key_follow_each_other_and_one_with_another_key_takes_no_part() {
 fn a_key_that_others_can_read_or_guess_is_refused() {
     for (key, mode, told) in [(KEY, 0o644, "chmod 600"), ("secret", 0o600, "at least 32 bytes")] {
         let mut nodes = Nodes::new("quorum-bad-key");
-        nodes.give_keys([key; NODES]);
+        nodes.give_keys(&[key; NODES]);
         write_key(&nodes.dir.path().join("n0.key"), key, mode);
         let node = &mut nodes.nodes[0];
         node.start();

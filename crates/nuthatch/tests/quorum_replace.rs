@@ -193,6 +193,31 @@ fn each_of_three_nodes_is_replaced_after_it_was_killed() {
     replace_all("replace-dead", true);
 }
 
+/// Its machine goes on taking what is sent to it.
+#[test]
+fn a_node_that_hangs_is_replaced_and_connected_no_more() {
+    let mut nodes = with_stream("replace-hangs");
+    let new = nodes.add();
+    nodes.nodes[new].start();
+    nodes.wait_text(new, "this node is a spare of the cluster");
+    nodes.nodes[2].signal("-STOP");
+    ask(&nodes.nodes[0], "REPLACE", &json!({"old": "n2"})).expect("any spare");
+    wait_removed(&nodes, 0, "n2");
+    // The accounts are A, SYS and the global one.
+    (0..2).for_each(|at| nodes.wait_times(at, "Node n2 is connected no more", 3));
+    // What all nodes have to know of is not held up by it.
+    let config = json!({"name": "W", "subjects": ["W.>"], "num_replicas": 3}).to_string();
+    let created =
+        nodes.owner().0.request("$JS.API.STREAM.CREATE.W", b"", config.as_bytes(), ANSWER);
+    let created = created.expect("answered");
+    let told = String::from_utf8_lossy(&created.payload);
+    assert!(!told.contains("\"error\""), "{told}");
+    nodes.nodes[2].signal("-CONT");
+    let node = &mut nodes.nodes[2];
+    assert_ne!(node.ended().code(), Some(0), "{}", node.text());
+    nodes.wait_text(2, "node n2 was removed from the cluster: node n3 has taken its place");
+}
+
 #[test]
 fn a_removed_node_that_comes_back_says_so_and_deletes_nothing() {
     let mut nodes = with_stream("replace-back");

@@ -94,7 +94,7 @@ impl Member {
 
     /// Says that a change was made or cannot be, or proposes it: whoever wants it asks again.
     pub(super) fn lead_change(&mut self, origin: Origin, change: &Change) {
-        if !self.is_leader() {
+        if !self.is_leader() || !change.is_asked_for() {
             return;
         }
         let refused = match (self.roster.has(change), self.roster.check(change)) {
@@ -146,14 +146,18 @@ impl Member {
         }
         let (old, new) =
             (self.roster.nodes[&replacing.old].member, self.roster.nodes[&replacing.new].member);
-        let moved = self.catalogs.iter().all(|log| log.is_as_wished());
-        if (!moved && Rule::LogsFirst.holds()) || !self.has_caught_up(new) {
+        if !self.are_logs_moved() || !self.has_caught_up(new) {
             return;
         }
         match old == self.id() {
             true => self.leave_the_lead(old),
             false => self.propose_change(&Change::Swap(replacing)),
         }
+    }
+
+    /// True if no log is on the node that goes: the wish names the other one since the replacement began.
+    fn are_logs_moved(&self) -> bool {
+        self.catalogs.iter().all(|log| log.is_as_wished()) || !Rule::LogsFirst.holds()
     }
 
     /// True if a member has all that is committed, and was heard lately.
@@ -216,7 +220,9 @@ impl Member {
         }
         let change = Change::decode(&entry.context)?;
         let before = self.roster.replacing;
-        if self.roster.check(&change).is_err() {
+        // What was so when it was proposed may not be any more.
+        let is_early = matches!(change, Change::Swap(_)) && !self.are_logs_moved();
+        if is_early || self.roster.check(&change).is_err() {
             return Ok(());
         }
         let of_members = self.roster.members_change(&change);

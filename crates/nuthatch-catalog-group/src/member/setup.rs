@@ -4,7 +4,7 @@ use crate::catalog_codec::{catalog, put_catalog};
 use crate::coding::{Malformed, Reader, Writer};
 use crate::founding::Founding;
 use crate::log_catalog::LogCatalog;
-use crate::roster::Roster;
+use crate::roster::{Roster, rank};
 use crate::types::{LogCount, LogNumber, MemberId};
 use nuthatch_quorum::types::{Member as KeeperOf, NodeId};
 use raft::eraftpb::{ConfState, Snapshot};
@@ -18,9 +18,6 @@ const BEAT_TICKS: usize = 2;
 const ELECTION_TICKS: usize = 10;
 const RANK_TICKS: usize = 3;
 
-/// Ranks that there are: more than nodes at a time, whose numbers grow as they are replaced.
-const RANKS: u8 = 16;
-
 /// Bytes of entries in one message.
 const MESSAGE_BYTES: u64 = 1 << 20;
 
@@ -29,7 +26,7 @@ const INFLIGHT_MAX: usize = 64;
 
 /// How the library is set up.
 pub fn config(member: MemberId, node: NodeId, applied: u64) -> Config {
-    let election_tick = ELECTION_TICKS + RANK_TICKS * usize::from(node.0.saturating_sub(1) % RANKS);
+    let election_tick = ELECTION_TICKS + RANK_TICKS * usize::from(rank(node));
     Config {
         id: member.0,
         election_tick: ELECTION_TICKS,

@@ -189,3 +189,59 @@ fn a_removed_node_is_told_so_when_the_change_of_the_members_is_over() {
     let effects = say(&mut one, 33, boot(1, 34), Body::Join(NodeId(3)));
     assert_eq!(bodies(&effects), [&Body::Removed(by)], "it is in no group");
 }
+
+/// A member for which another one has voted.
+fn leader(disk: &MemDisk) -> Member {
+    let mut one = member(disk, 11);
+    say(&mut one, 2, boot(1, 22), held(boot(1, 11)));
+    let asks = |effects: &[Effect]| {
+        bodies(effects).iter().any(|body| matches!(body, Body::Raft(message) if message.msg_type == MessageType::MsgRequestPreVote))
+    };
+    while !asks(&one.step(Event::Tick).expect("the disk works")) {}
+    for msg_type in [MessageType::MsgRequestPreVoteResponse, MessageType::MsgRequestVoteResponse] {
+        let vote = Message { msg_type, from: 2, to: 1, term: 1, ..Message::default() };
+        say(&mut one, 2, boot(1, 22), Body::Raft(Box::new(vote)));
+    }
+    assert!(one.is_leader());
+    one
+}
+
+/// A node that asked for them would be given a vote, or take one, before its time.
+#[test]
+fn steps_of_a_replacement_are_the_leaders_own() {
+    let mut one = leader(&MemDisk::default());
+    let replacing = crate::Replacing { old: NodeId(3), new: NodeId(4) };
+    let disk = Change::Disk { node: NodeId(3), new: MemberId(33), former: MemberId(3) };
+    let mut ask = |change| {
+        let before = one.last();
+        say(&mut one, 2, boot(1, 22), Body::Change { number: 1, change });
+        one.last() - before
+    };
+    assert_eq!((ask(disk), ask(Change::Swap(replacing))), (0, 0));
+    let (name, member) = ("n4".to_owned(), MemberId(4));
+    assert_eq!(ask(Change::Join { name, member, address: None }), 1);
+}
+
+/// What was so when it was proposed may not be any more.
+#[test]
+fn a_node_is_not_removed_while_a_log_is_on_it() {
+    let disk = MemDisk::default();
+    let mut one = member(&disk, 11);
+    let (name, member) = ("n4".to_owned(), MemberId(4));
+    let replacing = crate::Replacing { old: NodeId(3), new: NodeId(4) };
+    let entry = |change: Change| Entry {
+        entry_type: EntryType::EntryConfChangeV2,
+        context: change.encode().into(),
+        data: vec![0].into(),
+        ..Entry::default()
+    };
+    for change in [
+        Change::Join { name, member, address: None },
+        Change::Begin(replacing),
+        Change::Swap(replacing),
+    ] {
+        one.apply_change(&entry(change)).expect("a change");
+    }
+    assert_eq!(one.roster.replacing, Some(replacing), "its disk is in the log's set");
+    assert!(one.voters().contains(&MemberId(3)));
+}

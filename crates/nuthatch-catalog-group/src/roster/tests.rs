@@ -64,6 +64,43 @@ fn one_replacement_at_a_time_but_another_spare_may_take_the_place() {
 }
 
 #[test]
+fn a_disk_has_one_place() {
+    let mut roster = three();
+    assert_eq!(roster.make(&join("n4", 1)), Err(Refusal::DiskTaken), "it would lose its vote");
+    let disk = |new| Change::Disk { node: NodeId(1), new: MemberId(new), former: MemberId(1) };
+    assert_eq!(roster.make(&disk(2)), Err(Refusal::DiskTaken));
+    roster.make(&join("n4", 40)).expect("a spare");
+    roster.make(&Change::Begin(replace(3, 4))).expect("it begins");
+    roster.make(&Change::Swap(replace(3, 4))).expect("it ends");
+    assert_eq!(roster.make(&disk(3)), Err(Refusal::DiskTaken), "of a node that was removed");
+    assert_eq!(roster.make(&join("n5", 3)), Err(Refusal::DiskTaken));
+}
+
+#[test]
+fn no_two_nodes_have_one_rank_however_often_nodes_are_replaced() {
+    let mut roster = three();
+    let (mut last, mut replaced) = (3, 0);
+    loop {
+        let name = format!("{replaced:a>NAME_MAX$}");
+        if let Err(why) = roster.make(&join(&name, 1000 + replaced)) {
+            assert_eq!(why, Refusal::NoNumber);
+            break;
+        }
+        let new = roster.number(&name).expect("it has joined").0;
+        roster.make(&Change::Begin(replace(last, new))).expect("it begins");
+        let ranks: std::collections::BTreeSet<u8> =
+            roster.nodes.keys().map(|node| rank(*node)).collect();
+        assert_eq!(ranks.len(), roster.nodes.len(), "{roster:?}");
+        roster.make(&Change::Swap(replace(last, new))).expect("it ends");
+        (last, replaced) = (new, replaced + 1);
+    }
+    assert!(replaced > 200, "{replaced}");
+    let mut to = Writer::default();
+    roster.put(&mut to);
+    assert!(to.0.len() < 60_000, "it is kept in a small file: {}", to.0.len());
+}
+
+#[test]
 fn rosters_and_changes_have_one_form() {
     let mut roster = three();
     let address = "127.0.0.1:6221".parse().expect("an address");
@@ -85,6 +122,15 @@ fn rosters_and_changes_have_one_form() {
         assert_eq!(Roster::read(&mut Reader(&to.0)), Ok(roster.clone()));
     }
     assert_eq!(roster.changes, 6, "a disk is no other node");
+    assert!(Change::decode(&join("n 4", 40).encode()).is_err(), "no name");
+    assert!(Change::decode(&join("n4", 0).encode()).is_err(), "no disk");
+    let none = Roster { nodes: BTreeMap::new(), ..roster.clone() };
+    let nobody = Roster { replacing: Some(replace(1, 9)), ..roster };
+    for bad in [none, nobody] {
+        let mut to = Writer::default();
+        bad.put(&mut to);
+        assert!(Roster::read(&mut Reader(&to.0)).is_err(), "{bad:?}");
+    }
     for bad in [&[0][..], &[0, 9], &[0, 3, 1], &[1, 2], &[0, 3, 1, 2, 3]] {
         assert!(Change::decode(bad).is_err(), "{bad:?}");
     }

@@ -166,6 +166,9 @@ impl Connection {
                 }
             }
         }
+        if let Some(member) = known {
+            let _ = inputs.try_send(Input::Lost(member));
+        }
     }
 
     fn connect(&self, local: &dyn Local) -> io::Result<(Channel, MemberId)> {

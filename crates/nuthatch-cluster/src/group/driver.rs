@@ -3,7 +3,7 @@
 use super::connections::Connections;
 use super::{Answering, Deciding, Input, was_removed};
 use crate::roll::Roll;
-use nuthatch_catalog_group::{Effect, Event, Member, TICK, identity};
+use nuthatch_catalog_group::{Effect, Event, Member, Roster, TICK, identity};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::Disk;
 use nuthatch_quorum::catalog::CatalogReply;
@@ -18,6 +18,12 @@ use std::time::{Duration, Instant};
 
 /// After its disk failed the member begins anew so much later.
 const BEGIN_AGAIN: Duration = Duration::from_secs(1);
+
+/// Who the nodes are, unless a change of the members is under way: until that is over a vote of the node that goes may be
+/// needed, so it stays connected and is not told that it was removed.
+pub(super) fn settled(member: &Member) -> Option<&Roster> {
+    member.is_settled().then(|| member.roster())
+}
 
 /// Drives a member.
 pub(super) struct Driver {
@@ -127,13 +133,15 @@ impl Driver {
 
     /// Notes who the nodes are. On the disk too: after a start others must be found before the catalog tells anything.
     fn note(&mut self, member: &Member) -> io::Result<()> {
-        let roster = member.roster();
+        // A node that was removed hears of no leader, and does not look for one either: it asks whether that is over.
+        let is_there = member.roster().nodes.contains_key(&self.number);
+        self.roll.note_led(is_there && member.leader().is_some());
+        let Some(roster) = settled(member) else { return Ok(()) };
         if roster.changes > self.noted {
             identity::store_joined(&*self.disk, self.number, roster)?;
             self.noted = roster.changes;
         }
         self.roll.note(roster);
-        self.roll.note_led(member.leader().is_some());
         Ok(())
     }
 

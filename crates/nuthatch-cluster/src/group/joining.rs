@@ -1,7 +1,7 @@
 //! What a node says that asks to join a cluster, and what it is answered.
 
 use crate::coding::{Malformed, Reader, Writer, malformed};
-use nuthatch_catalog_group::roster::NAME_MAX;
+use nuthatch_catalog_group::roster::is_name;
 use nuthatch_catalog_group::{Change, MemberId, Roster};
 use std::net::{IpAddr, SocketAddr};
 
@@ -43,9 +43,9 @@ impl JoinRequest {
         let (name, member) = (from.string()?, MemberId(from.u64()?));
         let listen = from.string()?.parse().map_err(|_| malformed("an address is none"))?;
         from.end()?;
-        match name.is_empty() || name.len() > NAME_MAX {
-            true => Err(malformed("a node's name is too short or too long")),
-            false => Ok(Self { name, member, listen }),
+        match is_name(&name) && member != MemberId(0) {
+            true => Ok(Self { name, member, listen }),
+            false => Err(malformed("a node's name or disk is none")),
         }
     }
 
@@ -110,6 +110,7 @@ mod tests {
         assert_eq!(request.change("10.0.0.4".parse().expect("an address")), change);
         let mut roster = Roster::default();
         roster.make(&change).expect("joins");
+        roster.nodes.values_mut().for_each(|one| one.keeps = true);
         let answers = [
             JoinAnswer::Joined(roster),
             JoinAnswer::Later("a".to_owned()),

@@ -39,8 +39,10 @@ fn ack_subjects() {
 
 #[test]
 fn the_hash_of_an_account_is_that_of_nats_server() {
-    assert_eq!(&account_hash("A")[..], HASH.as_bytes());
-    assert_eq!(account_hash("$G"), *b"szMpdrwD");
+    assert_eq!(&name_hash("A")[..], HASH.as_bytes());
+    assert_eq!(name_hash("$G"), *b"szMpdrwD");
+    // Servers as peers.
+    assert_eq!([name_hash("nats-0"), name_hash("nats-1")], [*b"S1Nunr6R", *b"yrzKKRBu"]);
 }
 
 const HUB: Place<'_> = Place { domain: Some("hub"), account: "A" };

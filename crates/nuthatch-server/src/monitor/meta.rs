@@ -1,6 +1,7 @@
 //! What nats-server calls the metadata group of a cluster. Here one node decides which streams there are: the owner of
 //! the first quorum log; the members are that log's keepers.
 
+use crate::nodes::peer_id;
 use crate::server::Server;
 use nuthatch_cluster::KeeperSight;
 use serde_json::{Value, json};
@@ -20,6 +21,9 @@ pub(super) fn meta(server: &Server) -> Option<Value> {
         "quorum_needed": size / 2 + 1,
         "pending": 0,
     });
+    if !leader.is_empty() {
+        out["peer"] = json!(peer_id(leader));
+    }
     if first.owned().is_some() {
         let replicas: Vec<Value> = sight.keepers_but(leader).into_iter().map(replica).collect();
         out["replicas"] = Value::Array(replicas);
@@ -37,8 +41,9 @@ fn replica(keeper: &KeeperSight) -> Value {
     let silent = keeper
         .silent
         .map_or(u64::MAX >> 1, |silent| u64::try_from(silent.as_nanos()).unwrap_or(u64::MAX >> 1));
-    let mut out =
-        json!({ "name": keeper.node.name, "current": keeper.is_current(), "active": silent });
+    let name = &keeper.node.name;
+    let (current, peer) = (keeper.is_current(), peer_id(name));
+    let mut out = json!({ "name": name, "current": current, "active": silent, "peer": peer });
     if !keeper.connected {
         out["offline"] = json!(true);
     }

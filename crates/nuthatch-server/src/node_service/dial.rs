@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
@@ -33,8 +34,9 @@ const TURNED_AWAY: Duration = Duration::from_secs(1);
 /// Accounts that are connected to another node at most.
 pub(super) const LINKED_ACCOUNTS_MAX: usize = 4096;
 
-/// Keeps connections of all accounts to the node at this address.
-pub(super) async fn keep(node: Arc<Node>, address: SocketAddr) {
+/// Keeps connections of all accounts to the node at this address, until the address is no node's any more (the sender is
+/// dropped). A connection that is there then goes on until it ends.
+pub(super) async fn keep(node: Arc<Node>, address: SocketAddr, mut ends: watch::Receiver<()>) {
     let mut changes = node.server.nodes.account_changes();
     let (mut begun, mut links) = (HashSet::new(), tokio::task::JoinSet::new());
     let mut has_told = false;
@@ -56,18 +58,34 @@ pub(super) async fn keep(node: Arc<Node>, address: SocketAddr) {
                 break;
             }
             begun.insert(account.id);
-            links.spawn(keep_account(node.clone(), address, account));
+            let at = At { address, ends: ends.clone() };
+            links.spawn(keep_account(node.clone(), at, account));
         }
-        if changes.changed().await.is_err() {
-            return;
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { return },
+            _ = ends.changed() => break,
         }
+    }
+    while links.join_next().await.is_some() {}
+}
+
+/// Where a node is, as long as it is there.
+struct At {
+    address: SocketAddr,
+    ends: watch::Receiver<()>,
+}
+
+impl At {
+    fn has_ended(&self, node: &Node) -> bool {
+        node.is_ending() || self.ends.has_changed().is_err()
     }
 }
 
 /// Keeps the connection of one account.
-async fn keep_account(node: Arc<Node>, address: SocketAddr, account: Arc<Account>) {
+async fn keep_account(node: Arc<Node>, at: At, account: Arc<Account>) {
+    let address = at.address;
     let mut failures = 0_u32;
-    while !node.is_ending() {
+    while !at.has_ended(&node) {
         let outcome = connect(&node, address, &account).await;
         let pause = match outcome {
             Ok(Outcome::Ended) => {
@@ -76,7 +94,7 @@ async fn keep_account(node: Arc<Node>, address: SocketAddr, account: Arc<Account
             }
             Ok(Outcome::TurnedAway(peer)) => {
                 failures = 0;
-                turned_away(&node, address, &account, &peer).await;
+                turned_away(&node, &at, &account, &peer).await;
                 continue;
             }
             Err(error) => {
@@ -108,12 +126,12 @@ enum Outcome {
 }
 
 /// Waits until it makes sense to ask again.
-async fn turned_away(node: &Node, address: SocketAddr, account: &Account, peer: &LinkHello) {
+async fn turned_away(node: &Node, at: &At, account: &Account, peer: &LinkHello) {
     let why = match peer.verdict {
         // It connects to us.
         Verdict::Reversed => {
             sleep(LOOK).await;
-            while node.server.nodes.is_linked(&peer.node, &account.name) && !node.is_ending() {
+            while node.server.nodes.is_linked(&peer.node, &account.name) && !at.has_ended(node) {
                 sleep(LOOK).await;
             }
             return;
@@ -124,8 +142,10 @@ async fn turned_away(node: &Node, address: SocketAddr, account: &Account, peer: 
         Verdict::OtherCluster => "it belongs to another cluster",
         Verdict::Full => "it has as many connections as it may have",
         Verdict::SameName => "it has this node's name",
+        Verdict::Removed => "this node was removed from the cluster",
     };
-    node.cluster.report_link(&format!("node {} at {address} is not connected: {why}", peer.node));
+    node.cluster
+        .report_link(&format!("node {} at {} is not connected: {why}", peer.node, at.address));
     sleep(TURNED_AWAY).await;
 }
 

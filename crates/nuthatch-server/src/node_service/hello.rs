@@ -39,6 +39,9 @@ impl Greeter<'_> {
         if peer.cluster != self.cluster.id() {
             return Err(Verdict::OtherCluster);
         }
+        if self.cluster.removed().contains(&peer.node) {
+            return Err(Verdict::Removed);
+        }
         match peer.node.as_str().cmp(self.name) {
             std::cmp::Ordering::Equal => return Err(Verdict::SameName),
             std::cmp::Ordering::Greater => return Err(Verdict::Reversed),

@@ -5,9 +5,17 @@ use crate::server::Server;
 use nuthatch_cluster::{Cluster, NodesError, NodesSight, Replacement};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
 /// Of all nodes one answers. A word: other nodes are told of it.
 pub(super) const GROUP: &[u8] = b"nuthatch_cluster";
+
+/// How long a node that has just begun may take to know which logs are where.
+const KNOWN_WITHIN: Duration = Duration::from_secs(2);
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Answers a request about the nodes of the cluster.
 pub(super) async fn about_nodes(
@@ -19,9 +27,21 @@ pub(super) async fn about_nodes(
     let cluster =
         cluster.ok_or_else(|| Failure(503, "this server is no node of a cluster".to_owned()))?;
     match what {
-        "NODES" => Ok(Answer::Data(described(&cluster.nodes()))),
+        "NODES" => Ok(Answer::Data(described(&known(&cluster).await))),
         "REPLACE" => replace(cluster, options).await,
         _ => Ok(Answer::Silence),
+    }
+}
+
+/// The nodes, once it is known what is on them, if that is soon.
+async fn known(cluster: &Cluster) -> NodesSight {
+    let deadline = Instant::now() + KNOWN_WITHIN;
+    loop {
+        let sight = cluster.nodes();
+        if sight.knows_logs || Instant::now() >= deadline {
+            return sight;
+        }
+        sleep(LOOK).await;
     }
 }
 
@@ -47,9 +67,15 @@ async fn replace(cluster: Arc<Cluster>, options: &Map<String, Value>) -> Result<
         Failure(400, why.to_owned())
     })?;
     let new = text("new");
-    // It waits for the catalog.
-    let replacing = tokio::task::spawn_blocking(move || cluster.replace(&old, new.as_deref()));
-    let replaced = replacing.await.map_err(|panic| Failure::internal(panic.to_string()))?;
+    let replaced = match options.get("dry_run").and_then(Value::as_bool) {
+        Some(true) => cluster.would_replace(&old, new.as_deref()),
+        _ => {
+            // It waits for the catalog.
+            let replacing =
+                tokio::task::spawn_blocking(move || cluster.replace(&old, new.as_deref()));
+            replacing.await.map_err(|panic| Failure::internal(panic.to_string()))?
+        }
+    };
     match replaced {
         Ok(Replacement::Begun { old, new }) => Ok(Answer::Data(json!({ "old": old, "new": new }))),
         Ok(Replacement::SpareRemoved { name }) => {
@@ -66,6 +92,7 @@ fn code(error: &NodesError) -> u16 {
         NodesError::Change(ChangeError::NoMajority) => 503,
         NodesError::OtherCatalog
         | NodesError::NoSpare { .. }
+        | NodesError::Busy { .. }
         | NodesError::Change(ChangeError::Refused(_)) => 409,
     }
 }

@@ -127,11 +127,16 @@ impl Nodes {
 
     /// Nodes that have not started yet.
     pub fn with_catalog(dir: TempDir, catalog: &str) -> Self {
-        let ports = free_ports(2 * NODES);
-        let (clients, peers) = ports.split_at(NODES);
+        Self::of(NODES, dir, catalog)
+    }
+
+    /// So many nodes that have not started yet.
+    pub fn of(count: usize, dir: TempDir, catalog: &str) -> Self {
+        let ports = free_ports(2 * count);
+        let (clients, peers) = ports.split_at(count);
         let routes: Vec<_> = peers.iter().map(|port| format!("127.0.0.1:{port}")).collect();
         let node = |at: usize| Self::node(dir.path(), (at, clients[at]), &routes, catalog);
-        Self { nodes: (0..NODES).map(node).collect(), dir }
+        Self { nodes: (0..count).map(node).collect(), dir }
     }
 
     fn node(dir: &Path, (at, port): (usize, u16), routes: &[String], catalog: &str) -> Node {
@@ -168,8 +173,11 @@ impl Nodes {
         routes.insert(at, own);
         let mut node = Self::node(self.dir.path(), (at, port), &routes, "built-in");
         let first = &self.nodes[0].args;
-        let config = first.iter().position(|arg| arg == "-c").expect("a configuration file");
-        node.args.extend(first[config..config + 2].iter().cloned());
+        for flag in ["-c", "--cluster_key"] {
+            if let Some(given) = first.iter().position(|arg| arg == flag) {
+                node.args.extend(first[given..given + 2].iter().cloned());
+            }
+        }
         self.nodes.push(node);
         at
     }
@@ -181,7 +189,7 @@ impl Nodes {
     }
 
     /// Gives each node the file with the key of `keys` at its place.
-    pub fn give_keys(&mut self, keys: [&str; NODES]) {
+    pub fn give_keys(&mut self, keys: &[&str]) {
         for (node, key) in self.nodes.iter_mut().zip(keys) {
             let path = self.dir.path().join(format!("{}.key", node.name));
             write_key(&path, key, 0o600);

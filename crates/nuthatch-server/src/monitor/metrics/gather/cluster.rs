@@ -15,7 +15,7 @@ pub(super) fn of_cluster(page: &mut Vec<Family>, server: &Server) {
     let Some(cluster) = server.cluster.get() else {
         return ALL.iter().for_each(|metric| put_all(page, metric, []));
     };
-    put(page, &t::CLUSTER_NODES, cluster.others().len() as u64 + 1);
+    put(page, &t::CLUSTER_NODES, cluster.count() as u64);
     put(page, &t::CLUSTER_CONNECTED, connected(server).len() as u64 + 1);
     let logs: Vec<(String, LogSight, bool)> = cluster
         .logs()

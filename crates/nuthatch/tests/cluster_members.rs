@@ -1,0 +1,234 @@
+//! What people and tools of nats-server ask of a cluster's nodes: `nuthatch cluster status` and `replace`,
+//! `$JS.API.SERVER.REMOVE`, `STREAM.PEER.REMOVE`. Real processes.
+
+mod quorum_nodes;
+mod support;
+
+use nuthatch_client::Client;
+use quorum_nodes::{ANSWER, Node, Nodes};
+use serde_json::{Value, json};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use support::{TIMEOUT, TempDir};
+
+const CONFIG: &str = r#"
+accounts {
+  SYS { users: [ { user: sys, password: pw } ] }
+  A { jetstream: enabled, users: [ { user: a, password: a } ] }
+}
+system_account: SYS
+no_auth_user: a
+"#;
+
+/// So many nodes and a stream on three or all of them.
+fn with_stream(name: &str, count: usize, key: Option<&str>) -> Nodes {
+    let mut nodes = Nodes::of(count, TempDir::new(name), "built-in");
+    nodes.configure(CONFIG);
+    if let Some(key) = key {
+        nodes.give_keys(&vec![key; count]);
+    }
+    nodes.nodes.iter_mut().for_each(Node::start);
+    let config = json!({"name": "Q", "subjects": ["Q.>"], "num_replicas": 3}).to_string();
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let (mut client, _) = nodes.owner();
+        let asked = client.request("$JS.API.STREAM.CREATE.Q", b"", config.as_bytes(), ANSWER);
+        let told = asked.map(|answer| String::from_utf8_lossy(&answer.payload).into_owned());
+        if told.as_ref().is_ok_and(|told| !told.contains("\"error\"")) {
+            return nodes;
+        }
+        assert!(Instant::now() < deadline, "the stream is not created: {told:?}");
+    }
+}
+
+fn add_spare(nodes: &mut Nodes) -> usize {
+    let new = nodes.add();
+    nodes.nodes[new].start();
+    nodes.wait_text(new, "this node is a spare of the cluster");
+    new
+}
+
+/// `nuthatch cluster …` as a user at a node, without a terminal.
+fn cluster(at: &Node, user: &str, args: &[&str]) -> Output {
+    let url = format!("nats://{user}127.0.0.1:{}", at.port);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nuthatch"));
+    command.args(["cluster"]).args(args).args(["-s", &url]).stdin(Stdio::null());
+    command.output().expect("it runs")
+}
+
+fn told(output: &Output) -> (i32, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().expect("it ended"), text(&output.stdout), text(&output.stderr))
+}
+
+/// What a command says as JSON.
+fn json_of(at: &Node, args: &[&str]) -> Value {
+    let output = cluster(at, "sys:pw@", &[args, &["--json"]].concat());
+    let (code, out, err) = told(&output);
+    assert_eq!(code, 0, "{args:?}: {out}{err}");
+    serde_json::from_str(&out).unwrap_or_else(|error| panic!("{args:?}: {error} in {out}"))
+}
+
+/// Why a command is refused, and with which code.
+fn refused(at: &Node, user: &str, args: &[&str]) -> (i32, String) {
+    let (code, out, err) = told(&cluster(at, user, args));
+    assert_ne!(code, 0, "{args:?}: {out}");
+    (code, err)
+}
+
+fn names(status: &Value, is_spare: bool) -> Vec<&str> {
+    let all = status["nodes"].as_array().expect("a list").iter();
+    all.filter(|node| node["spare"] == is_spare).filter_map(|node| node["name"].as_str()).collect()
+}
+
+#[test]
+fn commands_say_what_would_happen_and_what_is_wrong() {
+    let mut nodes = with_stream("members-said", 3, None);
+    let none = refused(&nodes.nodes[0], "sys:pw@", &["replace", "n2", "--force"]);
+    assert!(none.1.contains("has no spare that could take the place of n2"), "{none:?}");
+    add_spare(&mut nodes);
+    let at = &nodes.nodes[1];
+    let status = json_of(at, &["status"]);
+    assert_eq!((names(&status, false), names(&status, true)), (vec!["n0", "n1", "n2"], vec!["n3"]));
+    assert_eq!(status["nodes"][0]["logs"], json!([0, 1, 2]));
+    assert_eq!((&status["replacing"], &status["removed"]), (&Value::Null, &json!([])));
+    let (code, table, _) = told(&cluster(at, "sys:pw@", &["status"]));
+    assert!(code == 0 && table.contains("Quorum logs on it") && table.contains("spare"), "{table}");
+    for (names, why) in [
+        (&["n9"][..], "no node n9: its nodes are n0, n1, n2, n3"),
+        (&["n2", "n9"], "no node n9"),
+        (&["n2", "n1"], "n1 keeps logs already"),
+    ] {
+        for flag in ["--force", "--dry-run"] {
+            let said = refused(at, "sys:pw@", &[&["replace"], names, &[flag]].concat());
+            assert!(said.1.contains(why), "{names:?}: {said:?}");
+        }
+    }
+    let said = refused(at, "sys:pw@", &["replace", "n3", "n2", "--force"]);
+    assert!(said.1.contains("n3 is a spare"), "{said:?}");
+    // The system account has it to itself.
+    let said = refused(at, "a:a@", &["status"]);
+    assert!(said.1.contains("no responders"), "{said:?}");
+    // Nobody can be asked.
+    let (code, why) = refused(at, "sys:pw@", &["replace", "n2"]);
+    assert!(
+        code == 2 && why.contains("n3 takes the place of n2") && why.contains("--force"),
+        "{why}"
+    );
+    let (code, plan, _) = told(&cluster(at, "sys:pw@", &["replace", "n2", "--dry-run"]));
+    assert!(code == 0 && plan.contains("n2's quorum logs (0, 1, 2) is brought to n3"), "{plan}");
+    let plan = json_of(at, &["replace", "n2", "n3", "--dry-run"]);
+    assert_eq!(plan, json!({"old": "n2", "new": "n3", "logs": [0, 1, 2]}));
+    let plan = json_of(at, &["replace", "n3", "--dry-run"]);
+    assert_eq!(plan["new"], Value::Null, "a spare is removed");
+    assert_eq!(names(&json_of(at, &["status"]), true), ["n3"], "nothing was changed");
+    assert_eq!(json_of(at, &["replace", "n3", "--force"])["old"], "n3");
+    let status = json_of(at, &["status"]);
+    assert_eq!(names(&status, true), [] as [&str; 0]);
+    assert_eq!(status["removed"], json!([{"name": "n3", "by": null}]));
+    let node = &mut nodes.nodes[3];
+    assert_ne!(node.ended().code(), Some(0), "{}", node.text());
+    assert!(node.text().contains("node n3 was removed from the cluster"), "{}", node.text());
+}
+
+#[test]
+fn one_of_five_nodes_with_a_key_is_replaced_by_a_command() {
+    let key = "a key of at least thirty-two bytes";
+    let mut nodes = with_stream("members-five", 5, Some(key));
+    (0..10).for_each(|number| nodes.publish(number));
+    let new = add_spare(&mut nodes);
+    nodes.nodes[4].kill();
+    let at = &nodes.nodes[0];
+    assert_eq!(json_of(at, &["replace", "n4", "--force"]), json!({"old": "n4", "new": "n5"}));
+    let status = json_of(at, &["status"]);
+    assert_eq!(names(&status, false), ["n0", "n1", "n2", "n3", "n5"]);
+    assert_eq!(status["removed"], json!([{"name": "n4", "by": "n5"}]));
+    assert_eq!(status["nodes"][4]["logs"], json!([0, 1, 2, 3, 4]));
+    // Given again it says the same.
+    assert_eq!(json_of(at, &["replace", "n4"]), json!({"old": "n4", "new": "n5"}));
+    // Two of the five may be away, and the new one counts.
+    nodes.nodes[0].kill();
+    nodes.nodes[1].kill();
+    nodes.publish(10);
+    nodes.expect(11);
+    nodes.publish_at(new, 11);
+}
+
+fn api(client: &mut Client, call: &str, body: &Value) -> Option<Value> {
+    let (call, body) = (format!("$JS.API.{call}"), body.to_string());
+    let answer = client.request(&call, b"", body.as_bytes(), Duration::from_secs(5)).ok()?;
+    Some(serde_json::from_slice(&answer.payload).expect("JSON"))
+}
+
+fn error_of(answer: Option<Value>) -> (u64, String) {
+    let error = &answer.expect("answered")["error"];
+    let text = error["description"].as_str().expect("refused").to_owned();
+    (error["err_code"].as_u64().expect("a code"), text)
+}
+
+/// As nats-server answers, but for texts that say more.
+#[test]
+fn servers_and_peers_are_removed_as_tools_of_nats_server_ask_it() {
+    let mut nodes = with_stream("members-api", 3, None);
+    let mut system = nodes.nodes[0].client("sys:pw@");
+    let mut account = nodes.nodes[0].client("a:a@");
+    let mut remove = |body: Value| api(&mut system, "SERVER.REMOVE", &body);
+    for nobody in [json!({"peer": "n9"}), json!({"peer": "n2", "peer_id": "12345678"}), json!({})] {
+        let (code, why) = error_of(remove(nobody));
+        assert!(code == 10044 && why.contains("its nodes are n0, n1, n2"), "{code} {why}");
+    }
+    let (code, why) = error_of(remove(json!({"peer": "n2"})));
+    assert!(code == 10008 && why.contains("has no spare"), "{code} {why}");
+    // Others hear nothing.
+    assert_eq!(api(&mut account, "SERVER.REMOVE", &json!({"peer": "n2"})), None);
+    let mut peer_remove = |body: Value| api(&mut account, "STREAM.PEER.REMOVE.Q", &body);
+    assert_eq!(error_of(peer_remove(json!({}))).0, 10003);
+    assert_eq!(error_of(peer_remove(json!({"peer": "n9"}))).0, 10040);
+    let (code, why) = error_of(peer_remove(json!({"peer": "n2"})));
+    assert!(code == 10075 && why.contains("nuthatch cluster replace n2"), "{code} {why}");
+    assert_eq!(
+        error_of(api(&mut account, "STREAM.PEER.REMOVE.X", &json!({"peer": "n2"}))).0,
+        10059
+    );
+
+    let spare = add_spare(&mut nodes);
+    // What has begun does not end while the spare hangs.
+    nodes.nodes[spare].signal("-STOP");
+    let jsz = api_of_system(&nodes.nodes[0]);
+    let ids: Vec<&Value> = jsz["replicas"].as_array().expect("a list").iter().collect();
+    let (name, id) = (ids[0]["name"].clone(), ids[0]["peer"].clone());
+    let other = ids[1]["name"].clone();
+    // The id counts.
+    let mut system = nodes.nodes[0].client("sys:pw@");
+    let mut remove = |body: Value| api(&mut system, "SERVER.REMOVE", &body);
+    let answer = remove(json!({"peer": "", "peer_id": id})).expect("answered");
+    assert_eq!(answer["success"], true, "{answer}");
+    assert_eq!(answer["type"], "io.nats.jetstream.api.v1.meta_server_remove_response");
+    let (code, why) = error_of(remove(json!({"peer": other})));
+    assert!(code == 10202 && why.contains("one replacement at a time"), "{code} {why}");
+    nodes.nodes[spare].signal("-CONT");
+    let deadline = Instant::now() + 3 * TIMEOUT;
+    loop {
+        let status = json_of(&nodes.nodes[spare], &["status"]);
+        if status["removed"] == json!([{"name": name, "by": "n3"}]) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{status}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// The cluster's leader, as it shows the others.
+fn api_of_system(node: &Node) -> Value {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let mut client = node.client("sys:pw@");
+        let asked =
+            client.request("$SYS.REQ.SERVER.PING.JSZ", b"", br#"{"leader_only": true}"#, ANSWER);
+        if let Ok(answer) = asked {
+            let mut answer: Value = serde_json::from_slice(&answer.payload).expect("JSON");
+            return answer["data"]["meta_cluster"].take();
+        }
+        assert!(Instant::now() < deadline, "nobody leads");
+    }
+}
