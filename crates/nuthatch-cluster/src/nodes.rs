@@ -195,11 +195,15 @@ fn wanted(
     old: &str,
     new: Option<&str>,
 ) -> Result<(Option<Change>, Replacement), NodesError> {
-    if let Some(gone) = roster.gone(old)
-        && let Some(by) = gone.by.clone().filter(|by| new.is_none_or(|new| new == by))
-    {
-        // Whoever asks again did not hear the answer.
-        return Ok((None, Replacement::Begun { old: old.to_owned(), new: by }));
+    // Whoever asks again did not hear the answer: the node that was asked may be the one that was removed.
+    match roster.gone(old).map(|gone| gone.by.clone()) {
+        Some(Some(by)) if new.is_none_or(|new| new == by) => {
+            return Ok((None, Replacement::Begun { old: old.to_owned(), new: by }));
+        }
+        Some(None) if new.is_none() => {
+            return Ok((None, Replacement::SpareRemoved { name: old.to_owned() }));
+        }
+        _ => {}
     }
     let goes = number(roster, old)?;
     if let Some(Replacing { old, new }) = roster.replacing.filter(|one| one.old != goes) {

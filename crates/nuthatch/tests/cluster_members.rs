@@ -126,6 +126,9 @@ fn commands_say_what_would_happen_and_what_is_wrong() {
     let status = json_of(at, &["status"]);
     assert_eq!(names(&status, true), [] as [&str; 0]);
     assert_eq!(status["removed"], json!([{"name": "n3", "by": null}]));
+    // Given again it says the same.
+    let again = json_of(at, &["replace", "n3", "--force"]);
+    assert_eq!(again, json!({"old": "n3", "new": null}));
     let node = &mut nodes.nodes[3];
     assert_ne!(node.ended().code(), Some(0), "{}", node.text());
     assert!(node.text().contains("node n3 was removed from the cluster"), "{}", node.text());
