@@ -14,6 +14,9 @@ use crate::show::{Table, text};
 /// Between two looks whether a replacement is over.
 const POLL: Duration = Duration::from_millis(500);
 
+/// Code of an answer by which nobody knows what became of the request.
+const UNDECIDED: u16 = 503;
+
 /// How often a question is asked that gets no answer.
 const ATTEMPTS: usize = 3;
 
@@ -57,22 +60,26 @@ pub fn run(command: &ClusterCommand, connect: &ConnectArgs) -> Result<(), CliErr
     }
 }
 
-/// Asks the cluster; one of its nodes answers. One that has just died may have been chosen: to ask again does no harm.
+/// Asks the cluster; one of its nodes answers. To ask again does no harm: one that has just died may have been chosen, or
+/// the one that is removed, which does not hear that it was.
 fn ask(session: &mut Session, what: &str, body: &Value) -> Result<Value, CliError> {
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let subject = format!("$SYS.REQ.CLUSTER.{what}");
-    let mut attempt = 1;
-    let answer = loop {
-        match session.client.request(&subject, b"", body.as_bytes(), session.timeout) {
-            Err(RequestError::TimedOut { .. }) if attempt < ATTEMPTS => attempt += 1,
-            asked => break asked?,
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        let may_repeat = attempt < ATTEMPTS;
+        let answer = match session.client.request(&subject, b"", body.as_bytes(), session.timeout) {
+            Err(RequestError::TimedOut { .. }) if may_repeat => continue,
+            asked => asked?,
+        };
+        let mut json: Value = serde_json::from_slice(&answer.payload)
+            .map_err(|err| CliError::Failed(format!("a server's answer is no JSON: {err}")))?;
+        match json["error"]["description"].as_str() {
+            Some(_) if json["error"]["code"] == UNDECIDED && may_repeat => std::thread::sleep(POLL),
+            Some(why) => return Err(CliError::Failed(why.to_owned())),
+            None => return Ok(json["data"].take()),
         }
-    };
-    let mut json: Value = serde_json::from_slice(&answer.payload)
-        .map_err(|err| CliError::Failed(format!("a server's answer is no JSON: {err}")))?;
-    match json["error"]["description"].as_str() {
-        Some(why) => Err(CliError::Failed(why.to_owned())),
-        None => Ok(json["data"].take()),
     }
 }
 
