@@ -78,9 +78,10 @@ const NODE: &[&str] = &[
 /// a start.
 const DAMAGE: &[&str] = &["log.check-body", "log.check-vouched", "log.check-chain"];
 
-/// Rules of a keeper's directory: nodes of a quorum log on real directories must show the loss of each. Not among
-/// them: `cluster.barrier-sync` and `cluster.tail-cut-off`, which no schedule finds yet (docs/simulation.md, "Open").
+/// Rules of a keeper's directory: nodes of a quorum log on real directories must show the loss of each.
 const KEEPER: &[&str] = &[
+    "cluster.barrier-sync",
+    "cluster.tail-cut-off",
     "cluster.promise-sync",
     "cluster.trim-noted-first",
     "cluster.install-noted-to-end",

@@ -11,7 +11,7 @@ use nuthatch_quorum::entry::Entry;
 use nuthatch_quorum::message::{Envelope, Message};
 use nuthatch_quorum::store::{Identity, Image, Record, Slot};
 use nuthatch_quorum::types::{BootCount, Epoch, Incarnation, Lsn, Member, Position, Promise, Sum};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -45,6 +45,12 @@ pub enum ViolationKind {
     /// A committed entry was lost, or has two contents.
     #[error("a committed entry was lost")]
     Lost,
+    /// A disk hides that it has lost something.
+    #[error("a disk that has lost what it said was done calls itself whole")]
+    NotWhole,
+    /// A process that was killed has left a torn end.
+    #[error("the journal of a process that was killed ends torn")]
+    Torn,
     /// Faults have stopped and writes have not begun.
     #[error("not everything has recovered after faults had stopped")]
     NoProgress,
@@ -78,12 +84,19 @@ pub(super) struct Checker {
     promises: BTreeMap<Incarnation, Promise>,
     /// What a disk said is durable.
     done: BTreeMap<Incarnation, Position>,
+    /// Disks of which something rotted.
+    harmed: BTreeSet<Incarnation>,
 }
 
 impl Checker {
     /// The last committed entry.
     pub(super) fn last(&self) -> Lsn {
         Lsn(self.committed.len() as u64)
+    }
+
+    /// Something of a disk that was durable rots.
+    pub(super) fn harmed(&mut self, disk: Incarnation) {
+        self.harmed.insert(disk);
     }
 
     fn model(&self, upto: Lsn) -> Model {
@@ -149,17 +162,23 @@ impl Checker {
         }
     }
 
-    /// A process has ended: a copy of what it left is opened. `known` is the identity that it had, and how often the
-    /// catalog knows that it was begun with.
-    pub(super) fn ended(
-        &self,
-        machine: &Machine,
-        copy: &MemDisk,
-        known: Option<(Incarnation, BootCount)>,
-    ) -> Result<(), Violation> {
+    /// What a process leaves that is killed now, when it has written all that it began to: nothing is torn, or its disk would
+    /// count as cut at each start.
+    pub(super) fn killed(&self, machine: &Machine, copy: &MemDisk) -> Result<(), Violation> {
+        match open(copy) {
+            Ok((_, image)) if is_torn(&image) => {
+                broken(ViolationKind::Torn, format!("{:?}", machine.id))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A process has ended: a copy of what it left is opened.
+    pub(super) fn ended(&self, machine: &Machine, copy: &MemDisk) -> Result<(), Violation> {
         // A disk that has said nothing yet may be another one the next time.
         let spoke = |disk| self.promises.contains_key(&disk) || self.done.contains_key(&disk);
-        let Some((disk, boots)) = known.filter(|(disk, _)| spoke(*disk)) else { return Ok(()) };
+        let known = machine.known.filter(|(disk, _)| spoke(*disk));
+        let Some((disk, boots)) = known else { return Ok(()) };
         let who = machine.id;
         let (dir, image) = match open(copy) {
             Ok(opened) => opened,
@@ -172,8 +191,35 @@ impl Checker {
                 return broken(ViolationKind::NoPayload, format!("{entry:?} of {who:?}"));
             }
         }
+        if self.shows_loss(&image, &found, disk)? {
+            return Ok(());
+        }
         self.is_here(&image, &found, disk)?;
         self.files(copy, &image, machine.touched, |entry| dir.payload(entry).ok())
+    }
+
+    /// True of a disk that rot has taken something from and that shows that.
+    fn shows_loss(
+        &self,
+        image: &Image,
+        found: &[Entry],
+        disk: Incarnation,
+    ) -> Result<bool, Violation> {
+        if !self.harmed.contains(&disk) {
+            return Ok(false);
+        }
+        let begins = image.begins().lsn;
+        let last = found.last().map_or(begins, |entry| entry.lsn);
+        let has_gap = found.len() as u64 != last.0 - begins.0;
+        if image.cut != Record::Absent || is_torn(image) || has_gap {
+            return Ok(true);
+        }
+        match self.is_here(image, found, disk) {
+            Err(Violation { kind: ViolationKind::NotDurable, what }) => {
+                broken(ViolationKind::NotWhole, what)
+            }
+            other => other.map(|()| false),
+        }
     }
 
     fn identified(
@@ -274,6 +320,12 @@ impl Checker {
         }
         (applied == self.last()).then(|| self.model(applied).differs(&running.replica)).flatten()
     }
+}
+
+/// True if something lies behind the last entry that can be read.
+fn is_torn(image: &Image) -> bool {
+    let end = image.end();
+    end > image.begins().lsn && !image.is_good(end) && image.slot(end) != Slot::Empty
 }
 
 /// The entries that can be read behind what is trimmed, without those behind a gap at their end.

@@ -4,7 +4,7 @@
 use crate::clock::{Clock, WallClock};
 use crate::rng::Rng;
 use bytes::Bytes;
-use nuthatch_cluster::journal::Sizes;
+use nuthatch_cluster::journal::{OPS_DIR, Sizes};
 use nuthatch_cluster::keeper_dir::{Chore, KeeperDir};
 use nuthatch_cluster::packet::{Packet, entries, hash_of};
 use nuthatch_cluster::replica::{Mark, Replica};
@@ -42,6 +42,8 @@ pub(super) struct Machine {
     pub(super) sync_max: u64,
     /// The last entry that may have left something in the files.
     pub(super) touched: Lsn,
+    /// The disk that its last process had, and how often the catalog knew that it was begun with.
+    pub(super) known: Option<(Incarnation, BootCount)>,
     pub(super) running: Option<Running>,
 }
 
@@ -87,6 +89,7 @@ impl Machine {
             cut_at: None,
             sync_max: 2_000,
             touched: Lsn(0),
+            known: None,
             running: None,
         }
     }
@@ -154,7 +157,30 @@ impl Machine {
     /// The disk is replaced by an empty one.
     pub(super) fn wipe(&mut self) {
         self.end(MemDisk::default());
-        self.touched = Lsn(0);
+        (self.touched, self.known) = (Lsn(0), None);
+    }
+
+    /// A bit of what the journal ends with flips on the medium; false if there is nothing.
+    pub(super) fn rot_tail(&mut self, rng: &mut Rng) -> bool {
+        let names = self.disk.list(OPS_DIR).unwrap_or_default();
+        let mut paths: Vec<String> = names.iter().map(|name| format!("{OPS_DIR}/{name}")).collect();
+        paths.sort_unstable();
+        for path in paths.iter().rev() {
+            let Some(bytes) = self.bytes_of(path) else { continue };
+            if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
+                self.disk.flip_bit(path, last, rng.below(8) as u8);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn bytes_of(&self, path: &str) -> Option<Vec<u8>> {
+        let file = self.disk.open(path).ok()?;
+        let mut bytes = vec![0; usize::try_from(file.len().ok()?).ok()?];
+        let read = file.read_at(&mut bytes, 0).ok()?;
+        bytes.truncate(read);
+        Some(bytes)
     }
 
     fn end(&mut self, disk: MemDisk) {

@@ -115,6 +115,7 @@ pub(super) enum Happening {
     CallAnswered { at: usize, life: u64, reply: Box<CatalogReply> },
     Boot { at: usize },
     PowerGoes { at: usize, life: u64 },
+    Rots { at: usize, tries: u64 },
     ClientsAct,
     FaultComes,
 }
@@ -157,7 +158,7 @@ impl World {
             (member.node, row)
         };
         let catalog = Catalog::founded(members.clone().collect(), members.map(row).collect());
-        let mut weights = [10, 2, 6, 3, 3, 2, 4, 3, 3, 3, 8, 3, 2];
+        let mut weights = [10, 2, 6, 3, 3, 2, 4, 3, 3, 3, 8, 3, 2, 3, 3];
         for weight in &mut weights {
             *weight *= if rng.chance(400) { 0 } else { rng.between(1, 3) };
         }
@@ -277,6 +278,7 @@ impl World {
             }
             Happening::ClientsAct => return self.clients_act(),
             Happening::FaultComes => return self.fault_comes(),
+            Happening::Rots { at, tries } => return self.rot_tail(at, tries),
             Happening::Tick { at, life }
             | Happening::Applies { at, life }
             | Happening::SyncEnds { at, life, .. }
@@ -316,7 +318,7 @@ impl World {
     }
 
     /// The disk of a process, and how often the catalog knows that it was begun with.
-    fn disk_of(&self, at: usize) -> Option<(Incarnation, BootCount)> {
+    pub(super) fn disk_of(&self, at: usize) -> Option<(Incarnation, BootCount)> {
         let running = self.machines[at].running.as_ref()?;
         let disk = running.node.keeper().identity().incarnation;
         let row = self.catalog.state().nodes.get(&self.machines[at].id)?;
@@ -325,23 +327,31 @@ impl World {
     }
 
     pub(super) fn power_goes(&mut self, at: usize) -> Result<(), Violation> {
-        let disk = self.disk_of(at);
+        if let Some(disk) = self.disk_of(at) {
+            self.machines[at].known = Some(disk);
+        }
         self.machines[at].lose_power(&mut self.schedule.rng);
         self.summary.cuts += 1;
         self.boot_later(at);
         let machine = &self.machines[at];
-        self.checker.ended(machine, &machine.disk.survive(), disk)
+        self.checker.ended(machine, &machine.disk.survive())
     }
 
     pub(super) fn kill(&mut self, at: usize) -> Result<(), Violation> {
-        let disk = self.disk_of(at);
+        if let Some(disk) = self.disk_of(at) {
+            self.machines[at].known = Some(disk);
+        }
+        let wrote = self.machines[at].running.as_ref().is_some_and(|running| !running.failed);
         self.machines[at].kill();
         self.boot_later(at);
         let machine = &self.machines[at];
-        self.checker.ended(machine, &machine.disk.survive(), disk)?;
+        if wrote {
+            self.checker.killed(machine, &machine.disk.survive())?;
+        }
+        self.checker.ended(machine, &machine.disk.survive())?;
         // The power may go before anybody has synced what the cache holds.
         let seed = self.schedule.rng.bits();
-        self.checker.ended(machine, &machine.disk.crash(seed), disk)
+        self.checker.ended(machine, &machine.disk.crash(seed))
     }
 
     pub(super) fn boot_later(&mut self, at: usize) {
@@ -357,13 +367,19 @@ impl World {
         let now = self.schedule.now();
         let peers = (0..MACHINES).map(NodeId).filter(|id| usize::from(id.0) != at).collect();
         let Ok(effects) = self.machines[at].boot(peers, now, &mut self.schedule.rng) else {
+            if self.machines[at].has_lost_power() {
+                return self.power_goes(at);
+            }
             self.boot_later(at);
             return Ok(());
         };
         let life = self.machines[at].life;
         self.schedule.after(at as u64 * 7 * MILLI, Happening::Tick { at, life });
         self.schedule.after(at as u64 * 31 * MILLI, Happening::Applies { at, life });
-        self.perform(at, effects)
+        self.perform(at, effects)?;
+        let machine = &self.machines[at];
+        let goes_on = !machine.must_end() && !machine.has_lost_power();
+        if goes_on { self.checker.killed(machine, &machine.disk.survive()) } else { Ok(()) }
     }
 
     /// Hands an event to a node.
@@ -414,7 +430,10 @@ impl World {
             let Some(running) = &mut self.machines[at].running else { return Ok(()) };
             match effect {
                 Effect::Send(envelope) => self.send(at, envelope)?,
-                Effect::Store(ops) => running.store(&ops),
+                Effect::Store(ops) => {
+                    running.store(&ops);
+                    self.strike(at, &ops);
+                }
                 Effect::Sync(id) => {
                     running.syncs.insert(id, (running.dir.to_sync(), !running.failed));
                     let takes = self.schedule.rng.between(50, self.machines[at].sync_max.max(51));
