@@ -7,7 +7,7 @@ use bytes::Bytes;
 use nuthatch_cluster::packet::hash_of;
 use nuthatch_cluster::replica::Replica;
 use nuthatch_log::env::MemDisk;
-use nuthatch_quorum::entry::Entry;
+use nuthatch_quorum::entry::{Chain, Entry};
 use nuthatch_quorum::message::{Envelope, Message};
 use nuthatch_quorum::store::{Identity, Image, Record, Slot};
 use nuthatch_quorum::types::{BootCount, Epoch, Incarnation, Lsn, Member, Position, Promise, Sum};
@@ -92,6 +92,12 @@ impl Checker {
     /// The last committed entry.
     pub(super) fn last(&self) -> Lsn {
         Lsn(self.committed.len() as u64)
+    }
+
+    /// True if a log has all that is committed: entries of the same numbers may be another epoch's.
+    pub(super) fn is_all_in(&self, log: &Chain) -> bool {
+        let committed = self.committed.last().map(|entry| entry.sum);
+        committed.is_none() || log.sum_at(self.last()) == committed
     }
 
     /// Something of a disk that was durable rots.

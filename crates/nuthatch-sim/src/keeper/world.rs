@@ -243,7 +243,7 @@ impl World {
                 let member =
                     Member { node: machine.id, incarnation: keeper.identity().incarnation };
                 state.log.value.set.contains(&member)
-                    && keeper.log().last() >= self.checker.last()
+                    && self.checker.is_all_in(keeper.log())
                     && keeper.log().first_damaged().is_none()
             })
         };
