@@ -80,6 +80,8 @@ pub(crate) struct ConnReader {
     max_subscriptions: usize,
     /// Another node of the cluster for which so much waits that what is read next has to wait too.
     full_node: Option<Arc<Outlet>>,
+    /// The server's log has a line about a trace that this connection asked for in vain: one is enough.
+    told_of_traces: bool,
     /// The other side is a server, not a client.
     leaf: Option<Box<leaf::LeafSide>>,
 }
@@ -134,6 +136,7 @@ impl ConnReader {
             backlog: None,
             deferred: None,
             full_node: None,
+            told_of_traces: false,
             leaf: None,
             max_subscriptions: options
                 .limits

@@ -70,10 +70,8 @@ impl Turn<'_> {
         let (from, account) = (self.party(), self.reader.session.account.clone());
         let or_plain = if asked.only { Begun::Dropped } else { Begun::Plain };
         if let Some(origin) = &asked.origin {
-            let (log, conn) = (&self.reader.server.log, &self.reader.conn);
-            log.error(format_args!(
-                "{conn} - Message tracing disabled because of header \"Nats-Trace-Origin-Account\" with \
-                 value={origin}"
+            self.tell_of_traces(format_args!(
+                "Message tracing disabled because of header \"Nats-Trace-Origin-Account\" with value={origin}"
             ));
             return if asked.only { Begun::Dropped } else { Begun::Untraced };
         }
@@ -89,10 +87,9 @@ impl Turn<'_> {
             asked.dest.clone()
         };
         if !std::str::from_utf8(&dest).is_ok_and(is_trace_dest) {
-            let (log, conn) = (&self.reader.server.log, &self.reader.conn);
             let dest = crate::quote::go_quote(&dest);
-            log.error(format_args!(
-                "{conn} - Destination {dest} is not valid, won't be able to trace events"
+            self.tell_of_traces(format_args!(
+                "Destination {dest} is not valid, won't be able to trace events"
             ));
             return or_plain;
         }
@@ -107,6 +104,14 @@ impl Turn<'_> {
             size: publish.message.len(),
         };
         Begun::Traced(Trace::begin(&self.reader.server.accounts.traces, asked, &dest, message))
+    }
+
+    /// Logs why there is no trace, once for a connection: its messages would fill the log.
+    fn tell_of_traces(&mut self, why: std::fmt::Arguments<'_>) {
+        if !std::mem::replace(&mut self.reader.told_of_traces, true) {
+            let (log, conn) = (&self.reader.server.log, &self.reader.conn);
+            log.error(format_args!("{conn} - {why}"));
+        }
     }
 
     /// The other side of this connection.
