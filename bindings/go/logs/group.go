@@ -49,6 +49,7 @@ type group struct {
 	next     *batch
 	full     []*batch
 	inFlight int
+	sending  bool // by somebody, who looks for the next batch afterwards
 	number   uint64
 }
 
@@ -107,9 +108,10 @@ func (g *group) add(messages ...*nats.Msg) (*batch, int) {
 	return b, index
 }
 
-// sendSome sends what may go. The lock is held, so batches go in their order.
+// sendSome sends what may go. The lock is held, and let go while a batch is sent: what comes meanwhile waits for no more
+// than its place in the next one. One at a time sends, so batches go in their order.
 func (g *group) sendSome() {
-	for g.inFlight < batchesInFlight {
+	for !g.sending && g.inFlight < batchesInFlight {
 		var sent *batch
 		switch {
 		case len(g.full) > 0:
@@ -120,12 +122,20 @@ func (g *group) sendSome() {
 			return
 		}
 		g.number++
-		if err := g.send(sent, g.id+strconv.FormatUint(g.number, 36)); err != nil {
+		g.inFlight++
+		g.sending = true
+		id := g.id + strconv.FormatUint(g.number, 36)
+		g.mu.Unlock()
+		err := g.send(sent, id)
+		if err != nil {
 			// Without its last record nothing of a batch is stored.
 			sent.end(outcome{err: err})
-			continue
 		}
-		g.inFlight++
+		g.mu.Lock()
+		g.sending = false
+		if err != nil {
+			g.inFlight--
+		}
 	}
 }
 

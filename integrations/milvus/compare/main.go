@@ -3,7 +3,7 @@
 //
 //	compare -dir DIRECTORY [-engines nuthatch,rmq,wp] [-seconds 8] [-rounds 1] [-server URL]
 //
-// Engines take turns, and in each round another one begins. A cell is the median of the rounds, with the least and the most.
+// Engines take turns, each time in a process of its own, and in each round another one begins. A cell is the median of the rounds, with the least and the most.
 //
 // It contains Woodpecker's directory "server", which is AGPL-3.0 or SSPL-1.0 at your choice, and RocksDB: it is for
 // measuring, and not to be given away.
@@ -12,13 +12,16 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"net"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -52,6 +55,7 @@ var (
 	engines = flag.String("engines", "nuthatch,rmq,wp", "which, in this order")
 	seconds = flag.Int("seconds", 8, "of each measurement")
 	rounds  = flag.Int("rounds", 1, "how often all of them are measured")
+	into    = flag.String("into", "", "measures the one engine in this process, and writes the results into this file")
 	remote  = flag.String("server", "", "URL of a server for the engine nuthatch-server")
 )
 
@@ -61,23 +65,66 @@ func main() {
 		fmt.Fprintln(os.Stderr, "compare: -dir names no directory")
 		os.Exit(2)
 	}
-	log.SetLevel(zapcore.ErrorLevel)
-	// Defaults only: no file, no environment, no etcd.
-	paramtable.InitWithBaseTable(paramtable.NewBaseTableFromYamlOnly("none"))
-	names := strings.Split(*engines, ",")
+	if err := run(strings.Split(*engines, ",")); err != nil {
+		fmt.Fprintln(os.Stderr, "compare:", err)
+		os.Exit(1)
+	}
+}
+
+func run(names []string) error {
+	if *into != "" {
+		return measureOne(names[0])
+	}
 	var all []result
 	for round := range *rounds {
 		first := round % len(names)
 		for _, name := range slices.Concat(names[first:], names[:first]) {
-			results, err := measureEngine(name, filepath.Join(*dir, fmt.Sprint(name, round)))
+			results, err := measureApart(name, fmt.Sprint(name, round))
 			if err != nil {
-				fmt.Fprintf(os.Stderr, "compare: %s: %v\n", name, err)
-				os.Exit(1)
+				return fmt.Errorf("%s: %w", name, err)
 			}
 			all = append(all, results...)
 		}
 	}
 	fmt.Print(table(names, all))
+	return nil
+}
+
+// measureApart measures an engine in a process of its own: RocksMQ and Woodpecker keep threads, caches and sessions that end only with it.
+func measureApart(name, place string) ([]result, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(*dir, place+".json")
+	child := exec.Command(program, "-dir", filepath.Join(*dir, place), "-engines", name, "-seconds", strconv.Itoa(*seconds), "-server", *remote, "-into", file)
+	// Milvus writes to the standard output, too.
+	child.Stdout, child.Stderr = os.Stderr, os.Stderr
+	if err := child.Run(); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var results []result
+	return results, json.Unmarshal(text, &results)
+}
+
+// measureOne measures an engine in this process.
+func measureOne(name string) error {
+	log.SetLevel(zapcore.ErrorLevel)
+	// Defaults only: no file, no environment, no etcd.
+	paramtable.InitWithBaseTable(paramtable.NewBaseTableFromYamlOnly("none"))
+	results, err := measureEngine(name, *dir)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(results)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(*into, text, 0o600)
 }
 
 func measureEngine(name, dir string) ([]result, error) {
@@ -103,7 +150,7 @@ func measureEngine(name, dir string) ([]result, error) {
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(os.Stderr, "%s, %d: %.0f/s, p50 %.2f ms, p99 %.2f ms\n", name, appenders, measured.rate, measured.p50, measured.p99)
+		fmt.Fprintf(os.Stderr, "%s, %d: %.0f/s, p50 %.2f ms, p99 %.2f ms\n", name, appenders, measured.Rate, measured.P50, measured.P99)
 		results = append(results, measured)
 	}
 	return results, nil

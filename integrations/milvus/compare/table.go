@@ -9,9 +9,9 @@ import (
 
 // result of one measurement: appends a second, and milliseconds of one.
 type result struct {
-	engine         string
-	appenders      int
-	rate, p50, p99 float64
+	Engine         string
+	Appenders      int
+	Rate, P50, P99 float64
 }
 
 // titles of engines as the documentation calls them.
@@ -27,13 +27,13 @@ func table(engines []string, all []result) string {
 		for _, appenders := range appenderCounts {
 			of := func(value func(result) float64) []float64 { return values(all, engine, appenders, value) }
 			fmt.Fprintf(&out, "| %s | %d | %s | %s | %s |\n", titles[engine], appenders,
-				cell(of(func(r result) float64 { return r.rate }), 0),
-				cell(of(func(r result) float64 { return r.p50 }), 2),
-				cell(of(func(r result) float64 { return r.p99 }), 2))
+				cell(of(func(r result) float64 { return r.Rate }), 0),
+				cell(of(func(r result) float64 { return r.P50 }), 2),
+				cell(of(func(r result) float64 { return r.P99 }), 2))
 		}
 	}
 	most := slices.Max(appenderCounts)
-	rate := func(r result) float64 { return r.rate }
+	rate := func(r result) float64 { return r.Rate }
 	ours := values(all, "nuthatch", most, rate)
 	for _, engine := range engines {
 		theirs := values(all, engine, most, rate)
@@ -47,7 +47,7 @@ func table(engines []string, all []result) string {
 func values(all []result, engine string, appenders int, value func(result) float64) []float64 {
 	var found []float64
 	for _, one := range all {
-		if one.engine == engine && one.appenders == appenders {
+		if one.Engine == engine && one.Appenders == appenders {
 			found = append(found, value(one))
 		}
 	}

@@ -12,11 +12,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/milvus-io/milvus/pkg/v2/mq/common"
 	"github.com/milvus-io/milvus/pkg/v2/mq/msgstream/mqwrapper"
-	"github.com/milvus-io/milvus/pkg/v2/proto/messagespb"
 
 	"nuthatch/embed/logs"
 	"nuthatch/milvus"
@@ -170,7 +168,7 @@ type producer struct {
 
 // Send returns when the message is durable.
 func (p *producer) Send(ctx context.Context, message *common.ProducerMessage) (common.MessageID, error) {
-	body, err := proto.Marshal(&messagespb.Message{Payload: message.Payload, Properties: message.Properties})
+	body, err := milvus.EncodeMessage(message.Payload, message.Properties)
 	if err != nil {
 		return nil, err
 	}

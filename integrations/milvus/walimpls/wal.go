@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/milvus-io/milvus/pkg/v2/proto/streamingpb"
 	"github.com/milvus-io/milvus/pkg/v2/streaming/util/message"
 	"github.com/milvus-io/milvus/pkg/v2/streaming/walimpls"
 	"github.com/milvus-io/milvus/pkg/v2/streaming/walimpls/helper"
 
 	"nuthatch/embed/logs"
+	"nuthatch/milvus"
 )
 
 var _ walimpls.WALImpls = (*wal)(nil)
@@ -39,8 +38,8 @@ func (w *wal) Append(ctx context.Context, msg message.MutableMessage) (message.M
 	if w.writer == nil {
 		panic("append to a wal that is not open for writing")
 	}
-	// Payload and properties together, as they are: properties of a message of the log could not hold them.
-	body, err := proto.Marshal(msg.IntoMessageProto())
+	whole := msg.IntoMessageProto()
+	body, err := milvus.EncodeMessage(whole.GetPayload(), whole.GetProperties())
 	if err != nil {
 		return nil, err
 	}
