@@ -31,7 +31,10 @@ unformatted=$(gofmt -l .)
 persistently go_fetch ./...
 go vet -tags test ./...
 mkdir -p "$work/tests"
-go test -tags test -c -o "$work/tests/" ./walimpls ./mqwrapper ./takeover ./migration
+go test -tags test -c -o "$work/tests/" . ./walimpls ./mqwrapper ./takeover ./migration
+
+step "milvus: records"
+"$work/tests/milvus.test" -test.timeout 1m
 
 step "milvus: conformance, crashes, fencing, truncation"
 cd walimpls && "$work/tests/walimpls.test" -test.v -test.timeout 20m "$@" 2>&1 | grep -E '^ *(---|===|ok|FAIL|PASS|panic|.*_test\.go)' ; [ "${PIPESTATUS[0]}" -eq 0 ]
