@@ -80,10 +80,13 @@ func (a *appends) register(answered func(outcome)) (uint64, error) {
 	return a.next, nil
 }
 
-func (a *appends) forget(number uint64) {
+// forget that an append waits, and tell whether it did: else its outcome was or is being told.
+func (a *appends) forget(number uint64) bool {
 	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, waits := a.waiting[number]
 	delete(a.waiting, number)
-	a.mu.Unlock()
+	return waits
 }
 
 // fail ends everything that waits: whether it is stored is not known.
@@ -203,15 +206,14 @@ func (l *Log) publish(message *nats.Msg) error {
 	return nil
 }
 
-// publishAnswered sends a message and has its outcome told.
+// publishAnswered sends a message and has its outcome told, unless it returns an error.
 func (l *Log) publishAnswered(message *nats.Msg, answered func(outcome)) (uint64, error) {
 	number, err := l.appends.register(answered)
 	if err != nil {
 		return 0, err
 	}
 	message.Reply = l.appends.prefix + strconv.FormatUint(number, 36)
-	if err := l.publish(message); err != nil {
-		l.appends.forget(number)
+	if err := l.publish(message); err != nil && l.appends.forget(number) {
 		return 0, err
 	}
 	return number, nil
@@ -268,7 +270,7 @@ func (l *Log) Append(ctx context.Context, record Record) (Position, error) {
 	if !l.group.takes(&record) {
 		return l.appendAlone(ctx, message)
 	}
-	return l.group.append(ctx, message)
+	return l.group.append(ctx, message, record.size())
 }
 
 // AppendMany adds records in their order. It tells the positions of those that are durable, in front, and the error
@@ -287,7 +289,11 @@ func (l *Log) AppendMany(ctx context.Context, records []Record) ([]Position, err
 		here, end, err := []Position(nil), 0, error(nil)
 		if some := l.group.first(records[from:]); some > 0 {
 			end = from + some
-			here, err = l.group.appendTogether(ctx, messages[from:end])
+			size := 0
+			for at := range records[from:end] {
+				size += records[from+at].size()
+			}
+			here, err = l.group.appendTogether(ctx, messages[from:end], size)
 		} else {
 			for end = from + 1; end < len(records) && !l.group.takes(&records[end]); end++ {
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -20,6 +21,9 @@ const (
 	batchBytes   = 1 << 20
 	// How many batches wait for their answers at a time: while the broker makes one durable the next one is sent.
 	batchesInFlight = 2
+	// After so long without its answer a batch no longer holds back others. Its answer may be lost with the node that
+	// had the log; whoever waits for it goes on waiting until it comes, the context ends or the connection is lost.
+	batchHoldsBack = 2 * time.Second
 	// Of a random name, enough for the few writers that a channel has at a time.
 	batchIDChars = 8
 )
@@ -31,8 +35,15 @@ type batch struct {
 	done     chan struct{}
 	outcome  outcome // of the last record
 	alone    bool    // refused as a whole: each record is sent for itself
+
+	// Under the group's lock:
+	wanted   int         // records whose callers wait
+	number   uint64      // by which its answer is known; 0 until it is sent
+	holding  bool        // it is one of those in flight
+	holdBack *time.Timer // ends that
 }
 
+// end tells the outcome, once.
 func (b *batch) end(outcome outcome) {
 	b.outcome = outcome
 	close(b.done)
@@ -49,7 +60,7 @@ type group struct {
 	next     *batch
 	full     []*batch
 	inFlight int
-	sending  bool // by somebody, who looks for the next batch afterwards
+	sending  bool // by somebody, who sees to the next batch afterwards
 	number   uint64
 }
 
@@ -65,7 +76,7 @@ func newGroup(log *Log, atomic bool) *group {
 // takes tells whether a record may go with others: it is not large, and may not be refused for itself as one with
 // an ID may that is there already.
 func (g *group) takes(record *Record) bool {
-	return g != nil && record.ID == "" && len(record.Data) <= g.alone()
+	return g != nil && record.ID == "" && record.size() <= g.alone()
 }
 
 // alone is the size from which on a record is sent for itself.
@@ -73,11 +84,20 @@ func (g *group) alone() int {
 	return min(batchBytes/4, int(g.log.conn.MaxPayload()/2))
 }
 
+// size of what is sent, but for what the log itself adds.
+func (r *Record) size() int {
+	size := len(r.Data)
+	for name, value := range r.Properties {
+		size += len(name) + len(value) + len(": \r\n")
+	}
+	return size
+}
+
 // first tells how many of the first records fit into one batch; none if the first one goes for itself.
 func (g *group) first(records []Record) int {
 	bytes := 0
 	for at := range records {
-		bytes += len(records[at].Data)
+		bytes += records[at].size()
 		if at == batchRecords || bytes > batchBytes || !g.takes(&records[at]) {
 			return at
 		}
@@ -85,16 +105,14 @@ func (g *group) first(records []Record) int {
 	return len(records)
 }
 
-// add puts messages, which fit, in their order into one batch, and tells which and the place of the first. A
-// batch that may go at once is sent.
-func (g *group) add(messages ...*nats.Msg) (*batch, int) {
-	size := 0
-	for _, message := range messages {
-		size += len(message.Data)
-	}
+// add puts messages of this size, which fit, in their order into one batch, and tells which and the place of the
+// first. A batch that may go at once is sent.
+func (g *group) add(size int, messages ...*nats.Msg) (*batch, int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if n := g.next; n != nil && (len(n.messages)+len(messages) > batchRecords || n.bytes+size > batchBytes) {
+	if n := g.next; n != nil && n.wanted == 0 {
+		g.next = nil
+	} else if n != nil && (len(n.messages)+len(messages) > batchRecords || n.bytes+size > batchBytes) {
 		g.full = append(g.full, n)
 		g.next = nil
 	}
@@ -104,49 +122,93 @@ func (g *group) add(messages ...*nats.Msg) (*batch, int) {
 	b, index := g.next, len(g.next.messages)
 	b.messages = append(b.messages, messages...)
 	b.bytes += size
+	b.wanted += len(messages)
 	g.sendSome()
 	return b, index
 }
 
 // sendSome sends what may go. The lock is held, and let go while a batch is sent: what comes meanwhile waits for no more
-// than its place in the next one. One at a time sends, so batches go in their order.
+// than its place in the next one. One at a time sends, so batches go in their order. Nobody sends more than one: an append
+// would else return late when others go on.
 func (g *group) sendSome() {
-	for !g.sending && g.inFlight < batchesInFlight {
-		var sent *batch
-		switch {
-		case len(g.full) > 0:
-			sent, g.full = g.full[0], g.full[1:]
-		case g.next != nil:
-			sent, g.next = g.next, nil
-		default:
-			return
+	sent := g.mayGo()
+	if sent == nil {
+		return
+	}
+	g.number++
+	g.inFlight++
+	g.sending, sent.holding = true, true
+	id := g.id + strconv.FormatUint(g.number, 36)
+	g.mu.Unlock()
+	number, err := g.send(sent, id)
+	if err != nil {
+		// Without its last record nothing of a batch is stored.
+		sent.alone = len(sent.messages) > 1 && !errors.Is(err, nats.ErrDisconnected)
+		sent.end(outcome{err: err})
+	}
+	g.mu.Lock()
+	g.sending = false
+	if err != nil {
+		g.release(sent)
+	} else if sent.holding {
+		sent.number = number
+		if sent.wanted == 0 {
+			g.log.appends.forget(number)
 		}
-		g.number++
-		g.inFlight++
-		g.sending = true
-		id := g.id + strconv.FormatUint(g.number, 36)
-		g.mu.Unlock()
-		err := g.send(sent, id)
-		if err != nil {
-			// Without its last record nothing of a batch is stored.
-			sent.end(outcome{err: err})
-		}
-		g.mu.Lock()
-		g.sending = false
-		if err != nil {
-			g.inFlight--
-		}
+		sent.holdBack = time.AfterFunc(batchHoldsBack, func() { g.releaseAndSend(sent) })
+	}
+	if g.inFlight < batchesInFlight && (len(g.full) > 0 || g.next != nil) {
+		go g.releaseAndSend(nil)
 	}
 }
 
-// send publishes a batch; the last record's answer is that of all.
-func (g *group) send(sent *batch, id string) error {
+// release has a batch hold back no others any more. The lock is held.
+func (g *group) release(b *batch) {
+	if b == nil || !b.holding {
+		return
+	}
+	b.holding = false
+	g.inFlight--
+	if b.holdBack != nil {
+		b.holdBack.Stop()
+	}
+}
+
+func (g *group) releaseAndSend(b *batch) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.release(b)
+	g.sendSome()
+}
+
+// mayGo takes the batch that may be sent now; nil if there is none. What nobody waits for any more is not sent.
+func (g *group) mayGo() *batch {
+	if g.sending || g.inFlight == batchesInFlight {
+		return nil
+	}
+	for len(g.full) > 0 {
+		first := g.full[0]
+		g.full = g.full[1:]
+		if first.wanted > 0 {
+			return first
+		}
+	}
+	next := g.next
+	g.next = nil
+	if next != nil && next.wanted == 0 {
+		return nil
+	}
+	return next
+}
+
+// send publishes a batch; the last record's answer, which has this number, is that of all.
+func (g *group) send(sent *batch, id string) (uint64, error) {
 	last := len(sent.messages) - 1
 	for index, message := range sent.messages[:last] {
 		message.Header[batchIDHeader] = []string{id}
 		message.Header[batchSequenceHeader] = []string{strconv.Itoa(index + 1)}
 		if err := g.log.publish(message); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	message := sent.messages[last]
@@ -155,8 +217,7 @@ func (g *group) send(sent *batch, id string) error {
 		message.Header[batchSequenceHeader] = []string{strconv.Itoa(last + 1)}
 		message.Header[batchCommitHeader] = []string{"1"}
 	}
-	_, err := g.log.publishAnswered(message, func(o outcome) { g.answered(sent, o) })
-	return err
+	return g.log.publishAnswered(message, func(o outcome) { g.answered(sent, o) })
 }
 
 func (g *group) answered(sent *batch, o outcome) {
@@ -167,10 +228,17 @@ func (g *group) answered(sent *batch, o outcome) {
 		sent.alone = isOfOneRecord(o.err)
 	}
 	sent.end(o)
+	g.releaseAndSend(sent)
+}
+
+// giveUp is called for records whose caller waits no longer.
+func (g *group) giveUp(b *batch, records int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.inFlight--
-	g.sendSome()
+	b.wanted -= records
+	if b.wanted == 0 && b.number != 0 {
+		g.log.appends.forget(b.number)
+	}
 }
 
 // isOfOneRecord tells whether a batch, of which nothing was stored, may have been refused for one record of it.
@@ -180,18 +248,19 @@ func isOfOneRecord(err error) bool {
 	return errors.As(err, &refused) && !general
 }
 
-func (g *group) append(ctx context.Context, message *nats.Msg) (Position, error) {
-	b, index := g.add(message)
+func (g *group) append(ctx context.Context, message *nats.Msg, size int) (Position, error) {
+	b, index := g.add(size, message)
 	return g.wait(ctx, b, index)
 }
 
 // appendTogether appends what [group.first] has counted.
-func (g *group) appendTogether(ctx context.Context, messages []*nats.Msg) ([]Position, error) {
-	b, index := g.add(messages...)
+func (g *group) appendTogether(ctx context.Context, messages []*nats.Msg, size int) ([]Position, error) {
+	b, index := g.add(size, messages...)
 	positions := make([]Position, 0, len(messages))
 	for at := range messages {
 		position, err := g.wait(ctx, b, index+at)
 		if err != nil {
+			g.giveUp(b, len(messages)-at-1)
 			return positions, err
 		}
 		positions = append(positions, position)
@@ -204,6 +273,7 @@ func (g *group) wait(ctx context.Context, b *batch, index int) (Position, error)
 	select {
 	case <-b.done:
 	case <-ctx.Done():
+		g.giveUp(b, 1)
 		return 0, fmt.Errorf("%w: %w", ErrUncertain, ctx.Err())
 	}
 	if !b.alone {
