@@ -18,6 +18,9 @@ use nuthatch_server::shares::Share;
 use nuthatch_streams::AccountId;
 use std::time::{Instant, SystemTime};
 
+/// How often a stream is looked for while the tables of other nodes change.
+const LOOKS_MAX: usize = 16;
+
 /// When a request came.
 struct Began {
     instant: Instant,
@@ -132,13 +135,10 @@ impl JetStream {
     ) -> Option<Answer> {
         let Asked { from, rest, headers, body, scope, is_handed_on } = *request;
         let account = from.account;
-        let mut place = self.places.of(account, api_call, scope);
-        if place == Place::HereOnceWhole {
-            if let Err(error) = self.nodes.until_whole(account).await {
-                return Some(Err(error));
-            }
-            place = self.places.of(account, api_call, scope);
-        }
+        let place = match self.place(account, api_call, scope).await {
+            Ok(place) => place,
+            Err(error) => return Some(Err(error)),
+        };
         match place {
             Place::Here | Place::HereOnceWhole => {
                 let answer = self.dispatch(request, api_call, then, share).await;
@@ -157,6 +157,33 @@ impl JetStream {
             }
             Place::Nowhere => None,
         }
+    }
+
+    /// Where a call is handled. What nobody serves is here only if the streams of all logs were known before and after it
+    /// was looked for: the owner of its log may change meanwhile.
+    ///
+    /// # Errors
+    /// They are not known in time.
+    async fn place(
+        &self,
+        account: AccountId,
+        api_call: &Call<'_>,
+        scope: &Scope,
+    ) -> Result<Place, JsError> {
+        let mut place = self.places.of(account, api_call, scope);
+        for _ in 0..LOOKS_MAX {
+            if place != Place::HereOnceWhole {
+                return Ok(place);
+            }
+            self.nodes.until_whole(account).await?;
+            let version = self.nodes.version(account);
+            place = self.places.of(account, api_call, scope);
+            let is_same = self.nodes.version(account) == version;
+            if is_same && self.nodes.check_whole(account).is_ok() {
+                return Ok(place);
+            }
+        }
+        Err(JsError::CLUSTER_NOT_AVAIL)
     }
 
     /// Counts the time of a request, and tells who listens.

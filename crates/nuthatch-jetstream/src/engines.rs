@@ -72,6 +72,10 @@ impl LogsPort for Engines {
         self.logs.all().iter().map(|log| (log.name.clone(), log.id)).collect()
     }
 
+    fn whole(&self) -> Vec<String> {
+        self.logs.whole().iter().map(|log| log.name.clone()).collect()
+    }
+
     fn is_attached(&self, log: LogId) -> bool {
         self.logs.with(log, |_| ()).is_some()
     }

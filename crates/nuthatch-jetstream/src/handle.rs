@@ -120,6 +120,7 @@ impl JetStreamHandle {
         let domain = (!settings.domain.is_empty()).then(|| settings.domain.clone());
         let service = Arc::new(JetStream::new(core.clone(), engines.clone(), settings));
         service.loading.load().await?;
+        engines.logs.all().iter().for_each(|log| engines.logs.loaded(log.id));
         let runtime = Handle::current();
         runtime.spawn(service.replication.clone().run(service.clone()));
         let long_calls = LongCalls::new()?;
@@ -278,6 +279,9 @@ impl JetStreamHandle {
         self.engines.logs.attach(log)?;
         match self.service.loading.load_log(&name, id).await {
             Ok(count) => {
+                self.engines.logs.loaded(id);
+                // Other nodes are told of the log now that its streams can be told with it.
+                self.streams.wake();
                 self.tell_all(slot);
                 Ok(count)
             }
@@ -413,7 +417,8 @@ impl JetStreamPort for JetStreamHandle {
     }
 
     fn own_streams(&self, account: AccountId) -> Own {
-        let mut attached = self.engines.logs.all();
+        // Those of the registry are read behind this, so no log is told without its streams.
+        let mut attached = self.engines.logs.whole();
         let withdrawn = self.engines.logs.withdrawn();
         attached.retain(|log| !withdrawn.contains(&log.id));
         let is_leader = attached.iter().any(|log| log.name == DEFAULT_LOG);

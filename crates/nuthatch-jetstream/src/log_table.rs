@@ -75,6 +75,8 @@ pub(crate) struct LogTable {
     changing: Mutex<()>,
     /// Those that other nodes are told of no more.
     withdrawn: Mutex<Vec<LogId>>,
+    /// Those whose streams are not in the registry yet.
+    loading: Mutex<Vec<LogId>>,
 }
 
 impl LogTable {
@@ -99,7 +101,8 @@ impl LogTable {
         self.attached.load().logs.clone()
     }
 
-    /// Adds a log.
+    /// Adds a log, whose streams are loaded next: until [`loaded`](Self::loaded) says that they are there, nobody may
+    /// take a stream for absent.
     ///
     /// # Errors
     /// [`AttachError`]: another one has its identity or name.
@@ -115,9 +118,24 @@ impl LogTable {
                 return Err(AttachError::SameName { name: log.name });
             }
         }
+        self.loading.lock().push(log.id);
         logs.push(Arc::new(log));
         self.attached.store(Arc::new(Attached::of(logs)));
         Ok(())
+    }
+
+    /// The streams of a log are in the registry now.
+    pub(crate) fn loaded(&self, id: LogId) {
+        self.loading.lock().retain(|loading| *loading != id);
+    }
+
+    /// The logs whose streams are in the registry.
+    pub(crate) fn whole(&self) -> Vec<Arc<AttachedLog>> {
+        // Read in this order, a log that comes meanwhile is not taken for loaded.
+        let mut logs = self.all();
+        let loading = self.loading.lock();
+        logs.retain(|log| !loading.contains(&log.id));
+        logs
     }
 
     /// Other nodes are told no more of a log that is here, until it is taken away.
@@ -137,6 +155,7 @@ impl LogTable {
         let place = logs.iter().position(|log| log.id == id)?;
         let gone = logs.remove(place);
         self.withdrawn.lock().retain(|withdrawn| *withdrawn != id);
+        self.loaded(id);
         self.attached.store(Arc::new(Attached::of(logs)));
         Some(gone)
     }

@@ -35,6 +35,11 @@ pub trait LogsPort: Send + Sync + 'static {
     /// Names and identities of the logs that are attached, the default one first.
     fn attached(&self) -> Vec<(String, LogId)>;
 
+    /// Names of the attached logs whose streams are all known.
+    fn whole(&self) -> Vec<String> {
+        self.attached().into_iter().map(|(name, _)| name).collect()
+    }
+
     /// Whether this log is attached.
     fn is_attached(&self, log: LogId) -> bool {
         self.attached().iter().any(|(_, id)| *id == log)

@@ -119,6 +119,11 @@ impl OtherNodes {
         Ok(())
     }
 
+    /// How often the tables of other nodes have changed so far.
+    pub(super) fn version(&self, account: AccountId) -> u64 {
+        self.core.served(account).map_or(0, |served| *served.changes().borrow())
+    }
+
     /// Whether the leader knows the streams of all nodes.
     ///
     /// # Errors
@@ -136,10 +141,9 @@ impl OtherNodes {
         if let Some((node, ..)) = nodes.iter().find(|(.., is_complete)| !is_complete) {
             return Some(format!("node {node} has not told all"));
         }
-        let own = self.logs.attached();
+        let own = self.logs.whole();
         let is_served = |log: &String| {
-            own.iter().any(|(name, _)| name == log)
-                || nodes.iter().any(|(_, state, _)| state.logs.contains(log))
+            own.contains(log) || nodes.iter().any(|(_, state, _)| state.logs.contains(log))
         };
         let quorum_logs = self.core.quorum_logs();
         let gone = quorum_logs.into_iter().find(|log| !is_served(log))?;

@@ -157,7 +157,13 @@ fn replace(
     args: &ReplaceArgs,
     connect: &ConnectArgs,
 ) -> Result<(), CliError> {
-    match plan(session, args)? {
+    let plan = plan(session, args)?;
+    // What was agreed to: another node might choose another spare by now.
+    let new = match &plan {
+        Plan::ToDo(_, json) => json["new"].clone(),
+        Plan::Begun => json!(args.new),
+    };
+    match plan {
         Plan::Begun if args.dry_run => {
             let text = || "It is done or under way already\n".to_owned();
             return print(session.json, &json!({ "old": args.old, "begun": true }), text);
@@ -169,7 +175,7 @@ fn replace(
         }
         Plan::Begun | Plan::ToDo(..) => {}
     }
-    let begun = ask(session, "REPLACE", &json!({ "old": args.old, "new": args.new }))?;
+    let begun = ask(session, "REPLACE", &json!({ "old": args.old, "new": new }))?;
     let new = begun["new"].as_str().map(str::to_owned);
     match new.filter(|_| !args.no_wait) {
         Some(new) => wait((session, connect), args, &new, &begun),

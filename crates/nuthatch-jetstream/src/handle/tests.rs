@@ -132,6 +132,35 @@ async fn a_log_comes_and_goes_while_others_serve() {
     handle.stop().expect("clean");
 }
 
+/// Who is told of a log takes what it is not told of for absent: gets would find nothing, and a create would make a stream
+/// of the same name elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_is_told_with_all_of_its_streams_or_not_at_all() {
+    let handle = serving(&names(2)).await;
+    handle.attach(open_log(2, "cold")).await.expect("it is attached");
+    create(&handle.service, "S", "s.>", &["log:cold"]).await.expect("it is created");
+    let there = handle.find(ACCOUNT, Wanted::owner(b"s.x")).expect("it has a route");
+    let log = handle.detach(there.log).expect("it is attached");
+    let back = Arc::into_inner(log).expect("nobody else has it");
+    let release = hold_up(&back.handle);
+    let told = || {
+        let own = handle.own_streams(ACCOUNT);
+        let whole = handle.engines.logs.whole();
+        let is_whole = whole.iter().any(|log| log.name == "cold");
+        (is_whole, own.state.logs.iter().any(|log| log == "cold"), own.streams.len())
+    };
+    let mut attaching = Box::pin(handle.attach(back));
+    let first = attaching.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(first.is_pending() && handle.slots().len() == 3, "its streams are being read");
+    assert_eq!(told(), (false, false, 0));
+    drop(release);
+    assert_eq!(attaching.await, Ok(1));
+    assert_eq!(told(), (true, true, 1));
+    drop(handle.detach(there.log));
+    assert_eq!(told(), (false, false, 0));
+    handle.stop().expect("clean");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_is_attached_once() {
     let handle = serving(&names(2)).await;
