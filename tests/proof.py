@@ -83,6 +83,9 @@ PARTS = [
     Part("soak", [("nuthatch", "soak")], env=lambda _, seconds: {"NUTHATCH_SOAK_SECONDS": int(max(20, seconds))}),
     *(Part(f"mutations-{crate}", [(f"nuthatch-{crate}", "mutations")], ["every_rule_is_found"], features="mutations")
       for crate in ("log", "object", "streams")),
+    *(Part(f"mutations-{name}", [("nuthatch-sim", suite)], tests, features="mutations")
+      for name, suite, tests in (("quorum", "mutations", ["every_rule_is_found"]), ("mistakes", "mistakes", []),
+                                 ("group", "group_mutations", ["every_rule_is_found"]), ("planted", "planted", []))),
 ]
 
 
@@ -123,11 +126,12 @@ def build(parts):
     if any(part.command for part in parts):
         # The server itself.
         subprocess.run(["cargo", "build", "--locked", "--profile", PROFILE, "--workspace"], cwd=REPO, check=True)
-    for part in parts:
-        if part.features:
-            package = part.suites[0][0]
-            words = ["-p", package, "--features", part.features, "--test", part.suites[0][1]]
-            found.update(build_with(part.features, words))
+    # Of one package at a time, with all its suites: what it depends on is built once.
+    for features, package in sorted({(part.features, part.suites[0][0]) for part in parts if part.features}):
+        suites = sorted({suite for part in parts if part.features == features
+                         for crate, suite in part.suites if crate == package})
+        words = ["-p", package, "--features", features, *(word for suite in suites for word in ("--test", suite))]
+        found.update(build_with(features, words))
     return found
 
 
@@ -185,7 +189,8 @@ def run(part, program, package, suite, seed, seconds):
     if child.returncode == 0:
         return []
     print(text, flush=True)
-    return [(package, suite, test, found) for test, found in failures(text)] or [(package, suite, "ended", None)]
+    found = [(test, None) for test in not_found(text)] if part.features else failures(text)
+    return [(package, suite, test, seed) for test, seed in found] or [(package, suite, "ended", None)]
 
 
 def run_command(part, seed, seconds):
@@ -212,20 +217,33 @@ def end_session(child):
 
 def failures(text):
     """Each failed test, and the first seed that it names."""
+    seeds = ((test, re.search(r"\bseed (\d+)", block)) for test, block in blocks_of_failed(text))
+    return [(test, int(seed.group(1)) if seed else None) for test, seed in seeds]
+
+
+def blocks_of_failed(text):
+    """Each failed test, and what it printed."""
     blocks = re.split(r"^---- (\S+) stdout ----$", text, flags=re.M)
     failed = set(re.findall(r"^test (\S+) \.\.\. FAILED$", text, flags=re.M))
-    seen = {}
+    printed = {}
     for name, block in zip(blocks[1::2], blocks[2::2]):
-        found = re.search(r"\bseed (\d+)", block)
-        if name in failed and name not in seen:
-            seen[name] = int(found.group(1)) if found else None
-    return [(name.rsplit("::", 1)[-1], seen.get(name)) for name in sorted(failed)]
+        printed.setdefault(name, block)
+    return [(name.rsplit("::", 1)[-1], printed.get(name, "")) for name in sorted(failed)]
+
+
+def not_found(text):
+    """Each failed test of rules that were turned off, and those that it did not find."""
+    told = []
+    for test, block in blocks_of_failed(text):
+        rules = re.search(r"not found: \[(.*?)\]", block)
+        told.append(f"{test} without {rules.group(1).replace(chr(34), '')}" if rules else test)
+    return told
 
 
 def keep(package, suite, test, seed):
-    """A line for the ordinary tests to replay; mutations, real processes and suites without seeds have none."""
+    """A line for the ordinary tests to replay; rules that are off, real processes and suites without seeds have none."""
     print(f"FOUND: {package} {suite} {test} seed {seed}", flush=True)
-    if seed is None or suite in ("mutations", "ring3", "milvus", "plugins"):
+    if seed is None or suite in ("ring3", "milvus", "plugins"):
         return
     with open(KEPT / f"{package}-{suite}.txt", "a", encoding="utf-8") as file:
         file.write(f"{test} {seed} # {today()}, {commit()}\n")

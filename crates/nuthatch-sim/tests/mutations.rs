@@ -9,10 +9,13 @@
 mod directed;
 #[path = "links.rs"]
 mod links;
+#[path = "support/off.rs"]
+mod off;
 
 use nuthatch_quorum::rules::{Rule, turn_off};
-use nuthatch_sim::quorum::{Options, THEMES, Theme, run};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use nuthatch_sim::quorum::{Options, THEMES, Theme};
+use off::{by_seeds, off_with};
+use std::panic::catch_unwind;
 use std::time::Instant;
 
 /// A rule whose loss these many seeds do not show is not tested: as many as an ordinary run plays.
@@ -26,80 +29,55 @@ fn schedules() -> u64 {
 
 /// What found that a rule was off. One that another rule stands behind is off together with that.
 fn search(rule: Rule) -> Option<String> {
-    let second: Vec<Rule> = rule.behind().into_iter().collect();
-    let off = [[rule].as_slice(), &second].concat();
-    turn_off(&off);
+    turn_off(&off_with(rule));
     let first = match rule {
         Rule::ResignAlone | Rule::AskOthers => links::first_trouble(1),
         rule => {
             catch_unwind(|| directed::trouble(rule)).unwrap_or(Some("directed: a panic".to_owned()))
         }
     };
-    let drawn = || by_seeds(&off, &second, "", 0..schedules(), &Options::drawn());
-    let found = first
-        .or_else(|| by_far_seed(rule, &off))
-        .or_else(drawn)
-        .or_else(|| THEMES.iter().find_map(|theme| by_theme(&off, &second, theme)));
     turn_off(&[]);
-    found
+    let drawn = || by_seeds(rule, "", 0..schedules(), &Options::drawn());
+    first
+        .or_else(|| by_far_seed(rule))
+        .or_else(drawn)
+        .or_else(|| THEMES.iter().find_map(|theme| by_theme(rule, theme)))
 }
 
-/// Seeds beyond those that an ordinary run plays, or late among them, which found a rule's loss.
-const FAR_SEEDS: [(Rule, &str, u64); 9] = [
+/// Seeds beyond those that an ordinary run plays, or of a theme, which found a rule's loss.
+const FAR_SEEDS: [(Rule, &str, u64); 18] = [
     (Rule::CutsBehindDamage, "m10", 20_030_308),
     (Rule::TrimmedIsHere, "trimmed", 5_014_198),
     (Rule::ReplacedIsACut, "trimmed", 5_086_957),
     (Rule::ReadAfterRound, "clocks", 442),
     (Rule::RowBeforeStart, "drawn", 6_002_805),
-    (Rule::CutStaysKnown, "drawn", 8_000_165),
-    (Rule::BringPromised, "drawn", 8_017_976),
+    (Rule::CutStaysKnown, "m5", 561),
+    (Rule::BringPromised, "m3", 9),
+    (Rule::StartPromised, "m3", 41),
+    (Rule::StartAtPosition, "m5", 18),
     (Rule::BringsGoal, "drawn", 9_000_879),
-    (Rule::BroughtMajority, "drawn", 10_000_925),
+    (Rule::BroughtMajority, "m17", 80),
+    (Rule::RottenNoteIsACut, "m11", 6),
+    (Rule::RecordCut, "m10", 475),
+    (Rule::LeaseByClock, "m12", 54),
+    (Rule::ReleaseEnds, "m12", 14),
+    (Rule::LeavesToTrimmed, "m19", 708),
+    (Rule::CatalogRefusesBehind, "m25", 198),
+    (Rule::CatalogNeverGoesBack, "m25", 198),
 ];
 
 /// What such a seed finds.
-fn by_far_seed(rule: Rule, off: &[Rule]) -> Option<String> {
+fn by_far_seed(rule: Rule) -> Option<String> {
     let (_, name, seed) = FAR_SEEDS.iter().find(|(of, ..)| *of == rule)?;
     let mix = THEMES.iter().find(|theme| theme.name == *name).map(Theme::mix);
     assert!(mix.is_some() || *name == "drawn", "no theme {name}");
-    turn_off(off);
-    let found = failure(*seed, &Options { mix, ..Options::drawn() });
-    turn_off(&[]);
-    found.map(|found| format!("{name} seed {seed}: {found}"))
+    by_seeds(rule, name, std::iter::once(*seed), &Options { mix, ..Options::drawn() })
 }
 
 /// What the schedules of a classic mistake find.
-fn by_theme(off: &[Rule], second: &[Rule], theme: &Theme) -> Option<String> {
+fn by_theme(rule: Rule, theme: &Theme) -> Option<String> {
     let options = Options { mix: Some(theme.mix()), ..Options::drawn() };
-    by_seeds(off, second, theme.name, 0..theme.schedules, &options)
-}
-
-/// What a seed finds that it does not find with only the second line off, or with every rule kept.
-fn by_seeds(
-    off: &[Rule],
-    second: &[Rule],
-    theme: &str,
-    mut seeds: std::ops::Range<u64>,
-    options: &Options,
-) -> Option<String> {
-    seeds.find_map(|seed| {
-        turn_off(off);
-        let found = failure(seed, options)?;
-        turn_off(second);
-        failure(seed, options).is_none().then(|| format!("{theme} seed {seed}: {found}"))
-    })
-}
-
-fn failure(seed: u64, options: &Options) -> Option<String> {
-    let run = catch_unwind(AssertUnwindSafe(|| run(seed, options).1));
-    match run {
-        Ok(Ok(())) => None,
-        Ok(Err(violation)) => Some(violation.kind.to_string()),
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().map_or("a panic", String::as_str);
-            Some(text.lines().next().unwrap_or_default().to_owned())
-        }
-    }
+    by_seeds(rule, theme.name, 0..theme.schedules, &options)
 }
 
 #[test]
@@ -136,9 +114,7 @@ fn a_far_seed_finds_the_rule() {
     let from: u64 = from.parse().expect("a number");
     let seeds = from..from + count.parse::<u64>().expect("a number");
     std::panic::set_hook(Box::new(|_| {}));
-    let second: Vec<Rule> = rule.behind().into_iter().collect();
-    let off = [[rule].as_slice(), &second].concat();
-    let found = by_seeds(&off, &second, theme, seeds, &Options { mix, ..Options::drawn() });
+    let found = by_seeds(rule, theme, seeds, &Options { mix, ..Options::drawn() });
     let _ = std::panic::take_hook();
     println!("{name}: {found:?}");
     assert!(found.is_some(), "not found");

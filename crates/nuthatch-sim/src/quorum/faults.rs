@@ -175,45 +175,51 @@ pub struct Theme {
     pub schedules: u64,
     /// What it takes to see it.
     pub faults: &'static [Fault],
+    /// The longest time between two faults, in milliseconds.
+    every_max: u64,
 }
 
 impl Theme {
     /// A world with nothing but these faults.
     #[must_use]
     pub fn mix(&self) -> Mix {
-        Mix::only(self.faults, 500_000)
+        Mix::only(self.faults, self.every_max * 1_000)
     }
 }
 
 macro_rules! themes {
-    ($($name:literal, $schedules:literal: $($fault:ident)*;)*) => {
+    ($($name:literal, $schedules:literal, $every_max:literal: $($fault:ident)*;)*) => {
         /// Themes of the classic mistakes (`tests/mistakes.rs`).
-        pub const THEMES: &[Theme] =
-            &[$(Theme { name: $name, schedules: $schedules, faults: &[$(Fault::$fault),*] },)*];
+        pub const THEMES: &[Theme] = &[$(Theme {
+            name: $name,
+            schedules: $schedules,
+            faults: &[$(Fault::$fault),*],
+            every_max: $every_max,
+        },)*];
     };
 }
 
 themes! {
-    "m1", 150: PowerCut PowerCutAll OwnerPowerCut TakeOver;
-    "m2", 150: PowerCut Restart TakeOver TakeOverTwice RotPromise SlowDisk QuickDisk;
-    "m3", 150: TakeOver TakeOverTwice Usurp CatalogSlow QuickDisk;
-    "m4", 1_500: TakeOver TakeOverTwice Usurp Isolate Mend SlowDisk QuickDisk;
-    "m5", 150: TakeOver TakeOverTwice PowerCut OwnerPowerCut Isolate Mend CatalogSlow;
-    "m7", 150: Wipe TakeOver Kill Isolate Mend;
-    "m8", 150: OldImage ForeignDisk Kill TakeOver Isolate Mend;
-    "m9", 150: Wipe PowerCutAll PowerCut Isolate Mend;
-    "m10", 1_500: RotTail RotMiddle Strand TakeOver Misdirect;
-    "m11", 150: RotIdentity RotPromise RotNote RotTail PowerCut TakeOver;
-    "m12", 1_500: OwnerPause OwnerStall Usurp TakeOver CatalogSlow HandOver;
-    "m16", 150: Reset TakeOver TakeOverTwice Restart Wipe CutLink Mend;
-    "m17", 150: Wish Wipe TakeOver TakeOverTwice Flap CatalogSlow Kill;
-    "m18", 150: Wish OldImage Wipe Restart TakeOver Isolate Mend;
-    "m21", 150: FailSync FailWrite PowerCut OwnerPowerCut TakeOver;
-    "m22", 150: DiskFull DiskFreed FailWrite PowerCut Kill TakeOver;
-    "disks", 150: RotLive Misdirect ReadError RotNote ForeignDisk Kill TakeOver;
-    "clocks", 1_500: WallJump WallSet ClockJump Sleep OwnerStall Usurp TakeOver;
-    "m25", 1_500: CatalogBack Wish TakeOver OwnerPowerCut Restart OwnerPause;
-    "m19", 1_500: Trim TrimOthers Wipe TakeOver Usurp Isolate Mend OwnerPowerCut PowerCut;
-    "trimmed", 600: Trim TrimOthers RotLive RotTail RotMiddle RotBase Restart TakeOver Isolate Mend;
-    "catalog", 150: CatalogMute CatalogAway CatalogSlow TakeOver OwnerPowerCut Wish;
+    "m1", 150, 500: PowerCut PowerCutAll OwnerPowerCut TakeOver;
+    "m2", 150, 500: PowerCut Restart TakeOver TakeOverTwice RotPromise SlowDisk QuickDisk;
+    "m3", 1_500, 200: TakeOver TakeOverTwice Usurp CatalogSlow;
+    "m4", 1_500, 500: TakeOver TakeOverTwice Usurp Isolate Mend SlowDisk QuickDisk;
+    "m5", 1_500, 500: TakeOver TakeOverTwice PowerCut OwnerPowerCut Isolate Mend CatalogSlow RotTail Wish;
+    "m7", 150, 500: Wipe TakeOver Kill Isolate Mend;
+    "m8", 150, 500: OldImage ForeignDisk Kill TakeOver Isolate Mend;
+    "m9", 150, 500: Wipe PowerCutAll PowerCut Isolate Mend;
+    "m10", 1_500, 500: RotTail RotMiddle Strand TakeOver Misdirect;
+    "m11", 150, 500: RotIdentity RotPromise RotNote RotTail PowerCut TakeOver;
+    "m12", 1_500, 500: OwnerPause OwnerStall Usurp TakeOver CatalogSlow HandOver;
+    "m16", 150, 500: Reset TakeOver TakeOverTwice Restart Wipe CutLink Mend;
+    "m17", 1_500, 500: Wish Wipe TakeOver TakeOverTwice Flap CatalogSlow OwnerPowerCut Isolate Mend;
+    "m18", 150, 500: Wish OldImage Wipe Restart TakeOver Isolate Mend;
+    "m21", 150, 500: FailSync FailWrite PowerCut OwnerPowerCut TakeOver;
+    "m22", 150, 500: DiskFull DiskFreed FailWrite PowerCut Kill TakeOver;
+    "disks", 150, 500: RotLive Misdirect ReadError RotNote ForeignDisk Kill TakeOver;
+    "clocks", 1_500, 500: WallJump WallSet ClockJump Sleep OwnerStall Usurp TakeOver;
+    "m25", 1_500, 500: CatalogBack Wish TakeOver OwnerPowerCut Restart OwnerPause;
+    "m19", 1_500, 500: Trim TrimOthers Wipe TakeOver Usurp Isolate Mend OwnerPowerCut PowerCut;
+    "trimmed", 600, 500: Trim TrimOthers RotLive RotTail RotMiddle RotBase Restart TakeOver Isolate Mend;
+    "catalog", 150, 500: CatalogMute CatalogAway CatalogSlow TakeOver OwnerPowerCut Wish;
 }
