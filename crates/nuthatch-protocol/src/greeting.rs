@@ -89,6 +89,9 @@ pub struct ServerInfo {
     /// Level of the JetStream API (ADR-44).
     #[serde(skip_serializing_if = "is_zero")]
     pub api_lvl: u32,
+    /// Public key that services of an auth callout may encrypt for.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub xkey: String,
 }
 
 /// `null` counts as absent, as in Go.
@@ -169,6 +172,9 @@ pub struct Connect {
     /// Signature of the nonce.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sig: Option<String>,
+    /// Signature of the nonce by the proxy that the connection goes through.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proxy_sig: Option<String>,
     /// The user's token, signed by an account.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jwt: Option<String>,

@@ -6,8 +6,8 @@
 //! argument, so that nothing here depends on a library for it.
 
 pub use self::account::{
-    Account, Export, ExportKind, Import, JetStreamLimits, Latency, Limits, MsgTrace, ResponseType,
-    SigningKey, UserScope, WeightedMapping,
+    Account, Authorization, Export, ExportKind, Import, JetStreamLimits, Latency, Limits, MsgTrace,
+    ResponseType, SigningKey, UserScope, WeightedMapping,
 };
 pub use self::authorization::{
     AuthorizationRequest, AuthorizationResponse, ClientInformation, ClientTls, ConnectOptions,

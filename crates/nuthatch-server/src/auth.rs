@@ -2,7 +2,7 @@
 
 use crate::identity::{CertificateLogin, Credentials, Identity, Origin, Rights};
 use crate::operator::{Denial, Operator, Settings};
-use crate::options::{self, AuthCallout, ConnectionType, Options, Secret};
+use crate::options::{self, AuthCallout, ConnectionType, Options, Secret, TrustedProxy};
 use crate::signature;
 use crate::tls::peer::{PeerCertificate, UserNames};
 use rustc_hash::FxHashMap;
@@ -10,11 +10,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-pub use self::delegation::{CALLOUT_SUBJECT, keep_from_asking};
+pub use self::delegation::{OfAccount, Service};
 pub use self::gate::SlowChecks;
+pub use self::proxies::Proxied;
 
 mod delegation;
 mod gate;
+mod proxies;
 
 #[derive(PartialEq, Eq)]
 enum Proof {
@@ -27,6 +29,26 @@ struct Entry {
     proof: Proof,
     rights: Option<Arc<Rights>>,
     kinds: BTreeSet<ConnectionType>,
+    /// Only through a trusted proxy.
+    proxied_only: bool,
+}
+
+/// The one user, or the one token, of a block.
+#[derive(Default, PartialEq, Eq)]
+struct Single {
+    user: Option<String>,
+    password: Option<Secret>,
+    token: Option<Secret>,
+}
+
+impl Single {
+    fn of(user: &Option<String>, password: &Option<Secret>, token: &Option<Secret>) -> Self {
+        Self { user: user.clone(), password: password.clone(), token: token.clone() }
+    }
+
+    fn is_there(&self) -> bool {
+        self.user.is_some() || self.token.is_some()
+    }
 }
 
 /// What is to become of a client that wants to come in.
@@ -34,8 +56,8 @@ pub enum Decision {
     /// Who it is; an error is an authorization violation, with the reason for the log, if there is more to
     /// say.
     Made(Result<Identity, Option<Denial>>),
-    /// The service of this callout decides.
-    OfService(Arc<AuthCallout>),
+    /// This service decides.
+    OfService(Service),
 }
 
 /// What a change of the users means for a connection.
@@ -54,15 +76,19 @@ pub enum Standing {
 pub struct Authenticator {
     users: FxHashMap<String, Entry>,
     nkeys: FxHashMap<String, Entry>,
-    user: Option<String>,
-    password: Option<Secret>,
-    token: Option<Secret>,
+    single: Single,
+    /// The one user or token of websocket clients, if those have their own.
+    of_websocket: Option<Single>,
     no_auth_user: Option<String>,
     required: bool,
+    /// Proxies that are believed.
+    proxies: Vec<TrustedProxy>,
+    /// The one user, or the one with the token, has to come through one.
+    single_proxied_only: bool,
     /// The service that says who clients are.
     callout: Option<Arc<AuthCallout>>,
     /// In operator mode: the operator, which knows the users.
-    operator: Option<(Arc<Operator>, Settings)>,
+    operator: Option<(Arc<Operator>, Arc<Settings>)>,
 }
 
 impl Authenticator {
@@ -71,11 +97,16 @@ impl Authenticator {
     pub fn new(options: &Options) -> Self {
         let auth = &options.auth;
         let mut this = Self {
-            user: auth.user.clone(),
-            password: auth.password.clone(),
-            token: auth.token.clone(),
+            single: Single::of(&auth.user, &auth.password, &auth.token),
+            of_websocket: options
+                .websocket
+                .as_ref()
+                .and_then(|ws| ws.auth.as_ref())
+                .map(|own| Single::of(&own.user, &own.password, &own.token)),
             no_auth_user: auth.no_auth_user.clone(),
             callout: auth.callout.clone().map(Arc::new),
+            proxies: options.proxies.clone(),
+            single_proxied_only: auth.proxy_required,
             ..Self::default()
         };
         this.add(options::GLOBAL_ACCOUNT, &auth.users, &auth.nkeys);
@@ -96,14 +127,18 @@ impl Authenticator {
         let account = |name: &Option<String>| {
             name.clone().unwrap_or_else(|| options::GLOBAL_ACCOUNT.to_owned())
         };
-        let one = leafs.user.as_ref().map(|name| (name, &leafs.password, &leafs.account));
-        let several = leafs.users.iter().map(|user| (&user.name, &user.password, &user.account));
-        for (name, password, of) in one.into_iter().chain(several) {
+        let one = leafs.user.as_ref().map(|name| (name, &leafs.password, &leafs.account, false));
+        let several = leafs
+            .users
+            .iter()
+            .map(|user| (&user.name, &user.password, &user.account, user.proxy_required));
+        for (name, password, of, proxied_only) in one.into_iter().chain(several) {
             let entry = Entry {
                 account: account(of),
                 proof: Proof::Password(password.clone()),
                 rights: None,
                 kinds: BTreeSet::new(),
+                proxied_only: proxied_only || leafs.proxy_required,
             };
             this.users.insert(name.clone(), entry);
         }
@@ -113,6 +148,7 @@ impl Authenticator {
                 proof: Proof::Nkey(*key),
                 rights: None,
                 kinds: BTreeSet::new(),
+                proxied_only: leafs.proxy_required,
             };
             this.nkeys.insert(text.clone(), entry);
         }
@@ -123,7 +159,7 @@ impl Authenticator {
     #[must_use]
     pub fn with_operator(mut self, operator: Option<Arc<Operator>>, options: &Options) -> Self {
         self.required |= operator.is_some();
-        self.operator = operator.map(|operator| (operator, Settings::new(options)));
+        self.operator = operator.map(|operator| (operator, Arc::new(Settings::new(options))));
         self
     }
 
@@ -134,6 +170,7 @@ impl Authenticator {
                 proof: Proof::Password(user.password.clone()),
                 rights: self.rights_in(account, user.permissions.as_ref()),
                 kinds: user.allowed_connection_types.clone(),
+                proxied_only: user.proxy_required,
             };
             self.users.insert(user.name.clone(), entry);
         }
@@ -143,6 +180,7 @@ impl Authenticator {
                 proof: Proof::Nkey(user.key),
                 rights: self.rights_in(account, user.permissions.as_ref()),
                 kinds: user.allowed_connection_types.clone(),
+                proxied_only: user.proxy_required,
             };
             self.nkeys.insert(user.public.clone(), entry);
         }
@@ -160,10 +198,27 @@ impl Authenticator {
         self.required
     }
 
+    /// True if those who come like this must say who they are, or be the user of those who do not.
+    #[must_use]
+    pub fn requires(&self, is_websocket: bool) -> bool {
+        self.required || (is_websocket && self.of_websocket.is_some())
+    }
+
+    fn requires_of(&self, origin: &Origin) -> bool {
+        self.requires(origin.is_websocket && !origin.is_leaf)
+    }
+
+    fn single_of(&self, origin: &Origin) -> &Single {
+        match &self.of_websocket {
+            Some(own) if origin.is_websocket && !origin.is_leaf => own,
+            _ => &self.single,
+        }
+    }
+
     /// True if clients may need a nonce to sign.
     #[must_use]
     pub fn needs_nonce(&self) -> bool {
-        !self.nkeys.is_empty() || self.operator.is_some()
+        !self.nkeys.is_empty() || self.operator.is_some() || !self.proxies.is_empty()
     }
 
     /// True if these credentials lead to a bcrypt hash, whose check takes long.
@@ -171,7 +226,10 @@ impl Authenticator {
     pub fn is_slow(&self, credentials: &Credentials) -> bool {
         let secret = match self.users.get(&credentials.user) {
             Some(Entry { proof: Proof::Password(secret), .. }) => secret.as_ref(),
-            _ => self.token.as_ref().or(self.password.as_ref()),
+            _ => {
+                let single = self.single_of(&credentials.origin);
+                single.token.as_ref().or(single.password.as_ref())
+            }
         };
         secret.is_some_and(Secret::is_bcrypt)
     }
@@ -179,9 +237,14 @@ impl Authenticator {
     /// Who the client is, or who has to say so.
     #[must_use]
     pub fn decide(&self, credentials: &Credentials, nonce: &str) -> Decision {
+        if self.operator.is_none() && self.lacks_proxy(credentials) {
+            return Decision::Made(Err(Some(Denial::ProxyRequired)));
+        }
         let found = self.examine(credentials, nonce);
-        match self.service_for(credentials, found.as_ref().ok()) {
-            Some(callout) => Decision::OfService(callout.clone()),
+        let of_account = || self.service_of_account(found.as_ref().ok()?);
+        let configured = || self.service_for(credentials, found.as_ref().ok());
+        match of_account().or_else(|| configured().cloned().map(Service::Configured)) {
+            Some(service) => Decision::OfService(service),
             None => Decision::Made(found),
         }
     }
@@ -198,7 +261,7 @@ impl Authenticator {
 
     /// Authenticates a client outside of operator mode; `None`: authorization violation.
     fn check(&self, credentials: &Credentials, nonce: &str) -> Option<Identity> {
-        if !self.required {
+        if !self.requires_of(&credentials.origin) {
             return Some(Identity::global(""));
         }
         if !credentials.nkey.is_empty() && !self.nkeys.is_empty() {
@@ -236,7 +299,7 @@ impl Authenticator {
     /// The user that clients without credentials become.
     #[must_use]
     pub fn anonymous(&self, origin: &Origin) -> Option<Identity> {
-        if !self.required {
+        if !self.requires_of(origin) {
             return Some(Identity::global(""));
         }
         let credentials = Credentials { origin: origin.clone(), ..Credentials::default() };
@@ -275,10 +338,10 @@ impl Authenticator {
             // The service has never said anything of it.
             return Standing::Gone;
         }
-        if !self.required {
+        if !self.requires_of(origin) {
             return same_if(user.is_empty() && rights.is_none());
         }
-        if !old.required {
+        if !old.requires_of(origin) {
             return Standing::Gone;
         }
         if let Some(entry) = self.entry(user) {
@@ -293,10 +356,10 @@ impl Authenticator {
                 false => same_if(stays),
             };
         }
-        let single = |auth: &Self| auth.user.is_some() || auth.token.is_some();
-        let stays = single(self)
-            && (&self.user, &self.password, &self.token) == (&old.user, &old.password, &old.token)
-            && user == self.user.as_deref().unwrap_or_default();
+        let single = self.single_of(origin);
+        let stays = single.is_there()
+            && single == old.single_of(origin)
+            && user == single.user.as_deref().unwrap_or_default();
         let now = self.single(user).rights;
         match stays && now != *rights {
             true => Standing::Rights(now),
@@ -314,11 +377,12 @@ impl Authenticator {
     }
 
     fn check_single(&self, credentials: &Credentials) -> Option<Identity> {
-        if let Some(token) = &self.token {
+        let single = self.single_of(&credentials.origin);
+        if let Some(token) = &single.token {
             return same_secret(token, &credentials.token).then(|| self.single(""));
         }
-        let user = self.user.as_ref()?;
-        let password = match &self.password {
+        let user = single.user.as_ref()?;
+        let password = match &single.password {
             Some(secret) => same_secret(secret, &credentials.password),
             None => credentials.password.is_empty(),
         };
@@ -348,7 +412,8 @@ impl<'a> UserNames<'a> for Mapped<'a> {
 
 impl Entry {
     fn admits(&self, origin: &Origin) -> bool {
-        self.kinds.is_empty() || self.kinds.contains(&origin.kind())
+        let is_way = self.kinds.is_empty() || self.kinds.contains(&origin.kind());
+        is_way && (!self.proxied_only || origin.is_proxied)
     }
 
     fn identity(&self, name: &str) -> Identity {

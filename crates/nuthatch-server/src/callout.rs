@@ -4,16 +4,19 @@
 //! and for this server, signed by the configured issuer, and so must the user's token in it. The token's
 //! audience is the account, its permissions and times are the client's.
 
-use crate::auth::keep_from_asking;
+use crate::auth::{OfAccount, Service};
 use crate::identity::{Grant, Identity, Origin, Rights};
-use crate::operator::{admits, end, limit, permissions, seconds, times};
-use crate::options::AuthCallout;
+use crate::operator::{PlacementError, admits, end, limit, permissions, seconds, times};
+use crate::options::{AuthCallout, keep_from_asking};
 use crate::signature;
+use crate::xkey::CurveKey;
 use nuthatch_protocol::jwt::{
-    self, AuthorizationResponseClaims, JwtError, UserClaims, time_issue, user_issues,
+    self, AuthorizationResponseClaims, JwtError, UserClaims, UserPermissions, time_issue,
+    user_issues,
 };
+use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// Why a service lets nobody in. The client only hears of a violation.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +84,21 @@ pub enum CalloutError {
         "auth callout: the user's token has an issuer_account, which only operators' accounts have"
     )]
     IssuerAccount,
+    /// Sealed by another key, for another server, or damaged.
+    #[error("auth callout: the response cannot be decrypted on account {account:?}")]
+    Sealed {
+        /// The account of the service.
+        account: String,
+    },
+    /// In the name of another account than the service's.
+    #[error("auth callout: the response's issuer_account {found:?} is not the service's account")]
+    OtherAccount {
+        /// Which.
+        found: String,
+    },
+    /// Not where the service wants it to be.
+    #[error("auth callout: {0}")]
+    Placement(#[from] PlacementError),
     /// The service said no.
     #[error("auth callout: the service returned an error: {0}")]
     Refused(String),
@@ -101,8 +119,10 @@ pub enum CalloutError {
 /// What a response is compared with.
 #[derive(Clone, Copy)]
 pub struct Expected<'a> {
-    /// The configuration.
-    pub callout: &'a AuthCallout,
+    /// Who was asked.
+    pub service: &'a Service,
+    /// This server's key that responses may be encrypted for.
+    pub xkey: &'a CurveKey,
     /// This server's id.
     pub server: &'a str,
     /// The user nkey of the request.
@@ -113,6 +133,11 @@ pub struct Expected<'a> {
     pub origin: &'a Origin,
 }
 
+/// How a token, encrypted or not, begins: with base64 of `{"`.
+const TOKEN_PREFIX: &[u8] = b"eyJ";
+const RESPONSE: &str = "response";
+const TOKEN: &str = "user's token";
+
 impl Expected<'_> {
     /// Who a client is by a response.
     ///
@@ -120,27 +145,18 @@ impl Expected<'_> {
     /// [`CalloutError`]
     pub fn identity(&self, response: &[u8], now: SystemTime) -> Result<Identity, CalloutError> {
         let claims = self.user_token(response, now)?;
-        let said = &claims.nats.rights;
-        if !claims.nats.issuer_account.is_empty() {
-            return Err(CalloutError::IssuerAccount);
+        match self.service {
+            Service::Configured(callout) => self.configured(callout, claims, now),
+            Service::OfAccount(of) => self.of_account(of, claims, now),
         }
-        if said.proxy_required {
-            return Err(CalloutError::ProxyRequired);
-        }
-        let stay =
-            times::stay(&said.times, &said.times_location, now).ok_or(CalloutError::Times)?;
-        if !admits(&said.allowed_connection_types, self.origin) {
-            return Err(CalloutError::ConnectionType);
-        }
-        Ok(self.grant(claims, stay, now))
     }
 
-    /// The user's token in a response, once both are what they must be.
+    /// The user's token in a response, once both are what they must be; who signed the token is looked at
+    /// where it is known which account it is of.
     fn user_token(&self, response: &[u8], now: SystemTime) -> Result<UserClaims, CalloutError> {
-        const RESPONSE: &str = "response";
-        const TOKEN: &str = "user's token";
-        let text = std::str::from_utf8(response).unwrap_or_default();
         let token = |what| move |source| CalloutError::Token { what, source };
+        let opened = self.opened(response)?;
+        let text = std::str::from_utf8(&opened).unwrap_or_default();
         let found: AuthorizationResponseClaims =
             jwt::decode(text, &signature::verify).map_err(token(RESPONSE))?;
         if let Some(why) = time_issue(&found.data, seconds(now)) {
@@ -152,7 +168,10 @@ impl Expected<'_> {
         if found.data.audience != self.server {
             return Err(CalloutError::OtherServer);
         }
-        self.signed(RESPONSE, &found.data.issuer)?;
+        // Of one that was sealed the seal shows whom it is from.
+        if matches!(opened, Cow::Borrowed(_)) {
+            self.answered(&found)?;
+        }
         if !found.nats.error.is_empty() {
             return Err(CalloutError::Refused(found.nats.error));
         }
@@ -165,42 +184,96 @@ impl Expected<'_> {
         if user.data.subject != self.user {
             return Err(CalloutError::OtherUser { what: TOKEN });
         }
-        self.signed(TOKEN, &user.data.issuer)?;
         Ok(user)
     }
 
-    fn signed(&self, what: &'static str, found: &str) -> Result<(), CalloutError> {
-        let expected = &self.callout.issuer;
-        if found == *expected {
-            return Ok(());
+    /// A response as it was before it was sealed. A service that is sent sealed requests may answer plainly.
+    fn opened<'r>(&self, response: &'r [u8]) -> Result<Cow<'r, [u8]>, CalloutError> {
+        match self.service.xkey() {
+            Some(sender) if !response.starts_with(TOKEN_PREFIX) => {
+                let account = || self.service.account().to_owned();
+                let opened = self.xkey.open(response, &sender).map(Cow::Owned);
+                opened.ok_or_else(|| CalloutError::Sealed { account: account() })
+            }
+            _ => Ok(Cow::Borrowed(response)),
         }
-        let (found, expected) = (found.to_owned(), expected.clone());
-        Err(CalloutError::OtherIssuer { what, found, expected })
     }
 
-    /// The client's identity by its token. Its name is for people; without an account it is in none.
-    fn grant(
+    /// Whether a response that was not sealed is the service's.
+    fn answered(&self, found: &AuthorizationResponseClaims) -> Result<(), CalloutError> {
+        let Service::OfAccount(of) = self.service else {
+            return self.signed(RESPONSE, &found.data.issuer);
+        };
+        let named = &found.nats.issuer_account;
+        if !named.is_empty() && *named != of.account.key {
+            return Err(CalloutError::OtherAccount { found: named.clone() });
+        }
+        match of.account.may_answer(&found.data.issuer) {
+            true => Ok(()),
+            false => Err(self.other_issuer(RESPONSE, &found.data.issuer)),
+        }
+    }
+
+    fn signed(&self, what: &'static str, found: &str) -> Result<(), CalloutError> {
+        let is_right = found == self.service.issuer();
+        if is_right { Ok(()) } else { Err(self.other_issuer(what, found)) }
+    }
+
+    fn other_issuer(&self, what: &'static str, found: &str) -> CalloutError {
+        let (found, expected) = (found.to_owned(), self.service.issuer().to_owned());
+        CalloutError::OtherIssuer { what, found, expected }
+    }
+
+    /// Whether what a token says lets its user in over this connection now, and for how long.
+    fn admitted(
         &self,
-        claims: UserClaims,
-        stay: Option<std::time::Duration>,
+        said: &UserPermissions,
         now: SystemTime,
-    ) -> Identity {
-        let account = claims.data.audience.clone();
+    ) -> Result<Option<Duration>, CalloutError> {
+        if said.proxy_required && !self.origin.is_proxied {
+            return Err(CalloutError::ProxyRequired);
+        }
+        let stay =
+            times::stay(&said.times, &said.times_location, now).ok_or(CalloutError::Times)?;
+        if !admits(&said.allowed_connection_types, self.origin) {
+            return Err(CalloutError::ConnectionType);
+        }
+        Ok(stay)
+    }
+
+    /// The name of a user is for people.
+    fn name(&self, claims: &UserClaims) -> String {
+        let named = Some(claims.data.name.as_str()).filter(|name| !name.is_empty());
+        named.unwrap_or(self.shown).to_owned()
+    }
+
+    /// The client's identity by the service of the configuration: its token's audience is the account;
+    /// without one it is in none.
+    fn configured(
+        &self,
+        callout: &AuthCallout,
+        claims: UserClaims,
+        now: SystemTime,
+    ) -> Result<Identity, CalloutError> {
+        self.signed(TOKEN, &claims.data.issuer)?;
+        if !claims.nats.issuer_account.is_empty() {
+            return Err(CalloutError::IssuerAccount);
+        }
         let said = claims.nats.rights.clone();
+        let stay = self.admitted(&said, now)?;
+        let account = claims.data.audience.clone();
         let mut allowed = permissions(&said.permissions);
-        if account == self.callout.account {
+        if account == callout.account {
             keep_from_asking(allowed.get_or_insert_default());
         }
         let rights = allowed.map(|allowed| Arc::new(Rights::new(&allowed)));
-        let name = match claims.data.name.as_str() {
-            "" => self.shown,
-            name => name,
-        };
         // 0 is what a token without limits has here: the service's tokens are no accounts' users.
         let bound = |value: Option<i64>| limit(value).filter(|value| *value > 0);
+        let user = self.name(&claims);
         let grant = Grant {
             jwt: String::new(),
-            account: self.callout.issuer.clone(),
+            service: None,
+            account: callout.issuer.clone(),
             account_name: account.clone(),
             rights: rights.clone(),
             is_bearer: true,
@@ -209,9 +282,37 @@ impl Expected<'_> {
             max_payload_bytes: bound(said.payload)
                 .map(|max| usize::try_from(max).unwrap_or(usize::MAX)),
             said,
-            claims: claims.clone(),
+            claims,
         };
-        Identity { user: name.to_owned(), account, rights, grant: Some(Arc::new(grant)) }
+        Ok(Identity { user, account, rights, grant: Some(Arc::new(grant)) })
+    }
+
+    /// The client's identity by the service of an operator's account: the account that signed its token,
+    /// itself or with one of its keys.
+    fn of_account(
+        &self,
+        of: &OfAccount,
+        claims: UserClaims,
+        now: SystemTime,
+    ) -> Result<Identity, CalloutError> {
+        let placed = of.operator.place(&of.account, &claims, &of.settings)?;
+        let stay = self.admitted(&placed.said, now)?;
+        let (user, account) = (self.name(&claims), placed.account.key.clone());
+        let grant = Grant {
+            jwt: String::new(),
+            service: Some(of.account.key.clone()),
+            account: account.clone(),
+            account_name: placed.account.name().to_owned(),
+            rights: placed.rights.clone(),
+            // It has signed nothing, and need not have: the service answers for it.
+            is_bearer: false,
+            expires: end(claims.data.expires, stay, now).or(of.grant.expires),
+            max_subscriptions: placed.max_subscriptions,
+            max_payload_bytes: placed.max_payload_bytes,
+            said: placed.said,
+            claims,
+        };
+        Ok(Identity { user, account, rights: placed.rights, grant: Some(Arc::new(grant)) })
     }
 }
 

@@ -28,6 +28,9 @@ pub enum CloseReason {
     NoRespondersRequiresHeaders,
     WrongPort,
     DuplicateLeaf,
+    MinimumVersionRequired,
+    ProxyNotTrusted,
+    ProxyRequired,
     NodeRemoved,
     InternalError,
 }
@@ -61,6 +64,9 @@ impl CloseReason {
             Self::NoRespondersRequiresHeaders => "No Responders Requires Headers",
             Self::WrongPort => "Incorrect Port",
             Self::DuplicateLeaf => "Duplicate Remote LeafNode Connection",
+            Self::MinimumVersionRequired => "Minimum Version Required",
+            Self::ProxyNotTrusted => "Proxy Not Trusted",
+            Self::ProxyRequired => "Proxy Required",
             Self::NodeRemoved => "Node Removed",
             Self::InternalError => "Internal Error",
         }
@@ -77,7 +83,11 @@ impl CloseReason {
     pub const fn is_refusal(self) -> bool {
         matches!(
             self,
-            Self::AuthenticationTimeout | Self::AuthenticationViolation | Self::MissingAccount
+            Self::AuthenticationTimeout
+                | Self::AuthenticationViolation
+                | Self::MissingAccount
+                | Self::ProxyNotTrusted
+                | Self::ProxyRequired
         )
     }
 

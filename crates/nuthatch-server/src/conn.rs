@@ -367,7 +367,8 @@ impl Connection {
         };
         let is_websocket = matches!(self.transport, Transport::Websocket(_));
         let address = Some(self.remote.get().ip());
-        Origin { is_websocket, is_leaf: self.is_leaf(), address, no_auth_user, certificate }
+        let (is_leaf, is_proxied) = (self.is_leaf(), self.session().proxy.is_some());
+        Origin { is_websocket, is_leaf, is_proxied, address, no_auth_user, certificate }
     }
 
     /// Adds the subscription that `make` makes, which the client calls `sid`: one of at most `count_max`.

@@ -2,6 +2,7 @@
 //! the key of this server.
 
 use crate::random::fill_random;
+use crate::xkey::CurveKey;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use nuthatch_protocol::nkey::{self, KeyKind};
@@ -85,6 +86,22 @@ impl KeyPair {
     #[must_use]
     pub fn sign_bytes(&self, message: &[u8]) -> Vec<u8> {
         self.pair.sign(message).as_ref().to_vec()
+    }
+}
+
+/// The keys of a server.
+pub struct ServerKeys {
+    /// Signs; its public part is the server's id.
+    pub signing: KeyPair,
+    /// Seals and opens.
+    pub curve: CurveKey,
+}
+
+impl ServerKeys {
+    /// Fresh ones.
+    #[must_use]
+    pub fn random() -> Self {
+        Self { signing: KeyPair::random(KeyKind::Server), curve: CurveKey::random() }
     }
 }
 

@@ -26,6 +26,8 @@ pub struct Credentials {
     pub signature: String,
     /// `jwt`.
     pub jwt: String,
+    /// `proxy_sig`: base64 of the signature of a proxy over the nonce.
+    pub proxy_signature: String,
     /// How it connects.
     pub origin: Origin,
 }
@@ -37,6 +39,8 @@ pub struct Origin {
     pub is_websocket: bool,
     /// It is another server.
     pub is_leaf: bool,
+    /// It comes through a trusted proxy.
+    pub is_proxied: bool,
     /// Its address.
     pub address: Option<IpAddr>,
     /// The user of those without credentials, where the listener has one of its own.
@@ -48,7 +52,8 @@ pub struct Origin {
 impl Origin {
     pub(crate) fn kind(&self) -> ConnectionType {
         match (self.is_leaf, self.is_websocket) {
-            (true, _) => ConnectionType::Leafnode,
+            (true, true) => ConnectionType::LeafnodeWs,
+            (true, false) => ConnectionType::Leafnode,
             (false, true) => ConnectionType::Websocket,
             (false, false) => ConnectionType::Standard,
         }

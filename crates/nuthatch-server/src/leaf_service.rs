@@ -6,7 +6,8 @@ use tokio::net::TcpListener;
 
 pub mod accept;
 mod dial;
-mod tls;
+mod proxy;
+pub(crate) mod tls;
 
 /// Accepts leaf nodes, connects to the configured remotes, and keeps both informed of streams, until
 /// it is dropped or the server stops. Call it once JetStream has started.

@@ -46,6 +46,7 @@ pub mod options;
 pub mod outbox;
 pub mod outlet;
 pub mod own_publishes;
+mod own_requests;
 pub mod peer;
 pub mod private_files;
 pub mod process;
@@ -54,6 +55,7 @@ pub mod random;
 #[doc(hidden)]
 pub mod reader;
 pub mod route;
+mod s2;
 pub mod served;
 pub mod server;
 pub mod shares;
@@ -72,6 +74,7 @@ pub mod version;
 pub mod wall_time;
 pub mod websocket;
 mod writer;
+pub mod xkey;
 
 pub use process::{
     Embedded, RunError, Services, StartConsole, StartJetStream, StartedJetStream, run,

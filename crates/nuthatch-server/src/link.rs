@@ -25,6 +25,8 @@ pub(crate) fn own_subject(token: &str, what: &str) -> String {
 
 /// A leaf node that has joined its account. What the two sides said does not change any more.
 pub struct Link {
+    /// What the connection is compressed with, as servers tell each other.
+    pub compression: &'static str,
     /// The other side is the hub.
     pub is_spoke: bool,
     /// The other side is a node of the same cluster, and what its account is here.
@@ -92,6 +94,8 @@ pub(crate) struct Listener<'a> {
 /// What the two sides declared in their handshake.
 #[derive(Default)]
 pub(crate) struct PeerFacts {
+    /// What the connection is compressed with, as servers tell each other.
+    pub(crate) compression: &'static str,
     pub(crate) is_spoke: bool,
     pub(crate) node: Option<NodeAccount>,
     pub(crate) solicited: bool,
@@ -109,6 +113,7 @@ pub(crate) struct PeerFacts {
 impl Link {
     pub(crate) fn new(facts: PeerFacts) -> Self {
         Self {
+            compression: facts.compression,
             is_spoke: facts.is_spoke,
             node: facts.node,
             solicited: facts.solicited,

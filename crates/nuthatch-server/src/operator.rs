@@ -18,6 +18,7 @@ use std::sync::atomic::AtomicI64;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 
+pub use self::delegated::{Placement, PlacementError};
 pub use self::derive::TIER;
 pub use self::login::{Denial, Settings};
 pub(crate) use self::login::{admits, end};
@@ -26,6 +27,8 @@ pub use self::state::AccountState;
 use self::store::Store;
 pub use self::store::StoreError;
 
+pub(crate) mod cache_dir;
+mod delegated;
 pub(crate) mod derive;
 mod import_permits;
 mod login;
@@ -33,6 +36,7 @@ mod rights;
 mod state;
 pub(crate) mod store;
 pub(crate) mod times;
+pub(crate) mod wants;
 
 /// The operators of a server, and the accounts that they signed.
 pub struct Operator {
@@ -48,6 +52,8 @@ pub struct Operator {
     pub(crate) deadline: AtomicI64,
     /// That is another time now.
     pub(crate) rescheduled: Notify,
+    /// Accounts that somebody needs.
+    pub(crate) wants: wants::Wants,
 }
 
 /// No account and no activation begins or ends.
@@ -110,6 +116,7 @@ impl Operator {
             changing: Mutex::default(),
             deadline: AtomicI64::new(NEVER),
             rescheduled: Notify::new(),
+            wants: wants::Wants::default(),
         }))
     }
 

@@ -7,22 +7,28 @@ use crate::server::Server;
 use std::sync::Arc;
 
 mod enforce;
+mod fetching;
+mod http;
 mod requests;
 
 /// Reads the accounts, puts them in force, and sees to them from then on. Nothing outside of
 /// operator mode.
 ///
 /// # Errors
-/// The directory of the accounts cannot be used.
+/// The directory of the accounts cannot be used, or the server that has them not be asked.
 pub fn start(server: &Arc<Server>) -> Result<(), StoreError> {
     let Some(operator) = server.operator().cloned() else { return Ok(()) };
     for key in &operator.trust.signers {
         server.log.info(format_args!("Trusted operator key: {key}"));
     }
-    read(server, &server.options())?;
+    let options = server.options();
+    read(server, &options)?;
     apply(server);
     server.log.info(format_args!("Accounts of operators: {}", operator.accounts.load().len()));
     requests::install(server, &operator);
+    if let Some(mode) = &options.operator {
+        fetching::start(server, &operator, mode)?;
+    }
     if let Some(runtime) = server.runtime() {
         runtime.spawn(enforce::at_deadlines(Arc::downgrade(server), operator));
     }

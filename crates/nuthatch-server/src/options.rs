@@ -14,15 +14,18 @@ use nuthatch_protocol::transform::Mapping;
 
 pub use self::auth::{
     Account, AccountJetStream, AccountLimits, AuthOptions, ConnectionType, DEFAULT_AUTH_TIMEOUT,
-    MsgTrace, NkeyUser, Permissions, ResponsePermission, Secret, SubjectPermission, User,
+    MsgTrace, NkeyUser, Permissions, ResponsePermission, Secret, SubjectPermission, TrustedProxy,
+    User,
 };
 
-pub use self::callout::AuthCallout;
+pub use self::callout::{AuthCallout, CALLOUT_SUBJECT, keep_from_asking};
 pub use self::console::{ConsoleOptions, DEFAULT_CONSOLE_PORT};
 pub use self::draft::Invocation;
 pub use self::error::{
     ConfigProblem, Conflict, FlagError, MAX_SHOWN_PROBLEMS, OptionsError, ProblemKind,
 };
+pub use self::leaf_compression::LeafCompression;
+pub use self::leaf_proxy::HttpProxy;
 pub use self::leafnodes::{
     DEFAULT_LEAF_PORT, LeafAuth, LeafOptions, LeafUrl, LeafUser, RemoteOptions, RemoteTls,
 };
@@ -30,18 +33,19 @@ pub use self::load::{
     Command, FileLoader, MAX_CONFIG_FILE_BYTES, SignalCommand, SignalTarget, load_again, load_with,
 };
 pub use self::msg_trace::{WHOLE_SAMPLING, is_trace_dest};
-pub use self::operator::{
-    DeletePolicy, FullResolver, OperatorConflict, OperatorOptions, Resolver, TrustedOperator,
-};
+pub use self::operator::{OperatorConflict, OperatorOptions, TrustedOperator};
 pub use self::otlp::OtlpOptions;
 pub use self::reference::configuration_reference;
 pub use self::reload::ReloadPlan;
+pub use self::resolver::{
+    CacheResolver, DEFAULT_FETCH_TIMEOUT, DeletePolicy, FullResolver, Resolver, UrlResolver,
+};
 pub use self::sharing::{
     DEFAULT_RESPONSE_THRESHOLD, ExchangeError, ExchangeProblem, Export, Import, Latency,
     ResponseKind, ServiceExport, covering, drop_impossible,
 };
 pub use self::tls::{CertificateFiles, HandshakeFirst, TlsOptions, TlsVersion};
-pub use self::websocket::{Origin, WebsocketOptions};
+pub use self::websocket::{Origin, WebsocketAuth, WebsocketOptions};
 pub use self::written::{WRITTEN_MAX, Written, written};
 
 mod accounts;
@@ -59,7 +63,9 @@ mod file;
 mod flags;
 mod jetstream;
 mod keys;
-mod leaf_remotes;
+mod leaf_compression;
+mod leaf_proxy;
+pub(crate) mod leaf_remotes;
 mod leafnodes;
 mod listen;
 mod load;
@@ -69,9 +75,11 @@ mod msg_trace;
 mod nearest;
 mod operator;
 mod otlp;
+mod proxies;
 mod read;
 mod reference;
 mod reload;
+mod resolver;
 mod sharing;
 mod subject;
 mod tables;
@@ -150,6 +158,8 @@ pub struct Options {
     pub mappings: Vec<Mapping>,
     /// Operator mode. The [`Options::accounts`] are those of the tokens then.
     pub operator: Option<OperatorOptions>,
+    /// Proxies that are trusted.
+    pub proxies: Vec<TrustedProxy>,
     /// Name of the system account. Default [`SYSTEM_ACCOUNT`].
     pub system_account: String,
     /// `no_header_support`: clients and leaf nodes neither send nor get headers.
@@ -446,6 +456,7 @@ impl Default for Options {
             accounts: Vec::new(),
             mappings: Vec::new(),
             operator: None,
+            proxies: Vec::new(),
             system_account: SYSTEM_ACCOUNT.to_owned(),
             no_header_support: false,
             proxy_protocol: false,

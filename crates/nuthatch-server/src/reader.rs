@@ -12,9 +12,10 @@ use self::intake::{drain, into_mut, keep_rest, read_error, read_some};
 use self::js_traffic::StreamCache;
 pub(crate) use self::leaf::LeafSide;
 use self::publish::Scratch;
+pub(crate) use self::told::Told;
 use crate::account_id::SYSTEM_ACCOUNT_ID;
 use crate::close_reason::CloseReason;
-use crate::conn::{Connection, Session};
+use crate::conn::{Connection, Session, Transport};
 use crate::egress::{DirectWrites, Groups};
 use crate::info;
 use crate::msg_trace::Trace;
@@ -45,6 +46,7 @@ mod pacing;
 mod publish;
 mod refusal;
 mod subscribe;
+mod told;
 mod tracing;
 mod user_info;
 
@@ -120,6 +122,7 @@ impl ConnReader {
     pub(crate) fn new(server: Arc<Server>, conn: Arc<Connection>, nonce: String) -> Self {
         let options = server.options();
         let session = conn.session();
+        let is_websocket = matches!(conn.transport, Transport::Websocket(_));
         Self {
             limits: Limits {
                 max_control_line: options.limits.max_control_line_bytes,
@@ -128,7 +131,7 @@ impl ConnReader {
             },
             nonce: nonce.into(),
             connected: false,
-            expect_connect: server.auth().is_configured(),
+            expect_connect: server.auth().requires(is_websocket),
             first_pong_sent: false,
             mux: None,
             streams: StreamCache::default(),

@@ -6,7 +6,7 @@ use crate::auth::{Authenticator, SlowChecks};
 use crate::close_reason::CloseReason;
 use crate::conn::{Connection, ConnectionHost, Transport};
 use crate::connections::{AccountTraffic, Connections};
-use crate::credentials::KeyPair;
+use crate::credentials::ServerKeys;
 use crate::egress::{DirectWrites, EgressBatch, Outgoing};
 use crate::interest::Matched;
 use crate::jetstream_port::{JetStreamPort, NoJetStream, Peer, SendError};
@@ -26,7 +26,6 @@ use crate::shares::Shares;
 use crate::system_port::{NoSystem, SystemPort};
 use crate::tls::{Offered, RateLimit};
 use arc_swap::ArcSwap;
-use nuthatch_protocol::nkey::KeyKind;
 use nuthatch_streams::{AccountId, Event, Message};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
@@ -67,8 +66,8 @@ pub struct RuntimeUsage {
 pub struct Server {
     /// Its id: a public nkey, `N…`.
     pub id: String,
-    /// The key that belongs to it, which signs requests of an auth callout.
-    pub(crate) key: KeyPair,
+    /// The keys that belong to it, for requests of an auth callout.
+    pub(crate) key: ServerKeys,
     /// Its name.
     pub name: String,
     /// When it started.
@@ -162,8 +161,8 @@ impl Server {
     /// A server that does not listen yet.
     #[must_use]
     pub fn new(options: Options, log: Logger) -> Arc<Self> {
-        let key = KeyPair::random(KeyKind::Server);
-        let id = key.public();
+        let key = ServerKeys::random();
+        let id = key.signing.public();
         let name = name_of(&options).unwrap_or_else(|| id.clone());
         let closed_max = options.limits.max_closed_clients;
         let operator = Operator::new(&options);

@@ -17,6 +17,7 @@ pub(crate) use self::upgrade::Refusal;
 pub use self::upgrade::{Cookies, Upgrade};
 
 mod control;
+pub(crate) mod dial;
 mod frame;
 mod input;
 mod output;

@@ -15,6 +15,7 @@ fn user(name: &str, permissions: Option<Permissions>) -> User {
         password: Some(Secret::new("pw")),
         permissions,
         allowed_connection_types: BTreeSet::new(),
+        proxy_required: false,
     }
 }
 

@@ -314,7 +314,7 @@ fn configurations_that_cannot_be() {
             format!("issuer: {issuer}, auth_users: [a], allowed_accounts: [NONE]"),
             "\"NONE\" not found",
         ),
-        (format!("issuer: {issuer}, auth_users: [a], xkey: X"), "not there yet"),
+        (format!("issuer: {issuer}, auth_users: [a], xkey: {issuer}"), "no public curve key"),
         (format!("issuer: {issuer}, auth_users: [a], colour: red"), "colour"),
     ] {
         let text = format!(

@@ -251,6 +251,30 @@ fn a_peer_that_takes_nothing_misses_the_write_deadline() {
     assert_eq!(closed[0].reason.text(), "Slow Consumer (Write Deadline)");
 }
 
+/// What `write_timeout: retry` means: a client that takes a part of what waits within the deadline stays.
+#[test]
+fn a_peer_that_takes_a_part_keeps_the_write_deadline() {
+    let text = "write_deadline: '1s', write_timeout: retry, no_fast_producer_stall: true";
+    let server = TestServer::start(support::configured(text));
+    let mut slow = server.client();
+    slow.send("SUB s 1\r\n");
+    slow.flush("");
+    let mut fast = server.client();
+    let body = "x".repeat(1_000_000);
+    for _ in 0..20 {
+        fast.send(format!("PUB s {}\r\n{body}\r\n", body.len()));
+    }
+    fast.flush("");
+    // Longer than the deadline for all of it, and never as long without taking anything.
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(100));
+        slow.expect("MSG s 1 1000000\r\n");
+        assert_eq!(slow.take(body.len()), body.as_bytes());
+        slow.expect("\r\n");
+    }
+    slow.flush("");
+}
+
 #[test]
 fn stale_connections() {
     let mut options = Options::default();

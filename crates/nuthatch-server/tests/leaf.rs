@@ -20,7 +20,7 @@ fn stranger(server: &TestServer) -> Peer {
     let info = json_of(&peer.line(), "INFO ");
     assert_eq!(info["info_on_connect"], true, "{info}");
     assert!(info["client_id"].as_u64().unwrap() > 0 && info["nonce"].is_string(), "{info}");
-    assert_eq!(info.get("compression"), None, "{info}");
+    assert_eq!(info["compression"], "off", "{info}");
     peer
 }
 

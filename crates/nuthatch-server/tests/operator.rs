@@ -390,8 +390,8 @@ fn refusals(world: &World, sys: &mut Peer) {
     let of_shop = world.account(&world.shop, json!({}));
     let of_app = format!("$SYS.REQ.ACCOUNT.{}.CLAIMS.UPDATE", world.app.public);
     fails(&of_app, &of_shop, "subject does not match jwt content");
-    let callout = json!({ "authorization": { "auth_users": [world.user.public] } });
-    fails(update, &world.account(&world.shop, callout), "auth callout");
+    let callout = json!({ "authorization": { "auth_users": [world.shop.public] } });
+    fails(update, &world.account(&world.shop, callout), "is not a valid user public key");
     let mapping = json!({ "mappings": { "a": [{ "subject": "b.{{wildcard(1)}}" }] } });
     fails(update, &world.account(&world.shop, mapping), "mapping");
     let delete = "$SYS.REQ.CLAIMS.DELETE";
@@ -495,10 +495,10 @@ fn settings_that_do_not_go_together() {
         (format!("{memory} no_auth_user: a"), "no_auth_user"),
         (format!("{memory} trusted_keys: {}", world.operator.public), "trusted_keys cannot be"),
         (format!("{memory} system_account: {}", world.app.public), "must be identical"),
-        (format!("operator: {}\n{full}", of(json!({}))), "through the system account"),
+        (format!("operator: {}\n{full}", of(json!({}))), "lives on the system account"),
         (
             format!("trusted_keys: {}\n{full}", world.operator.public),
-            "a full resolver needs 'operator'",
+            "a resolver of type full or cache needs 'operator'",
         ),
         (
             format!(

@@ -278,6 +278,7 @@ fn user(name: &str) -> User {
         password: None,
         permissions: None,
         allowed_connection_types: Default::default(),
+        proxy_required: false,
     }
 }
 

@@ -376,6 +376,7 @@ fn users_may_be_for_websocket_only_and_cookies_name_them() {
         password: Some(Secret::new("pw".to_owned())),
         permissions: None,
         allowed_connection_types: kinds.iter().copied().collect(),
+        proxy_required: false,
     };
     let websocket = WebsocketOptions {
         user_cookie: Some("u".to_owned()),
@@ -403,6 +404,61 @@ fn users_may_be_for_websocket_only_and_cookies_name_them() {
     let mut tcp = server.peer();
     tcp.send("CONNECT {\"user\":\"web\",\"pass\":\"pw\"}\r\n");
     tcp.expect_close("-ERR 'Authorization Violation'\r\n");
+}
+
+/// Websocket clients may have a user or a token of their own, whatever others have.
+#[test]
+fn one_user_of_their_own() {
+    let text = |own: &str, rest: &str| {
+        support::configured(&format!(
+            "websocket {{ port: -1, no_tls: true, authorization {{ {own} }} }}\n{rest}"
+        ))
+    };
+    let others = "authorization { user: tcp, password: pw }";
+    let right = r#"{"verbose":false,"user":"web","pass":"pw"}"#;
+    for (own, rest, open) in
+        [("user: web, password: pw", others, false), ("user: web, password: pw", "", true)]
+    {
+        let server = TestServer::start(text(own, rest));
+        let (mut peer, _) = Peer::open(&server, "");
+        assert!(peer.line().contains("\"auth_required\":true"));
+        for wrong in [r#"{"user":"tcp","pass":"pw"}"#, r#"{"user":"web","pass":"no"}"#, "{}"] {
+            let (mut refused, _) = Peer::open(&server, "");
+            refused.line();
+            refused.say(&format!("CONNECT {wrong}\r\n"));
+            assert_eq!(refused.close_code(), 1008, "{wrong}");
+        }
+        let (mut mute, _) = Peer::open(&server, "");
+        mute.line();
+        mute.say("PING\r\n");
+        assert_eq!(mute.close_code(), 1008);
+        Peer::connected(&server, "", right);
+        if open {
+            assert!(!server.peer_info().contains("auth_required"));
+            server.client().flush("");
+        } else {
+            server.connected(r#"{"verbose":false,"user":"tcp","pass":"pw"}"#).flush("");
+            let mut refused = server.peer();
+            refused.send("CONNECT {\"user\":\"web\",\"pass\":\"pw\"}\r\n");
+            refused.expect_close("-ERR 'Authorization Violation'\r\n");
+        }
+    }
+    let server = TestServer::start(text("token: t", others));
+    Peer::connected(&server, "", r#"{"verbose":false,"auth_token":"t"}"#);
+    for (own, rest, why) in [
+        ("user: web, token: t", "", "cannot have both"),
+        ("password: p", "", "needs 'user'"),
+        (
+            "user: web",
+            "authorization { users: [ {user: a, password: b} ] }",
+            "not compatible with presence",
+        ),
+    ] {
+        let text =
+            format!("websocket {{ port: -1, no_tls: true, authorization {{ {own} }} }}\n{rest}");
+        let refused = support::refused_configuration(&text);
+        assert!(refused.contains(why), "{refused}, not {why}");
+    }
 }
 
 #[test]

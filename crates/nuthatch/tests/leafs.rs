@@ -8,6 +8,8 @@
 mod support;
 #[path = "leafs/traces.rs"]
 mod traces;
+#[path = "leafs/ways.rs"]
+mod ways;
 
 use nuthatch_client::{Client, OwnedMessage, RequestError};
 use serde_json::{Value, json};

@@ -45,13 +45,35 @@ pub struct MsgTrace {
 }
 
 /// Authentication by a service.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Authorization {
     /// The users that the service itself has.
     pub auth_users: Vec<String>,
-    /// Accounts that it may put users in.
+    /// Accounts that it may put users in, beside its own; `*` alone: in any.
     pub allowed_accounts: Vec<String>,
+    /// Public key (`X…`) that requests are encrypted for; empty: they are not.
+    pub xkey: String,
+}
+
+impl Authorization {
+    /// What stands for every account.
+    const EVERY_ACCOUNT: &str = "*";
+
+    /// True if a service decides about users.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        !self.auth_users.is_empty()
+    }
+
+    /// True if the service may put users in an account other than its own.
+    #[must_use]
+    pub fn allows(&self, account: &str) -> bool {
+        match self.allowed_accounts.as_slice() {
+            [only] if only == Self::EVERY_ACCOUNT => true,
+            named => named.iter().any(|name| name == account),
+        }
+    }
 }
 
 /// Kind of an export or import.

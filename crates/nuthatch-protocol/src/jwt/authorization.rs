@@ -59,6 +59,12 @@ pub struct ClientInformation<'a> {
     /// The name that it gives itself.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub name: &'a str,
+    /// Words about it in its token.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub tags: &'a [String],
+    /// The name in its token.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub name_tag: &'a str,
     /// `Client` or `Leafnode`.
     pub kind: &'a str,
     /// `nats` or `websocket`.

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use super::account::{Account, Export, ExportKind, Import, MsgTrace, SigningKey, WeightedMapping};
+use super::account::{
+    Account, Authorization, Export, ExportKind, Import, MsgTrace, SigningKey, WeightedMapping,
+};
 use super::cidr;
 use super::claims::{Activation, Claims, ClaimsData};
 use super::user::{Permission, Permissions, User, UserPermissions};
@@ -45,13 +47,36 @@ pub fn account_issues(claims: &Claims<Account>) -> Vec<String> {
             });
         }
     }
-    if !account.authorization.allowed_accounts.is_empty()
-        && account.authorization.auth_users.is_empty()
-    {
+    authorization(&account.authorization, &mut issues);
+    issues
+}
+
+/// Faults of a service that says who users are.
+fn authorization(said: &Authorization, issues: &mut Vec<String>) {
+    if !said.allowed_accounts.is_empty() && !said.is_enabled() {
         let text = "External authorization cannot have accounts without users specified";
         issues.push(text.to_owned());
     }
-    issues
+    for user in &said.auth_users {
+        if decode_as(KeyKind::User, user).is_none() {
+            issues.push(format!("AuthUser {user:?} is not a valid user public key"));
+        }
+    }
+    for account in &said.allowed_accounts {
+        match account.as_str() {
+            "*" if said.allowed_accounts.len() > 1 => {
+                issues.push("AllowedAccounts can only be a list of accounts or \"*\"".to_owned());
+            }
+            "*" => {}
+            key if decode_as(KeyKind::Account, key).is_none() => {
+                issues.push(format!("Account {key:?} is not a valid account public key"));
+            }
+            _ => {}
+        }
+    }
+    if !said.xkey.is_empty() && decode_as(KeyKind::Curve, &said.xkey).is_none() {
+        issues.push(format!("XKey {:?} is not a valid public xkey", said.xkey));
+    }
 }
 
 /// Faults of a user, apart from its times.

@@ -1,14 +1,86 @@
 //! Which clients a service decides about (auth callout), and what nobody may publish in its account.
 
 use super::Authenticator;
+use crate::identity::Grant;
 use crate::identity::{CertificateLogin, Credentials, Identity, Rights};
-use crate::options::{AuthCallout, GLOBAL_ACCOUNT, Permissions};
+use crate::operator::{AccountState, Operator, Settings};
+use crate::options::{AuthCallout, GLOBAL_ACCOUNT, Permissions, keep_from_asking};
+use nuthatch_protocol::nkey::{KeyKind, PublicKey, decode_as};
 use std::sync::Arc;
 
-/// The subject on which the service hears of clients.
-pub const CALLOUT_SUBJECT: &str = "$SYS.REQ.USER.AUTH";
+/// The service that says who a client is.
+#[derive(Clone)]
+pub enum Service {
+    /// That of the configuration.
+    Configured(Arc<AuthCallout>),
+    /// That of an operator's account.
+    OfAccount(Arc<OfAccount>),
+}
+
+/// The service of an operator's account, and the client as its token has it: one that many share, who
+/// are told apart by the service.
+pub struct OfAccount {
+    /// The operator.
+    pub operator: Arc<Operator>,
+    /// What the configuration says about its users.
+    pub settings: Arc<Settings>,
+    /// The account, as it was when the client came.
+    pub account: Arc<AccountState>,
+    /// What the client's own token says.
+    pub grant: Arc<Grant>,
+}
+
+impl Service {
+    /// The account in which the service listens.
+    #[must_use]
+    pub fn account(&self) -> &str {
+        match self {
+            Self::Configured(callout) => &callout.account,
+            Self::OfAccount(of) => &of.account.key,
+        }
+    }
+
+    /// The subject of requests: whose key signs the responses.
+    #[must_use]
+    pub fn issuer(&self) -> &str {
+        match self {
+            Self::Configured(callout) => &callout.issuer,
+            Self::OfAccount(of) => &of.account.key,
+        }
+    }
+
+    /// The key that requests are encrypted for.
+    #[must_use]
+    pub fn xkey(&self) -> Option<PublicKey> {
+        match self {
+            Self::Configured(callout) => callout.xkey,
+            Self::OfAccount(of) => {
+                of.account.service().and_then(|said| decode_as(KeyKind::Curve, &said.xkey))
+            }
+        }
+    }
+
+    /// What the client's own token says; `None` outside of operator mode.
+    #[must_use]
+    pub fn grant(&self) -> Option<&Grant> {
+        match self {
+            Self::Configured(_) => None,
+            Self::OfAccount(of) => Some(&of.grant),
+        }
+    }
+}
 
 impl Authenticator {
+    /// The service of the account of a client that its own token has let in.
+    pub(super) fn service_of_account(&self, found: &Identity) -> Option<Service> {
+        let (operator, settings) = self.operator.clone()?;
+        let grant = found.grant.clone()?;
+        let account = operator.account(&grant.account)?;
+        account
+            .asks_about(&grant.claims.data.subject)
+            .then(|| Service::OfAccount(Arc::new(OfAccount { operator, settings, account, grant })))
+    }
+
     /// The callout that is in force.
     #[must_use]
     pub fn callout(&self) -> Option<&Arc<AuthCallout>> {
@@ -38,7 +110,7 @@ impl Authenticator {
     }
 
     /// The user of the configuration that credentials name, whether they prove it or not.
-    fn named<'a>(&'a self, credentials: &'a Credentials) -> Option<&'a str> {
+    pub(super) fn named<'a>(&'a self, credentials: &'a Credentials) -> Option<&'a str> {
         if !credentials.nkey.is_empty() && !self.nkeys.is_empty() {
             return self.nkeys.get_key_value(&credentials.nkey).map(|(name, _)| name.as_str());
         }
@@ -51,7 +123,7 @@ impl Authenticator {
         if credentials.is_empty() {
             return self.open_user(origin).map(String::as_str);
         }
-        let is_single = self.user.as_ref() == Some(&credentials.user);
+        let is_single = self.single_of(origin).user.as_ref() == Some(&credentials.user);
         let is_named = is_single || self.users.contains_key(&credentials.user);
         is_named.then_some(credentials.user.as_str())
     }
@@ -76,12 +148,6 @@ impl Authenticator {
             _ => permissions.map(|permissions| Arc::new(Rights::new(permissions))),
         }
     }
-}
-
-/// Denies publishing to the service.
-pub fn keep_from_asking(permissions: &mut Permissions) {
-    let publish = permissions.publish.get_or_insert_default();
-    publish.deny.push(CALLOUT_SUBJECT.to_owned());
 }
 
 /// True if the service decides about users of an account. Those whom the configuration knows in the

@@ -33,6 +33,8 @@ pub struct SlowChecks {
     waiting: Mutex<Waiting>,
     /// Those that wait for the service of an auth callout.
     asking: Mutex<Waiting>,
+    /// Those that wait for an account, which is asked for.
+    fetching: Mutex<Waiting>,
 }
 
 /// Who waits.
@@ -63,8 +65,8 @@ impl Default for SlowChecks {
 impl SlowChecks {
     fn new(at_once: usize) -> Self {
         let turns = Turns::new((at_once / ADDRESSES_SHARE).max(1));
-        let (waiting, asking) = (Mutex::default(), Mutex::default());
-        Self { places: Semaphore::new(at_once), turns, waiting, asking }
+        let (waiting, asking, fetching) = Default::default();
+        Self { places: Semaphore::new(at_once), turns, waiting, asking, fetching }
     }
 
     /// A place for a client of this address that waits for the service of an auth callout; `None`: too
@@ -72,6 +74,13 @@ impl SlowChecks {
     pub(crate) fn place_to_ask(&self, from: IpAddr) -> Option<WaitingCheck<'_>> {
         let max = (CALLOUTS_MAX, CALLOUTS_MAX / ADDRESSES_SHARE);
         WaitingCheck::new(&self.asking, stranger(from), max)
+    }
+
+    /// A place for a client of this address that waits for its account; `None`: too many wait already, or
+    /// too many of that address.
+    pub(crate) fn place_to_fetch(&self, from: IpAddr) -> Option<WaitingCheck<'_>> {
+        let max = (WAITING_MAX, WAITING_OF_ADDRESS_MAX);
+        WaitingCheck::new(&self.fetching, stranger(from), max)
     }
 
     /// Runs a check when there is a place for it. `None`: too many wait already, or `timeout` was

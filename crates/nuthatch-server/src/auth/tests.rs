@@ -9,6 +9,7 @@ fn user(name: &str, password: &str) -> User {
         password: Some(Secret::new(password)),
         permissions: None,
         allowed_connection_types: BTreeSet::new(),
+        proxy_required: false,
     }
 }
 
@@ -63,6 +64,7 @@ fn nkeys_sign_the_nonce() {
         key: pair.public_key().as_ref().try_into().unwrap(),
         permissions: None,
         allowed_connection_types: BTreeSet::new(),
+        proxy_required: false,
     }];
     let auth = Authenticator::new(&options);
     assert!(auth.needs_nonce());
@@ -116,6 +118,7 @@ fn a_callout_changes_the_rights_of_the_one_user() {
         account: options::GLOBAL_ACCOUNT.to_owned(),
         auth_users: BTreeSet::from(["s".to_owned()]),
         allowed_accounts: BTreeSet::new(),
+        xkey: None,
     };
     let (without, with) = (auth(None), auth(Some(callout)));
     let standing = |new: &Authenticator, old: &Authenticator, rights: &Option<Arc<Rights>>| {
@@ -125,7 +128,7 @@ fn a_callout_changes_the_rights_of_the_one_user() {
         panic!("it is denied something now")
     };
     let publish = denied.source.publish.as_ref().expect("publish");
-    assert_eq!(publish.deny, [CALLOUT_SUBJECT]);
+    assert_eq!(publish.deny, [options::CALLOUT_SUBJECT]);
     assert!(standing(&with, &with, &Some(denied.clone())) == Standing::Same);
     assert!(standing(&without, &with, &Some(denied)) == Standing::Rights(None));
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::credentials::KeyPair;
 use crate::options::GLOBAL_ACCOUNT;
 use nuthatch_protocol::jwt::{NewToken, encode};
-use nuthatch_protocol::nkey::KeyKind;
+use nuthatch_protocol::nkey::{KeyKind, decode_as};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, UNIX_EPOCH};
@@ -17,6 +17,8 @@ struct Service {
     issuer: KeyPair,
     user: String,
     callout: AuthCallout,
+    /// Its key and the server's, for encryption.
+    curves: [CurveKey; 2],
 }
 
 impl Service {
@@ -27,8 +29,10 @@ impl Service {
             account: "AUTH".to_owned(),
             auth_users: BTreeSet::new(),
             allowed_accounts: BTreeSet::new(),
+            xkey: None,
         };
-        Self { issuer, user: KeyPair::random(KeyKind::User).public(), callout }
+        let curves = [CurveKey::random(), CurveKey::random()];
+        Self { issuer, user: KeyPair::random(KeyKind::User).public(), callout, curves }
     }
 
     fn token(&self, by: &KeyPair, claims: &Value, nats: &Value) -> String {
@@ -57,15 +61,21 @@ impl Service {
     }
 
     fn judge(&self, response: &str) -> Result<Identity, CalloutError> {
+        self.judge_bytes(response.as_bytes())
+    }
+
+    fn judge_bytes(&self, response: &[u8]) -> Result<Identity, CalloutError> {
         let origin = Origin::default();
+        let service = crate::auth::Service::Configured(Arc::new(self.callout.clone()));
         let expected = Expected {
-            callout: &self.callout,
+            service: &service,
+            xkey: &self.curves[1],
             server: SERVER,
             user: &self.user,
             shown: "shown",
             origin: &origin,
         };
-        expected.identity(response.as_bytes(), UNIX_EPOCH + Duration::from_secs(NOW))
+        expected.identity(response, UNIX_EPOCH + Duration::from_secs(NOW))
     }
 
     fn judge_user(&self, nats: &Value) -> Result<Identity, CalloutError> {
@@ -140,6 +150,44 @@ fn lies_are_told_apart() {
         let error = service.judge(&response).err().expect(why).to_string();
         assert!(error.contains(why), "{error:?}, not {why:?}");
     }
+}
+
+/// A service with a key may seal its responses, or not; then who signed them counts.
+#[test]
+fn a_response_may_be_sealed() {
+    let mut service = Service::new();
+    let of = |curve: &CurveKey| decode_as(KeyKind::Curve, curve.public()).expect("a key");
+    let good = service.response(&json!({ "jwt": service.user_token(&json!({})) }));
+    let [own, server] = &service.curves;
+    let sealed = own.seal(good.as_bytes(), &of(server));
+    let error = service.judge_bytes(&sealed).err().expect("nobody has asked for that");
+    assert!(error.to_string().contains("response not valid"), "{error}");
+    service.callout.xkey = Some(of(own));
+    let [own, server] = &service.curves;
+    let someone = CurveKey::random();
+    assert!(service.judge(&good).is_ok() && service.judge_bytes(&sealed).is_ok());
+    for (response, why) in [
+        (someone.seal(good.as_bytes(), &of(server)), "cannot be decrypted on account \"AUTH\""),
+        (own.seal(good.as_bytes(), &of(&someone)), "cannot be decrypted"),
+        (sealed[..sealed.len() - 1].to_vec(), "cannot be decrypted"),
+        (own.seal(b"", &of(server)), "response not valid"),
+        (own.seal(b"no token", &of(server)), "response not valid"),
+    ] {
+        let error = service.judge_bytes(&response).err().expect(why).to_string();
+        assert!(error.contains(why), "{error:?}, not {why:?}");
+    }
+    // The seal says whom a response is from; whom its token is from is another question.
+    let other = KeyPair::random(KeyKind::Account);
+    let claims = json!({ "kind": "authorization_response", "aud": SERVER, "sub": service.user });
+    let jwt = json!({ "jwt": service.user_token(&json!({})) });
+    let by_other = service.token(&other, &claims, &jwt);
+    assert!(service.judge(&by_other).is_err());
+    assert!(service.judge_bytes(&own.seal(by_other.as_bytes(), &of(server))).is_ok());
+    let user = json!({ "kind": "user", "aud": "APP", "sub": service.user });
+    let jwt = json!({ "jwt": service.token(&other, &user, &json!({})) });
+    let lie = service.response(&jwt);
+    let error = service.judge_bytes(&own.seal(lie.as_bytes(), &of(server))).err();
+    assert!(error.expect("a lie").to_string().contains("user's token is signed by"));
 }
 
 #[test]

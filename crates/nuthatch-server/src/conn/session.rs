@@ -15,6 +15,8 @@ pub struct Session {
     pub rights: Option<Arc<Rights>>,
     /// Content of its token; `None` outside of operator mode.
     pub grant: Option<Arc<Grant>>,
+    /// Public key of the trusted proxy that it came through.
+    pub proxy: Option<String>,
     /// `verbose`.
     pub verbose: bool,
     /// `pedantic`.
@@ -44,6 +46,7 @@ impl Session {
             user: String::new(),
             rights: None,
             grant: None,
+            proxy: None,
             verbose: true,
             pedantic: true,
             echo: true,

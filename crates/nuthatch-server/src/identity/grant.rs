@@ -12,6 +12,9 @@ pub struct Grant {
     pub jwt: String,
     /// The token's claims.
     pub claims: UserClaims,
+    /// Public nkey of the account whose service (auth callout) let it in; `None`: its own token did, or
+    /// the service of the configuration.
+    pub service: Option<String>,
     /// Public nkey of the account.
     pub account: String,
     /// The account's name for people, as it was then.

@@ -2,7 +2,7 @@
 
 use crate::conn::Connection;
 use crate::msg_trace::SERVER_PROTOCOL;
-use crate::options::{LeafOptions, SubjectPermission};
+use crate::options::{LeafCompression, LeafOptions, SubjectPermission};
 use crate::server::Server;
 use crate::version::{API_LEVEL, NATS_VERSION};
 use nuthatch_protocol::wire::write;
@@ -78,6 +78,9 @@ pub(crate) struct LeafInfo {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) export: Option<Subjects>,
     api_lvl: u32,
+    /// How the connection may be compressed, or is from here on.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) compression: String,
 }
 
 /// What nodes of a cluster tell each other after their hellos.
@@ -115,7 +118,7 @@ impl NodeInfo {
 }
 
 impl LeafInfo {
-    /// INFO for a server that connects. Compression is not named, so none is asked for.
+    /// INFO for a server that connects.
     pub(crate) fn greeting(server: &Server, conn: &Connection, nonce: &str) -> Self {
         let options = server.options();
         let own = options.leafnodes.as_ref();
@@ -144,6 +147,12 @@ impl LeafInfo {
             api_lvl: API_LEVEL,
             ..Self::default()
         }
+    }
+
+    /// With what the connection may be compressed with, or is.
+    pub(crate) fn compressed(mut self, compression: &LeafCompression) -> Self {
+        compression.name().clone_into(&mut self.compression);
+        self
     }
 
     /// INFO once it has been let in: its account here, and its user's permissions.
@@ -207,6 +216,8 @@ pub(crate) struct LeafConnect {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) sig: String,
     #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) proxy_sig: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) user: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) pass: String,
@@ -232,6 +243,9 @@ pub(crate) struct LeafConnect {
     pub(crate) isolate: bool,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) remote_account: String,
+    /// What the connection is compressed with.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) compress_mode: String,
     pub(crate) protocol: i64,
     /// Only clients say it.
     #[serde(skip_serializing_if = "String::is_empty")]

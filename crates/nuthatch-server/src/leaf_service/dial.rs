@@ -1,24 +1,26 @@
 //! Connecting to other servers as a leaf node, again and again.
 
-use super::tls;
+use super::{proxy, tls};
 use crate::conn::{Connection, Session, Transport};
 use crate::credentials::{self, KeyPair};
 use crate::leaf::hello::{LeafConnect, LeafInfo};
 use crate::leafs::LEAFS_MAX;
-use crate::options::{LeafOptions, LeafUrl, RemoteOptions, RemoteTls, Secret};
-use crate::reader::{ConnReader, LeafSide};
+use crate::options::{LeafCompression, LeafOptions, LeafUrl, RemoteOptions, RemoteTls, Secret};
+use crate::reader::{ConnReader, LeafSide, Told};
+use crate::s2;
 use crate::server::Server;
 use crate::socket::Socket;
 use crate::version::NATS_VERSION;
+use crate::websocket;
 use crate::writer;
 use nuthatch_protocol::wire::leaf::MAX_LEAF_LINE;
 use nuthatch_protocol::wire::write;
 use std::hash::{BuildHasher, RandomState};
 use std::io::Cursor;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// The pause between attempts grows up to so many times the configured one.
@@ -42,6 +44,12 @@ enum DialError {
     #[error("{0}")]
     Tls(String),
     #[error(transparent)]
+    Proxy(#[from] proxy::ProxyError),
+    #[error("Error soliciting websocket connection: {0}")]
+    Websocket(#[from] websocket::dial::DialError),
+    #[error("{0}")]
+    Compression(String),
+    #[error(transparent)]
     TlsFiles(#[from] crate::tls::TlsError),
     #[error(transparent)]
     Credentials(#[from] credentials::CredentialsError),
@@ -56,6 +64,8 @@ struct Remote {
     server: Arc<Server>,
     options: RemoteOptions,
     dial_timeout: Duration,
+    /// Addresses that the other side has told.
+    told: Arc<Told>,
 }
 
 /// Keeps a connection to a remote until the server stops.
@@ -64,19 +74,20 @@ pub(crate) async fn keep(server: Arc<Server>, number: usize, options: RemoteOpti
     let Some(of_all) = &of_all.leafnodes else { return };
     let dial_timeout = options.dial_timeout.unwrap_or(of_all.dial_timeout);
     let mut next = if options.no_randomize { 0 } else { random(number) as usize };
-    let remote = Remote { server: server.clone(), options, dial_timeout };
+    let told = Arc::new(Told::new(&options));
+    let remote = Remote { server: server.clone(), options, dial_timeout, told };
     let mut failures = 0_u32;
     while !is_ending(&server) {
-        let url = &remote.options.urls[next % remote.options.urls.len()];
+        let url = remote.told.address(&remote.options.urls, next);
         next = next.wrapping_add(1);
-        let pause = match remote.connect(url, of_all).await {
+        let pause = match remote.connect(&url, of_all).await {
             Ok(Ended { joined, pause }) => {
                 failures = if joined { 0 } else { failures.saturating_add(1) };
                 pause
             }
             Err(error) => {
                 failures = failures.saturating_add(1);
-                report(&server, url, failures, &error);
+                report(&server, &url, failures, &error);
                 None
             }
         };
@@ -137,14 +148,22 @@ impl Remote {
         server
             .log
             .debug(format_args!("Trying to connect as leafnode to remote server on \"{url}\""));
-        let address = (url.host.as_str(), url.port);
-        let stream = within(self.dial_timeout, TcpStream::connect(address)).await??;
+        let stream = match &self.options.proxy {
+            None => {
+                let address = (url.host.as_str(), url.port);
+                within(self.dial_timeout, TcpStream::connect(address)).await??
+            }
+            Some(through) => {
+                let limit = through.timeout.unwrap_or(self.dial_timeout);
+                proxy::connect(through, &url.to_string(), limit).await?
+            }
+        };
         let _ = stream.set_nodelay(true);
         let (remote, stream) = (stream.peer_addr()?, Arc::new(stream));
         let id = server.connections.fresh_id();
         let conn = server.connect(id, remote, Transport::Leaf);
         conn.set_socket(stream.clone());
-        let account = server.accounts.by_name(&self.options.account);
+        let account = server.account(&self.options.account).await;
         let account = account.ok_or_else(|| DialError::Account(self.options.account.clone()))?;
         conn.set_session(Arc::new(Session { headers: true, ..Session::of_leaf(account) }));
         server.log.info(format_args!(
@@ -166,12 +185,19 @@ impl Remote {
         let tls = self.options.tls.as_ref().unwrap_or(&default);
         let wait = self.options.first_info_timeout;
         let mut socket = Socket(stream.clone());
+        if let Some(path) = &url.websocket {
+            if !url.tls && self.options.tls.is_none() {
+                return self.upgrade((url, path), of_all, conn, stream, socket).await;
+            }
+            let secure = self.secure(tls, url, conn, socket).await?;
+            return self.upgrade((url, path), of_all, conn, stream, secure).await;
+        }
         if tls.handshake_first {
             let mut secure = self.secure(tls, url, conn, socket).await?;
             let (info, rest) = within(wait, read_info(&mut secure)).await??;
             let (input, output) = tokio::io::split(secure);
             return self
-                .run(url, of_all, conn, stream, info, Cursor::new(rest).chain(input), output)
+                .begin(url, of_all, conn, stream, info, Cursor::new(rest).chain(input), output)
                 .await;
         }
         let (info, rest) = within(wait, read_info(&mut socket)).await??;
@@ -181,11 +207,77 @@ impl Remote {
             }
             let secure = self.secure(tls, url, conn, socket).await?;
             let (input, output) = tokio::io::split(secure);
-            return self.run(url, of_all, conn, stream, info, input, output).await;
+            return self.begin(url, of_all, conn, stream, info, input, output).await;
         }
         conn.outbox().set_socket(Some(stream.clone()));
         let (input, output) = (Cursor::new(rest).chain(socket), Socket(stream.clone()));
-        self.run(url, of_all, conn, stream, info, input, output).await
+        self.begin(url, of_all, conn, stream, info, input, output).await
+    }
+
+    /// Makes a websocket of the connection; INFO comes in it.
+    async fn upgrade<S>(
+        &self,
+        (url, path): (&LeafUrl, &str),
+        of_all: &LeafOptions,
+        conn: &Arc<Connection>,
+        stream: Arc<TcpStream>,
+        mut socket: S,
+    ) -> Result<Ended, DialError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let wait = self.options.first_info_timeout;
+        let place = url.to_string();
+        let asked = websocket::dial::dial(&mut socket, (&place, path), &self.options);
+        let agreed = within(wait, asked).await??;
+        let (input, output) = tokio::io::split(socket);
+        let control = Arc::new(websocket::Control::default());
+        let (owner, compress) = (conn.clone(), agreed.compress);
+        let mut input =
+            websocket::Input::new(input, owner.clone(), control.clone(), false, compress);
+        let output = websocket::Output::new(output, owner, control, compress).masked(agreed.masked);
+        let (info, rest) = within(wait, read_info(&mut input)).await??;
+        let input = Cursor::new(rest).chain(input);
+        // What nats-server compresses then is the frames, not what is in them: a websocket has its own way.
+        let off = LeafCompression::Off;
+        self.run(url, of_all, conn, stream, (info, off), input, output).await
+    }
+
+    /// Agrees on compression, then goes on.
+    #[allow(clippy::too_many_arguments, reason = "the parts of one connection")]
+    async fn begin<R, W>(
+        &self,
+        url: &LeafUrl,
+        of_all: &LeafOptions,
+        conn: &Arc<Connection>,
+        stream: Arc<TcpStream>,
+        info: LeafInfo,
+        input: R,
+        mut output: W,
+    ) -> Result<Ended, DialError>
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        check_port(&info)?;
+        let agreed = self.options.compression.agree(&info.compression);
+        let Some(mode) = agreed.map_err(DialError::Compression)? else {
+            let off = LeafCompression::Off;
+            return self.run(url, of_all, conn, stream, (info, off), input, output).await;
+        };
+        let wait = self.options.first_info_timeout;
+        let said = LeafInfo::greeting(&self.server, conn, "").compressed(&mode).encode();
+        within(wait, async {
+            output.write_all(&said).await?;
+            output.flush().await
+        })
+        .await??;
+        conn.outbox().set_socket(None);
+        let mut input = s2::Input::new(input, Arc::new(AtomicBool::new(true)));
+        let output = s2::Output::new(output, compresses(conn, mode.clone()));
+        let (packed, rest) = within(wait, read_info(&mut input)).await??;
+        let input = Cursor::new(rest).chain(input);
+        self.run(url, of_all, conn, stream, (packed, mode), input, output).await
     }
 
     async fn secure(
@@ -196,7 +288,8 @@ impl Remote {
         socket: Socket,
     ) -> Result<tokio_rustls::client::TlsStream<Socket>, DialError> {
         let config = tls::load(tls)?;
-        let done = tls::connect(config, tls, &url.host, socket).await;
+        let name = url.tls_name.as_ref().unwrap_or(&url.host);
+        let done = tls::connect(config, tls, name, socket).await;
         let (stream, info) = done.map_err(DialError::Tls)?;
         let _ = conn.tls.set(info);
         Ok(stream)
@@ -209,7 +302,7 @@ impl Remote {
         of_all: &LeafOptions,
         conn: &Arc<Connection>,
         stream: Arc<TcpStream>,
-        info: LeafInfo,
+        (info, compression): (LeafInfo, LeafCompression),
         input: R,
         output: W,
     ) -> Result<Ended, DialError>
@@ -217,18 +310,26 @@ impl Remote {
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin + Send + 'static,
     {
-        if info.client_id == 0 || (info.leafnode_urls.is_none() && !info.info_on_connect) {
-            return Err(DialError::WrongPort);
-        }
+        check_port(&info)?;
+        self.told.learn(&self.options, info.leafnode_urls.as_deref());
         let server = &self.server;
         let mut text = Vec::new();
-        let connect = self.connect_json(url, &info)?;
+        let compress_mode = match info.compression.as_str() {
+            "" => "not supported",
+            _ => compression.name(),
+        };
+        let connect = LeafConnect {
+            compress_mode: compress_mode.to_owned(),
+            ..self.connect_json(url, &info)?
+        };
         write::push_connect(&mut text, &serde_json::to_vec(&connect).unwrap_or_default());
         if !server.leafs.connections.add(conn, LEAFS_MAX) {
             return Err(DialError::TooMany);
         }
         conn.send(&text);
-        let side = LeafSide::solicited(self.options.clone(), info, of_all.isolated);
+        let told = self.told.clone();
+        let side = LeafSide::solicited(self.options.clone(), info, of_all.isolated, told);
+        let side = side.compressed(compression);
         let reader = ConnReader::of_leaf(server.clone(), conn.clone(), String::new(), side);
         tokio::spawn(writer::run(server.clone(), conn.clone(), output, stream, Some(WELCOME)));
         reader.run(input).await;
@@ -275,6 +376,24 @@ impl Remote {
             }
         }
         Ok(connect)
+    }
+}
+
+/// Whether the other side takes leaf nodes where it greets like this.
+fn check_port(info: &LeafInfo) -> Result<(), DialError> {
+    let is_other = info.client_id == 0 || (info.leafnode_urls.is_none() && !info.info_on_connect);
+    if is_other { Err(DialError::WrongPort) } else { Ok(()) }
+}
+
+/// Whether what goes out now is compressed, by the round trip of this connection.
+pub(super) fn compresses(
+    conn: &Arc<Connection>,
+    mode: LeafCompression,
+) -> impl Fn() -> bool + Send + 'static {
+    let conn = conn.clone();
+    move || {
+        let ns = conn.rtt_ns.load(Ordering::Relaxed);
+        mode.compresses((ns > 0).then(|| Duration::from_nanos(ns)))
     }
 }
 

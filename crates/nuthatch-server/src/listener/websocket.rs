@@ -2,13 +2,14 @@
 
 use super::{refuse_unless, register};
 use crate::conn::{Connection, Transport};
+use crate::leaf_service::accept::over_websocket;
 use crate::options::WebsocketOptions;
 use crate::random::new_nonce;
 use crate::reader::ConnReader;
 use crate::server::Server;
 use crate::socket::{Socket, accept_each};
-use crate::tls::{self, Secure};
-use crate::websocket::{Control, Input, Output, Upgrade, read_request};
+use crate::tls::{self, Secure, TlsInfo};
+use crate::websocket::{Control, Input, Output, Refusal, Upgrade, read_request};
 use crate::writer;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -40,8 +41,11 @@ async fn open(server: Arc<Server>, stream: TcpStream, remote: SocketAddr) {
             else {
                 return;
             };
-            let conn = connect(&server, &stream, remote, upgrade);
             let output = Socket(stream.clone());
+            if upgrade.is_leaf {
+                return run_leaf(server, stream, (remote, None, upgrade), socket, output).await;
+            }
+            let conn = connect(&server, &stream, remote, upgrade);
             run(server, conn, stream, socket, output).await;
         }
         Some(config) => {
@@ -53,9 +57,13 @@ async fn open(server: Arc<Server>, stream: TcpStream, remote: SocketAddr) {
             else {
                 return;
             };
+            let (input, output) = tokio::io::split(secure);
+            if upgrade.is_leaf {
+                return run_leaf(server, stream, (remote, Some(info), upgrade), input, output)
+                    .await;
+            }
             let conn = connect(&server, &stream, remote, upgrade);
             let _ = conn.tls.set(info);
-            let (input, output) = tokio::io::split(secure);
             run(server, conn, stream, input, output).await;
         }
     }
@@ -71,6 +79,9 @@ async fn upgrade_in<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> Option<(S, Upgrade)> {
     let tls = options.tls.is_some();
     let refusal = match tokio::time::timeout(limit, read_request(&mut socket, options, tls)).await {
+        Ok(Ok(Some((upgrade, _)))) if upgrade.is_leaf && !takes_leafs(server) => {
+            Refusal { status: 404, why: "leaf nodes are not served here".to_owned() }
+        }
         Ok(Ok(Some((upgrade, response)))) => {
             let sent = tokio::time::timeout(limit, async {
                 socket.write_all(&response).await?;
@@ -92,6 +103,31 @@ async fn upgrade_in<S: AsyncRead + AsyncWrite + Unpin>(
     };
     let _ = tokio::time::timeout(REFUSAL_TIME, answer).await;
     None
+}
+
+/// True if other servers may connect as leaf nodes.
+fn takes_leafs(server: &Server) -> bool {
+    server.options().leafnodes.as_ref().is_some_and(|own| own.port.is_some())
+}
+
+/// Runs the connection of another server.
+async fn run_leaf<R, W>(
+    server: Arc<Server>,
+    stream: Arc<TcpStream>,
+    (remote, tls, upgrade): (SocketAddr, Option<TlsInfo>, Upgrade),
+    input: R,
+    output: W,
+) where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    let (masked, compress) = (upgrade.masked, upgrade.compress);
+    let adapters = move |conn: Arc<Connection>| {
+        let control = Arc::new(Control::default());
+        let input = Input::new(input, conn.clone(), control.clone(), masked, compress);
+        (input, Output::new(output, conn, control, compress))
+    };
+    over_websocket(server, stream, remote, tls, adapters).await;
 }
 
 fn connect(
@@ -122,8 +158,11 @@ async fn run<R, W>(
     let nonce = if auth.needs_nonce() { new_nonce() } else { String::new() };
     let admitted = register(&server, &conn);
     let options = server.options();
-    let timeout = auth.is_configured().then_some(options.auth.timeout);
-    conn.send(&server.info_for(server.info(), &conn, &nonce).encode());
+    let own = options.websocket.as_ref().and_then(|ws| ws.auth_timeout);
+    let timeout = auth.requires(true).then(|| own.unwrap_or(options.auth.timeout));
+    let mut info = server.info();
+    info.auth_required |= auth.requires(true) && !auth.is_configured();
+    conn.send(&server.info_for(info, &conn, &nonce).encode());
     refuse_unless(&server, admitted, &conn);
     let Transport::Websocket(upgrade) = &conn.transport else { return };
     let (masked, compress) = (upgrade.masked, upgrade.compress);

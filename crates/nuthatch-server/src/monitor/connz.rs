@@ -214,6 +214,9 @@ fn show(server: &Server, row: &Row, auth: bool, subs: Subs, room: &mut Room) -> 
         set("stop", time_json(stopped), true);
         set("reason", json!(conn.close_reason().map_or("", |reason| reason.text())), true);
     }
+    if let Some(key) = &session.proxy {
+        set("proxy", json!({ "key": key }), true);
+    }
     set("authorized_user", json!(session.user), auth && !session.user.is_empty());
     let account = &session.account.name;
     set("account", json!(account), auth && account != GLOBAL_ACCOUNT);

@@ -46,8 +46,11 @@ fn leaf(conn: &Connection, link: &Link, subs: bool, room: &mut Room) -> Value {
         "in_bytes": received.bytes,
         "out_bytes": sent.bytes,
         "subscriptions": conn.subscription_count(),
-        "compression": "off",
+        "compression": link.compression,
     });
+    if let Some(key) = &conn.session().proxy {
+        leaf["proxy"] = json!({ "key": key });
+    }
     if link.isolated {
         leaf["is_isolated"] = json!(true);
     }

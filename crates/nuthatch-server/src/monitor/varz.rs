@@ -66,6 +66,9 @@ fn identity(server: &Server, options: &Options) -> Map<String, Value> {
         let tokens: Vec<&str> = mode.operators.iter().map(|o| o.jwt.as_str()).collect();
         set("trusted_operators_jwt", json!(tokens), !tokens.is_empty());
     }
+    let trusted: Vec<Value> =
+        options.proxies.iter().map(|proxy| json!({ "key": proxy.public })).collect();
+    set("proxies", json!({ "trusted": trusted }), !trusted.is_empty());
     set("tags", json!(options.server_tags), !options.server_tags.is_empty());
     set("metadata", json!(options.server_metadata), !options.server_metadata.is_empty());
     out

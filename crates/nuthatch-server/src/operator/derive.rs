@@ -50,10 +50,6 @@ pub(crate) fn fault(stored: &StoredToken, trust: &Trust) -> Option<String> {
     if !stored.issues.is_empty() {
         return Some(format!("validation errors: {}", stored.issues.join("; ")));
     }
-    if !stored.claims.nats.authorization.auth_users.is_empty() {
-        let text = "external authorization (auth callout) is not supported";
-        return Some(text.to_owned());
-    }
     mappings(&stored.claims.nats).err()
 }
 

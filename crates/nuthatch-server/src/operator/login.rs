@@ -35,6 +35,11 @@ impl Settings {
         }
         Self { pinned, sentinel: mode.default_sentinel.clone() }
     }
+
+    /// True if users may be of this account.
+    pub(super) fn serves(&self, account: &str) -> bool {
+        self.pinned.as_ref().is_none_or(|pinned| pinned.contains(account))
+    }
 }
 
 /// Why a client is not let in. The client only hears of a violation.
@@ -60,7 +65,7 @@ pub enum Denial {
     Rights(#[from] RightsError),
     /// The account's time is over.
     #[error("Account JWT has expired")]
-    AccountExpired,
+    AccountExpired(String),
     /// The account wants its users to sign.
     #[error("Account does not allow bearer tokens")]
     Bearer,
@@ -82,6 +87,16 @@ pub enum Denial {
     /// Not now.
     #[error("Outside connect times")]
     Times,
+}
+
+impl Denial {
+    /// The account that may be another one, or there, once it is asked for anew.
+    pub(crate) fn account(&self) -> Option<&str> {
+        match self {
+            Self::NoAccount(key) | Self::AccountExpired(key) => Some(key),
+            _ => None,
+        }
+    }
 }
 
 impl Operator {
@@ -108,12 +123,12 @@ impl Operator {
         let effective = effective(&claims, &account)?;
         let said = &effective.said;
         if account.is_expired {
-            return Err(Denial::AccountExpired);
+            return Err(Denial::AccountExpired(account.key.clone()));
         }
         if said.bearer_token && account.refuses_bearers() {
             return Err(Denial::Bearer);
         }
-        if said.proxy_required {
+        if said.proxy_required && !credentials.origin.is_proxied {
             return Err(Denial::ProxyRequired);
         }
         if !admits(&said.allowed_connection_types, &credentials.origin) {
@@ -137,6 +152,7 @@ impl Operator {
             expires: end(claims.data.expires, stay, now),
             max_subscriptions: effective.max_subscriptions(),
             max_payload_bytes: effective.max_payload_bytes(),
+            service: None,
             claims,
         };
         Ok(Identity {
@@ -154,7 +170,7 @@ impl Operator {
     ) -> Result<Arc<AccountState>, Denial> {
         let by = &claims.nats.issuer_account;
         let name = if by.is_empty() { &claims.data.issuer } else { by };
-        if settings.pinned.as_ref().is_some_and(|pinned| !pinned.contains(name)) {
+        if !settings.serves(name) {
             return Err(Denial::NotPinned(name.clone()));
         }
         self.account(name).ok_or_else(|| Denial::NoAccount(name.clone()))
@@ -169,6 +185,9 @@ impl Operator {
         let Some(account) = account else {
             return Some((CloseReason::AuthenticationExpired, Some(EXPIRED)));
         };
+        if grant.service.as_ref().is_some_and(|by| !self.still_puts(by, &grant.account)) {
+            return Some((VIOLATION, Some("Authorization Violation")));
+        }
         if grant.is_bearer && account.refuses_bearers() {
             return Some((VIOLATION, Some("Authorization Violation")));
         }
@@ -209,6 +228,7 @@ pub(crate) fn admits(kinds: &[String], origin: &Origin) -> bool {
         "STANDARD" => Some(ConnectionType::Standard),
         "WEBSOCKET" => Some(ConnectionType::Websocket),
         "LEAFNODE" => Some(ConnectionType::Leafnode),
+        "LEAFNODE_WS" => Some(ConnectionType::LeafnodeWs),
         _ => None,
     };
     kinds.is_empty() || kinds.iter().filter_map(known).any(|kind| kind == origin.kind())

@@ -2,7 +2,7 @@
 
 use super::state::AccountState;
 use crate::identity::Rights;
-use crate::options::{Permissions, ResponsePermission, SubjectPermission};
+use crate::options::{Permissions, ResponsePermission, SubjectPermission, keep_from_asking};
 use nuthatch_protocol::jwt::{
     self, Permission, Responses, SigningKey, Subject, UserClaims, UserPermissions, expand,
 };
@@ -73,7 +73,15 @@ pub(super) fn effective(
         Some(permissions) => Some(Arc::new(Rights::new(&permissions))),
         None => account.default_rights(),
     };
+    let rights = if account.service().is_some() { kept_from_asking(rights) } else { rights };
     Ok(Effective { said, rights })
+}
+
+/// Users of an account with a service cannot ask it in the server's place.
+fn kept_from_asking(rights: Option<Arc<Rights>>) -> Option<Arc<Rights>> {
+    let mut allowed = rights.map(|rights| rights.source.clone()).unwrap_or_default();
+    keep_from_asking(&mut allowed);
+    Some(Arc::new(Rights::new(&allowed)))
 }
 
 /// The template of a scoped key for one of its users.

@@ -4,7 +4,7 @@ use super::rights;
 use super::store::StoredToken;
 use crate::identity::Rights;
 use crate::options::Permissions;
-use nuthatch_protocol::jwt::SigningKey;
+use nuthatch_protocol::jwt::{Authorization, SigningKey};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -77,6 +77,31 @@ impl AccountState {
     #[must_use]
     pub fn tags(&self) -> &[String] {
         self.stored.as_ref().map_or(&[], |stored| &stored.claims.nats.tags)
+    }
+
+    /// The service that says who its users are; `None`: their tokens do.
+    #[must_use]
+    pub fn service(&self) -> Option<&Authorization> {
+        let said = self.stored.as_ref().map(|stored| &stored.claims.nats.authorization);
+        said.filter(|said| said.is_enabled())
+    }
+
+    /// True if its service decides about a user with this key, who is not the service itself.
+    #[must_use]
+    pub fn asks_about(&self, user: &str) -> bool {
+        self.service().is_some_and(|service| !service.auth_users.iter().any(|own| own == user))
+    }
+
+    /// True if its service may put users in this account.
+    #[must_use]
+    pub fn may_put_in(&self, account: &str) -> bool {
+        self.service().is_some_and(|service| account == self.key || service.allows(account))
+    }
+
+    /// True if a response of its service may be signed by this key.
+    #[must_use]
+    pub fn may_answer(&self, signer: &str) -> bool {
+        signer == self.key || self.signers.contains_key(signer)
     }
 
     /// True if its time is over.

@@ -4,6 +4,8 @@
 //! A file is replaced whole: written beside, flushed to the disk, renamed. A file that cannot be
 //! read is named and left alone.
 
+use super::cache_dir::CacheDir;
+use crate::account_id::named_account_id;
 use crate::options::{DeletePolicy, FullResolver, Resolver};
 use crate::signature;
 use nuthatch_protocol::jwt::{
@@ -19,7 +21,7 @@ use std::sync::Arc;
 
 /// Most accounts that a server serves.
 pub const ACCOUNTS_MAX: usize = 100_000;
-const EXTENSION: &str = "jwt";
+pub(super) const EXTENSION: &str = "jwt";
 
 /// Why a token cannot be kept, or the directory not be used.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +32,9 @@ pub enum StoreError {
         /// How many.
         max: usize,
     },
+    /// The server that has the accounts cannot be asked.
+    #[error("account resolver: {0}")]
+    Resolver(String),
     /// Deleting is not allowed.
     #[error("store is not set up to for delete")]
     NoDelete,
@@ -46,7 +51,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    pub(super) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { what, path, source }
     }
@@ -99,6 +104,10 @@ pub(crate) type Accounts = BTreeMap<String, Arc<StoredToken>>;
 /// The tokens of accounts.
 pub(crate) struct Store {
     directory: Option<FullResolver>,
+    /// What came from other servers.
+    cache: Option<Arc<CacheDir>>,
+    /// Accounts come when they are needed.
+    fetches: bool,
     accounts: Mutex<Accounts>,
 }
 
@@ -107,9 +116,14 @@ impl Store {
     pub(crate) fn new(resolver: Option<&Resolver>) -> Self {
         let directory = match resolver {
             Some(Resolver::Full(full)) => Some(full.clone()),
-            Some(Resolver::Memory) | None => None,
+            Some(Resolver::Memory | Resolver::Cache(_) | Resolver::Url(_)) | None => None,
         };
-        Self { directory, accounts: Mutex::default() }
+        let cache = match resolver {
+            Some(Resolver::Cache(cache)) => Some(Arc::new(CacheDir::new(cache.clone()))),
+            _ => None,
+        };
+        let fetches = resolver.is_some_and(Resolver::fetches);
+        Self { directory, cache, fetches, accounts: Mutex::default() }
     }
 
     /// True if it has a directory, so that requests may change it.
@@ -117,9 +131,26 @@ impl Store {
         self.directory.is_some()
     }
 
+    /// The files of what came from other servers.
+    pub(crate) fn cache(&self) -> Option<&Arc<CacheDir>> {
+        self.cache.as_ref()
+    }
+
+    /// True if accounts come when they are needed.
+    pub(crate) fn fetches(&self) -> bool {
+        self.fetches
+    }
+
     /// All accounts now.
     pub(crate) fn snapshot(&self) -> Accounts {
         self.accounts.lock().clone()
+    }
+
+    /// Another account that cannot be told apart from this one by the identity that streams carry.
+    pub(crate) fn namesake(&self, key: &str) -> Option<String> {
+        let id = named_account_id(key);
+        let accounts = self.accounts.lock();
+        accounts.keys().find(|k| *k != key && named_account_id(k) == id).cloned()
     }
 
     /// One of them.
@@ -137,6 +168,13 @@ impl Store {
         let mut found = Accounts::new();
         // Held while the directory is read: a token that is saved meanwhile must not be forgotten.
         let mut accounts = self.accounts.lock();
+        if let Some(cache) = &self.cache {
+            cache.create()?;
+        }
+        if self.fetches {
+            // What came is kept; it changes as accounts do.
+            found = std::mem::take(&mut *accounts);
+        }
         if let Some(full) = &self.directory {
             nuthatch_log::env::create_dirs(&full.dir)
                 .map_err(StoreError::io("cannot create", &full.dir))?;
@@ -182,6 +220,9 @@ impl Store {
         if let Some(full) = &self.directory {
             write_whole(&full.dir, stored.key(), &stored.jwt)?;
         }
+        if let Some(cache) = &self.cache {
+            cache.keep(stored.key(), &stored.jwt)?;
+        }
         accounts.insert(stored.key().to_owned(), Arc::new(stored));
         Ok(true)
     }
@@ -191,8 +232,13 @@ impl Store {
     /// # Errors
     /// [`StoreError`]; then nothing has changed.
     pub(crate) fn delete(&self, key: &str) -> Result<(), StoreError> {
-        let Some(full) = &self.directory else { return Err(StoreError::NoDelete) };
         let mut accounts = self.accounts.lock();
+        if let Some(cache) = &self.cache {
+            cache.remove(key)?;
+            accounts.remove(key);
+            return Ok(());
+        }
+        let Some(full) = &self.directory else { return Err(StoreError::NoDelete) };
         let path = path_of(&full.dir, key);
         let done = match full.delete {
             DeletePolicy::Refused => return Err(StoreError::NoDelete),
@@ -214,11 +260,11 @@ impl Store {
     /// True if requests to delete are honoured.
     pub(crate) fn may_delete(&self) -> bool {
         let policy = self.directory.as_ref().map(|full| full.delete);
-        policy.is_some_and(|policy| policy != DeletePolicy::Refused)
+        self.cache.is_some() || policy.is_some_and(|policy| policy != DeletePolicy::Refused)
     }
 }
 
-fn path_of(dir: &Path, key: &str) -> PathBuf {
+pub(super) fn path_of(dir: &Path, key: &str) -> PathBuf {
     dir.join(format!("{key}.{EXTENSION}"))
 }
 
@@ -251,7 +297,7 @@ fn read_directory(
     Ok(())
 }
 
-fn read_account(path: &Path) -> Result<StoredToken, String> {
+pub(super) fn read_account(path: &Path) -> Result<StoredToken, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let mut text = String::new();
     file.take(MAX_TOKEN_BYTES as u64 + 1)
@@ -265,7 +311,7 @@ fn read_account(path: &Path) -> Result<StoredToken, String> {
 }
 
 /// Replaces the file of an account: after a crash there is the old one or the new one.
-fn write_whole(dir: &Path, key: &str, jwt: &str) -> Result<(), StoreError> {
+pub(super) fn write_whole(dir: &Path, key: &str, jwt: &str) -> Result<(), StoreError> {
     let beside = dir.join(format!(".{key}.tmp"));
     let write = || {
         let mut file = File::create(&beside)?;

@@ -18,8 +18,9 @@ const CLOCK_CHECK: Duration = Duration::from_secs(60);
 pub(super) fn apply(server: &Arc<Server>, operator: &Operator) {
     let mut said = operator.changing.lock();
     let now = seconds(SystemTime::now());
-    let bootstrap = (operator.store.is_directory() && operator.trust.operators == 1)
-        .then_some(operator.system_account.as_str());
+    let comes_later = operator.store.is_directory() || operator.store.fetches();
+    let bootstrap =
+        (comes_later && operator.trust.operators == 1).then_some(operator.system_account.as_str());
     let derived = derive(&operator.store.snapshot(), &operator.trust, bootstrap, now);
     say(server, &mut said, derived.problems);
     operator.accounts.store(Arc::new(derived.states));

@@ -5,7 +5,6 @@
 //! which they were sent.
 
 use super::enforce::apply;
-use crate::account_id::named_account_id;
 use crate::egress::{DeliveryContext, Outgoing};
 use crate::operator::derive::{collision, fault};
 use crate::operator::store::StoredToken;
@@ -36,6 +35,11 @@ const OF_DIRECTORY: &[&str] = &[
     "$SYS.REQ.CLAIMS.DELETE",
 ];
 
+/// Answered where a directory keeps what came from others. They are not handed on: whoever asks for an account
+/// would be told of those that somebody here has needed.
+const OF_CACHE: &[&str] =
+    &["$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.CLAIMS.LIST", "$SYS.REQ.CLAIMS.DELETE"];
+
 /// A request, taken out of its connection's buffers.
 struct Request {
     subject: String,
@@ -48,7 +52,12 @@ pub(super) fn install(server: &Arc<Server>, operator: &Arc<Operator>) {
     let Some(runtime) = server.runtime() else { return };
     let (sender, receiver) = mpsc::channel(REQUESTS_MAX);
     runtime.spawn(work_off(Arc::downgrade(server), operator.clone(), receiver));
-    let of_directory = if operator.store.is_directory() { OF_DIRECTORY } else { &[] };
+    let store = &operator.store;
+    let of_directory = match (store.is_directory(), store.cache()) {
+        (true, _) => OF_DIRECTORY,
+        (_, Some(_)) => OF_CACHE,
+        _ => &[],
+    };
     for pattern in UPDATES.iter().chain(of_directory) {
         let outlet = server.own_peer().outlet.clone();
         let sub = Subscription::of_server(
@@ -188,20 +197,24 @@ impl Work<'_> {
         if let Some(fault) = fault(&stored, &self.operator.trust) {
             return TokenChange::badly(&key, "jwt validation failed", fault);
         }
-        let id = named_account_id(&key);
-        let accounts = self.operator.store.snapshot();
-        if let Some(other) = accounts.keys().find(|k| **k != key && named_account_id(k) == id) {
-            return TokenChange::badly(&key, "jwt validation failed", collision(&key, other));
+        let store = &self.operator.store;
+        let is_cache = store.cache().is_some();
+        if let Some(other) = store.namesake(&key) {
+            return TokenChange::badly(&key, "jwt validation failed", collision(&key, &other));
         }
-        if !self.operator.store.is_directory() && !accounts.contains_key(&key) {
-            return TokenChange::well(&key, "jwt update skipped");
+        if !store.is_directory() && store.get(&key).is_none() {
+            // Those that come when they are needed come as they are then.
+            return TokenChange::well(
+                &key,
+                if is_cache { "jwt update cache skipped" } else { "jwt update skipped" },
+            );
         }
         match self.operator.store.save(stored) {
             Ok(false) => {}
             Ok(true) => apply(self.server, self.operator),
             Err(error) => return TokenChange::badly(&key, FAILED, error),
         }
-        TokenChange::well(&key, "jwt updated")
+        TokenChange::well(&key, if is_cache { "jwt updated cache" } else { "jwt updated" })
     }
 
     /// Deletes the accounts that a token of the operator names.

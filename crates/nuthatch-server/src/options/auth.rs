@@ -71,6 +71,8 @@ pub struct AuthOptions {
     pub callout: Option<AuthCallout>,
     /// `no_auth_user`: clients without credentials become this user (or nkey).
     pub no_auth_user: Option<String>,
+    /// The one user, or the one with the token, has to come through a trusted proxy.
+    pub proxy_required: bool,
 }
 
 impl Default for AuthOptions {
@@ -85,6 +87,7 @@ impl Default for AuthOptions {
             nkeys: Vec::new(),
             callout: None,
             no_auth_user: None,
+            proxy_required: false,
         }
     }
 }
@@ -112,6 +115,8 @@ pub struct User {
     pub permissions: Option<Permissions>,
     /// Kinds of connection the user may have; empty is every kind.
     pub allowed_connection_types: BTreeSet<ConnectionType>,
+    /// The user has to come through a trusted proxy.
+    pub proxy_required: bool,
 }
 
 /// A user who proves that they hold the seed of an ed25519 key.
@@ -125,6 +130,17 @@ pub struct NkeyUser {
     pub permissions: Option<Permissions>,
     /// Kinds of connection the user may have; empty is every kind.
     pub allowed_connection_types: BTreeSet<ConnectionType>,
+    /// The user has to come through a trusted proxy.
+    pub proxy_required: bool,
+}
+
+/// A proxy that is believed, by the signature of its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrustedProxy {
+    /// The public key as text.
+    pub public: String,
+    /// Its 32 bytes.
+    pub key: [u8; 32],
 }
 
 /// Kinds of connection that `allowed_connection_types` may name.

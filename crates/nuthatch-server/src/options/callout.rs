@@ -3,11 +3,20 @@
 use std::collections::BTreeSet;
 
 use nuthatch_protocol::config::Value;
-use nuthatch_protocol::nkey::{KeyKind, decode_as};
+use nuthatch_protocol::nkey::{KeyKind, PublicKey, decode_as};
 
-use super::GLOBAL_ACCOUNT;
 use super::read::ConfigReader;
 use super::tables::AUTH_CALLOUT;
+use super::{GLOBAL_ACCOUNT, Permissions};
+
+/// The subject on which a service hears of clients.
+pub const CALLOUT_SUBJECT: &str = "$SYS.REQ.USER.AUTH";
+
+/// Denies publishing to the service.
+pub fn keep_from_asking(permissions: &mut Permissions) {
+    let publish = permissions.publish.get_or_insert_default();
+    publish.deny.push(CALLOUT_SUBJECT.to_owned());
+}
 
 /// Who is asked about clients, and about which ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +30,8 @@ pub struct AuthCallout {
     /// Accounts about whose users the service is asked; empty: about those of all. It is always asked
     /// about clients that the configuration lets into no account, or into the global one.
     pub allowed_accounts: BTreeSet<String>,
+    /// The curve key that requests are encrypted for.
+    pub xkey: Option<PublicKey>,
 }
 
 /// The block; `None`: it is of no use, and that was said.
@@ -32,6 +43,7 @@ pub(super) fn auth_callout(r: &mut ConfigReader, value: &Value) -> Option<AuthCa
         account: GLOBAL_ACCOUNT.to_owned(),
         auth_users: BTreeSet::new(),
         allowed_accounts: BTreeSet::new(),
+        xkey: None,
     };
     r.walk(&AUTH_CALLOUT, map, |r, key, entry| {
         let value = &entry.value;
@@ -57,6 +69,14 @@ pub(super) fn auth_callout(r: &mut ConfigReader, value: &Value) -> Option<AuthCa
             }
             "auth_users" => found.auth_users = names(r),
             "allowed_accounts" => found.allowed_accounts = names(r),
+            "xkey" => {
+                let text = r.word(key, value).unwrap_or_default();
+                found.xkey = decode_as(KeyKind::Curve, text);
+                if found.xkey.is_none() {
+                    let what = format!("is no public curve key (X…): {text:?}");
+                    r.invalid(&value.pos, key, what);
+                }
+            }
             _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
         }
     });

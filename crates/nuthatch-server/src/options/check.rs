@@ -109,6 +109,10 @@ fn credentials(options: &Options) -> Result<(), Conflict> {
             (None, None) => {}
         }
     }
+    let own = options.websocket.as_ref().and_then(|ws| ws.auth.as_ref());
+    if own.is_some() && (!names.is_empty() || options.operator.is_some()) {
+        return Err(Conflict::WebsocketSingleAndUsers);
+    }
     let mut seen = HashSet::new();
     if let Some(twice) = names.iter().find(|&&name| !seen.insert(name)) {
         return Err(Conflict::DuplicateUser { name: (*twice).to_owned() });

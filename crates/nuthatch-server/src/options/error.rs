@@ -337,6 +337,12 @@ pub enum Conflict {
         /// The name or nkey.
         name: String,
     },
+    /// `authorization` of `websocket` beside users.
+    #[error(
+        "websocket authentication not compatible with presence of users/nkeys: use \
+         'allowed_connection_types' of users"
+    )]
+    WebsocketSingleAndUsers,
     /// `auth_callout` beside `operator`.
     #[error(
         "operators do not allow authorization callouts to be configured directly: remove 'auth_callout'; \

@@ -62,6 +62,7 @@ fn network(r: &mut ConfigReader, key: &'static str, value: &Value, draft: &mut D
                 options.client_advertise = address::advertised(r, key, &value.pos, text);
             }
         }
+        "proxies" => options.proxies = super::proxies::proxies(r, value),
         "proxy_protocol" => put(&mut options.proxy_protocol, r.boolean(key, value)),
         "no_header_support" => put(&mut options.no_header_support, r.boolean(key, value)),
         "http" => {
@@ -252,11 +253,9 @@ fn timing(r: &mut ConfigReader, key: &'static str, value: &Value, draft: &mut Dr
         "lame_duck_duration" => &mut options.lame_duck_duration,
         "lame_duck_grace_period" => &mut options.lame_duck_grace_period,
         "write_timeout" => {
+            // All mean the same: see the table.
             let words = &["default", "close", "retry"];
-            if r.choice(key, value, words, "'default' or 'close'") == Some(2) {
-                let what = "cannot be 'retry': a connection that misses its deadline is closed";
-                r.invalid(&value.pos, key, what);
-            }
+            let _ = r.choice(key, value, words, "'default', 'close' or 'retry'");
             return true;
         }
         _ => return false,

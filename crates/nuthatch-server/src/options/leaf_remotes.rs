@@ -6,7 +6,10 @@ use std::time::Duration;
 use nuthatch_protocol::config::{Node, Value};
 
 use super::auth::Secret;
-use super::leafnodes::{DEFAULT_LEAF_PORT, LeafUrl, RemoteOptions, RemoteTls, compression, denied};
+use super::keys::Block;
+use super::leaf_compression::{LeafCompression, compression};
+use super::leaf_proxy::proxy;
+use super::leafnodes::{DEFAULT_LEAF_PORT, LeafUrl, RemoteOptions, RemoteTls, denied};
 use super::read::ConfigReader;
 use super::tables::leaf::{REMOTE, REMOTE_TLS};
 use super::{CertificateFiles, GLOBAL_ACCOUNT};
@@ -17,7 +20,7 @@ const DEFAULT_FIRST_INFO: Duration = Duration::from_secs(5);
 /// Remotes of one server: each has a task and a connection.
 const REMOTES_MAX: usize = 1024;
 /// Addresses of one remote.
-const URLS_MAX: usize = 64;
+pub(crate) const URLS_MAX: usize = 64;
 
 pub(super) fn remotes(r: &mut ConfigReader, value: &Value) -> Vec<RemoteOptions> {
     let wanted = "an array of remotes: [ { url: \"nats-leaf://hub:7422\" }, … ]";
@@ -46,6 +49,11 @@ fn remote(r: &mut ConfigReader, item: &Value) -> Option<RemoteOptions> {
         dial_timeout: None,
         isolated: false,
         request_isolation: false,
+        compression: LeafCompression::Off,
+        ignores_told: false,
+        proxy: None,
+        websocket_compression: false,
+        websocket_unmasked: false,
     };
     let before = r.problems.len();
     r.walk(&REMOTE, map, |r, key, entry| setting(r, key, &entry.value, &mut remote));
@@ -54,6 +62,11 @@ fn remote(r: &mut ConfigReader, item: &Value) -> Option<RemoteOptions> {
     }
     if remote.urls.is_empty() && r.problems.len() == before {
         r.invalid(&item.pos, "remotes", "entry needs 'url' or 'urls'");
+    }
+    let websockets = remote.urls.iter().filter(|url| url.websocket.is_some()).count();
+    if websockets > 0 && websockets < remote.urls.len() {
+        let what = "cannot have a mix of websocket and non-websocket addresses";
+        r.invalid(&item.pos, "urls", what);
     }
     Some(remote)
 }
@@ -66,6 +79,10 @@ fn setting(r: &mut ConfigReader, key: &'static str, value: &Value, remote: &mut 
         "disabled" => flag(&mut remote.disabled),
         "isolate" => flag(&mut remote.isolated),
         "request_isolation" => flag(&mut remote.request_isolation),
+        "ignore_discovered_servers" => flag(&mut remote.ignores_told),
+        "ws_compress" => flag(&mut remote.websocket_compression),
+        "ws_no_masking" => flag(&mut remote.websocket_unmasked),
+        "proxy" => remote.proxy = proxy(r, value),
         "urls" => remote.urls = urls(r, key, value),
         "account" => {
             if let Some(name) = r.word(key, value) {
@@ -74,10 +91,10 @@ fn setting(r: &mut ConfigReader, key: &'static str, value: &Value, remote: &mut 
         }
         "credentials" => remote.credentials = r.word(key, value).map(PathBuf::from),
         "nkey" => remote.seed = seed(r, key, value),
-        "tls" => remote.tls = remote_tls(r, value),
+        "tls" => remote.tls = remote_tls(r, &REMOTE_TLS, value, "this remote"),
         "deny_imports" => remote.deny_imports = denied(r, key, value),
         "deny_exports" => remote.deny_exports = denied(r, key, value),
-        "compression" => compression(r, key, value),
+        "compression" => remote.compression = compression(r, key, value),
         "first_info_timeout" => {
             if let Some(time) = r.duration(key, value).filter(|time| !time.is_zero()) {
                 remote.first_info_timeout = time;
@@ -115,23 +132,28 @@ fn urls(r: &mut ConfigReader, key: &str, value: &Value) -> Vec<LeafUrl> {
     urls
 }
 
-/// `nats-leaf://[user[:password]@]host[:port]`, `nats://`, `leaf://`, `tls://`.
+/// `nats-leaf://[user[:password]@]host[:port]`, `nats://`, `leaf://`, `tls://`, `ws://…/path`, `wss://`.
 fn url(text: &str) -> Result<LeafUrl, &'static str> {
     let (scheme, rest) = text.trim().split_once("://").unwrap_or(("nats-leaf", text.trim()));
-    let tls = match scheme.to_ascii_lowercase().as_str() {
-        "nats" | "nats-leaf" | "leaf" => false,
-        "tls" => true,
-        "ws" | "wss" => {
-            return Err("uses a websocket: leaf nodes connect over TCP or TLS here");
-        }
-        _ => return Err("begins with none of nats-leaf://, nats://, tls://"),
+    let (tls, is_websocket) = match scheme.to_ascii_lowercase().as_str() {
+        "nats" | "nats-leaf" | "leaf" => (false, false),
+        "tls" => (true, false),
+        "ws" => (false, true),
+        "wss" => (true, true),
+        _ => return Err("begins with none of nats-leaf://, nats://, tls://, ws://, wss://"),
     };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let websocket = if is_websocket { Some(path_of(&rest[authority.len()..])?) } else { None };
     let (login, place) = match authority.rsplit_once('@') {
         Some((login, place)) => (Some(login), place),
         None => (None, authority),
     };
-    let (host, port) = host_and_port(place)?;
+    let default = match (is_websocket, tls) {
+        (false, _) => DEFAULT_LEAF_PORT,
+        (true, false) => 80,
+        (true, true) => 443,
+    };
+    let (host, port) = host_and_port(place, default)?;
     let (user, password) = match login.map(|login| login.split_once(':').unwrap_or((login, ""))) {
         None => (None, None),
         Some((user, password)) => {
@@ -140,13 +162,32 @@ fn url(text: &str) -> Result<LeafUrl, &'static str> {
             (Some(percent_decoded(user)?), password)
         }
     };
-    Ok(LeafUrl { host, port, tls, user, password })
+    Ok(LeafUrl { host, port, tls, websocket, tls_name: None, user, password })
 }
 
-fn host_and_port(place: &str) -> Result<(String, u16), &'static str> {
+/// The path of a websocket's address, without a slash at its end.
+fn path_of(rest: &str) -> Result<String, &'static str> {
+    if rest.contains(['?', '#', ' ']) || rest.contains(char::is_control) {
+        return Err("has a query, a fragment or a space");
+    }
+    Ok(rest.trim_end_matches('/').to_owned())
+}
+
+/// An address that the other side has told: `host:port`, for which the rest is as for this one.
+pub(crate) fn told(text: &str, like: &LeafUrl) -> Option<LeafUrl> {
+    let (host, port) = host_and_port(text, DEFAULT_LEAF_PORT).ok()?;
+    let is_sound = host.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:".contains(c));
+    // Certificates are for names.
+    let is_address = host.parse::<std::net::IpAddr>().is_ok();
+    let tls_name = is_address.then(|| like.host.clone());
+    is_sound.then(|| LeafUrl { host, port, tls_name, ..like.clone() })
+}
+
+/// A host, and its port or this one.
+pub(super) fn host_and_port(place: &str, default: u16) -> Result<(String, u16), &'static str> {
     let after_host = place.rsplit_once(']').map_or(place, |(_, rest)| rest);
     let (host, port) = match after_host.rsplit_once(':') {
-        None => (place, DEFAULT_LEAF_PORT),
+        None => (place, default),
         Some((_, port)) => {
             let host = &place[..place.len() - port.len() - 1];
             (host, port.parse().map_err(|_| "has a port that is not a number from 1 to 65535")?)
@@ -163,7 +204,7 @@ fn host_and_port(place: &str) -> Result<(String, u16), &'static str> {
 }
 
 /// Replaces `%40` and the like.
-fn percent_decoded(text: &str) -> Result<String, &'static str> {
+pub(super) fn percent_decoded(text: &str) -> Result<String, &'static str> {
     const WRONG: &str = "has a '%' that does not begin an escape such as %40";
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -181,11 +222,17 @@ fn percent_decoded(text: &str) -> Result<String, &'static str> {
     String::from_utf8(bytes).map_err(|_| WRONG)
 }
 
-fn remote_tls(r: &mut ConfigReader, value: &Value) -> Option<RemoteTls> {
+/// TLS towards another side, with the keys of this block.
+pub(super) fn remote_tls(
+    r: &mut ConfigReader,
+    block: &'static Block,
+    value: &Value,
+    whose: &str,
+) -> Option<RemoteTls> {
     let map = r.map("tls", value)?;
     let mut tls = RemoteTls::default();
     let (mut cert_file, mut key_file) = (None, None);
-    r.walk(&REMOTE_TLS, map, |r, key, entry| {
+    r.walk(block, map, |r, key, entry| {
         let value = &entry.value;
         match key {
             "cert_file" => cert_file = r.word(key, value).map(PathBuf::from),
@@ -211,8 +258,8 @@ fn remote_tls(r: &mut ConfigReader, value: &Value) -> Option<RemoteTls> {
         _ => r.invalid(&value.pos, "tls", "needs both 'cert_file' and 'key_file', or neither"),
     }
     if tls.insecure {
-        let text = "the certificate of this remote is not verified: DO NOT USE IN PRODUCTION";
-        r.warn(&value.pos, text);
+        let not = "is not verified: DO NOT USE IN PRODUCTION";
+        r.warn(&value.pos, format!("the certificate of {whose} {not}"));
     }
     Some(tls)
 }
@@ -230,8 +277,17 @@ mod tests {
         assert_eq!(url("[::1]").unwrap().to_string(), "[::1]:7422");
         assert!(url("tls://hub").unwrap().tls);
         let login = url("nats://token@hub").unwrap();
-        assert_eq!((login.user.as_deref(), login.password), (Some("token"), None));
-        for bad in ["ws://hub:80", "http://hub", "nats://", "nats://hub:0", "hub:x", "a%4@hub"] {
+        assert_eq!((login.user.as_deref(), &login.password), (Some("token"), &None));
+        let found = url("wss://hub/a/b/").unwrap();
+        assert_eq!((found.tls, found.port, found.websocket.as_deref()), (true, 443, Some("/a/b")));
+        assert_eq!(url("ws://hub:80").unwrap().websocket.as_deref(), Some(""));
+        let learned = told("[::1]:4000", &login).unwrap();
+        assert_eq!(
+            (learned.to_string().as_str(), learned.user.as_deref()),
+            ("[::1]:4000", Some("token"))
+        );
+        assert!(told("a b:1", &login).is_none() && told("host:0", &login).is_none());
+        for bad in ["ws://hub/?a", "http://hub", "nats://", "nats://hub:0", "hub:x", "a%4@hub"] {
             assert!(url(bad).is_err(), "{bad}");
         }
     }

@@ -4,11 +4,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nuthatch_protocol::config::{Node, Value};
+use nuthatch_protocol::config::Value;
+use nuthatch_protocol::jwt::server_version;
 use nuthatch_protocol::nkey::{KeyKind, decode_as};
 
 use super::auth::Secret;
 use super::error::ProblemKind;
+use super::leaf_compression::{LeafCompression, compression};
+use super::leaf_proxy::HttpProxy;
 use super::leaf_remotes;
 use super::read::ConfigReader;
 use super::tables::leaf::{AUTHORIZATION, LEAFNODES, USER};
@@ -18,6 +21,8 @@ use super::{DEFAULT_AUTH_TIMEOUT, DEFAULT_HOST, TlsOptions, address, tls};
 pub const DEFAULT_LEAF_PORT: u16 = 7422;
 /// Default of [`LeafOptions::reconnect`].
 const DEFAULT_RECONNECT: Duration = Duration::from_secs(1);
+/// The oldest version that may be asked for.
+const OLDEST_VERSION: [u32; 3] = [2, 8, 0];
 /// Default of [`LeafOptions::dial_timeout`].
 const DEFAULT_DIAL_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -44,6 +49,10 @@ pub struct LeafOptions {
     pub dial_timeout: Duration,
     /// Leaf nodes do not hear of each other's subscriptions.
     pub isolated: bool,
+    /// How connections are compressed that others open.
+    pub compression: LeafCompression,
+    /// The oldest version of a server that may connect: its text and its numbers.
+    pub min_version: Option<(String, [u32; 3])>,
 }
 
 impl Default for LeafOptions {
@@ -59,6 +68,8 @@ impl Default for LeafOptions {
             reconnect: DEFAULT_RECONNECT,
             dial_timeout: DEFAULT_DIAL_TIMEOUT,
             isolated: false,
+            compression: LeafCompression::Off,
+            min_version: None,
         }
     }
 }
@@ -78,6 +89,8 @@ pub struct LeafAuth {
     pub users: Vec<LeafUser>,
     /// Time to authenticate in; `None`: the default.
     pub timeout: Option<Duration>,
+    /// All have to come through a trusted proxy.
+    pub proxy_required: bool,
 }
 
 impl LeafAuth {
@@ -97,6 +110,8 @@ pub struct LeafUser {
     pub password: Option<Secret>,
     /// The account; `None`: the global one.
     pub account: Option<String>,
+    /// It has to come through a trusted proxy.
+    pub proxy_required: bool,
 }
 
 impl LeafOptions {
@@ -141,6 +156,16 @@ pub struct RemoteOptions {
     pub isolated: bool,
     /// Ask the other side for that.
     pub request_isolation: bool,
+    /// How the connection is compressed.
+    pub compression: LeafCompression,
+    /// Addresses that the other side tells are not used.
+    pub ignores_told: bool,
+    /// Connect through this proxy.
+    pub proxy: Option<HttpProxy>,
+    /// Messages of a websocket may be compressed.
+    pub websocket_compression: bool,
+    /// What goes out over a websocket is not masked, if the other side agrees.
+    pub websocket_unmasked: bool,
 }
 
 /// An address of another server.
@@ -152,6 +177,10 @@ pub struct LeafUrl {
     pub port: u16,
     /// Its scheme asks for TLS.
     pub tls: bool,
+    /// A websocket: the path under which the other side has its own.
+    pub websocket: Option<String>,
+    /// The name in its certificate, if it is not the host.
+    pub tls_name: Option<String>,
     /// User to log in as.
     pub user: Option<String>,
     /// Its password.
@@ -246,9 +275,21 @@ fn setting(r: &mut ConfigReader, key: &'static str, value: &Value, options: &mut
                 options.dial_timeout = time;
             }
         }
-        "compression" => compression(r, key, value),
+        "compression" => options.compression = compression(r, key, value),
+        "min_version" => options.min_version = min_version(r, key, value),
         _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
     }
+}
+
+/// The oldest version that may connect; leaf nodes before 2.8.0 are not told why they may not.
+fn min_version(r: &mut ConfigReader, key: &str, value: &Value) -> Option<(String, [u32; 3])> {
+    let text = r.word(key, value)?;
+    match server_version(text.trim_start_matches('v')) {
+        Ok(numbers) if numbers >= OLDEST_VERSION => return Some((text.to_owned(), numbers)),
+        Ok(_) => r.invalid(&value.pos, key, "should be at least 2.8.0"),
+        Err(_) => r.invalid(&value.pos, key, format!("is no version such as 2.9.0: {text:?}")),
+    }
+    None
 }
 
 fn listener_tls(r: &mut ConfigReader, value: &Value) -> Option<TlsOptions> {
@@ -258,24 +299,6 @@ fn listener_tls(r: &mut ConfigReader, value: &Value) -> Option<TlsOptions> {
         r.invalid(&value.pos, "verify_and_map", what);
     }
     Some(tls)
-}
-
-/// `off` and what amounts to it. Connections are never compressed, which both sides agree on as
-/// long as one of them does not ask for it.
-pub(super) fn compression(r: &mut ConfigReader, key: &str, value: &Value) {
-    const WORDS: &[&str] = &["off", "disabled", "disable", "not supported", "accept"];
-    match &value.node {
-        Node::Bool(false) => {}
-        Node::Str(word) if WORDS.iter().any(|known| known.eq_ignore_ascii_case(word.trim())) => {
-            if word.trim().eq_ignore_ascii_case("accept") {
-                r.warn(&value.pos, "'compression: accept' has no effect: nothing is compressed");
-            }
-        }
-        _ => {
-            let what = "must be 'off' or 'accept': connections of leaf nodes are not compressed";
-            r.invalid(&value.pos, key, what);
-        }
-    }
 }
 
 fn authorization(r: &mut ConfigReader, value: &Value) -> LeafAuth {
@@ -288,6 +311,9 @@ fn authorization(r: &mut ConfigReader, value: &Value) -> LeafAuth {
             "password" => auth.password = r.text(key, value).map(Secret::new),
             "account" => auth.account = r.word(key, value).map(str::to_owned),
             "timeout" => auth.timeout = r.timeout(key, value).filter(|time| !time.is_zero()),
+            "proxy_required" => {
+                auth.proxy_required = r.boolean(key, value).unwrap_or_default();
+            }
             "nkey" => auth.nkey = public_key(r, key, value),
             "users" => auth.users = users(r, value),
             _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
@@ -315,17 +341,19 @@ fn users(r: &mut ConfigReader, value: &Value) -> Vec<LeafUser> {
     for item in r.array("users", value, wanted).unwrap_or_default() {
         let Some(map) = r.map("user", item) else { continue };
         let (mut name, mut password, mut account) = (None, None, None);
+        let mut proxy_required = false;
         r.walk(&USER, map, |r, key, entry| {
             let value = &entry.value;
             match key {
                 "user" => name = r.word(key, value).map(str::to_owned),
                 "password" => password = r.text(key, value).map(Secret::new),
                 "account" => account = r.word(key, value).map(str::to_owned),
+                "proxy_required" => proxy_required = r.boolean(key, value).unwrap_or_default(),
                 _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
             }
         });
         match name {
-            Some(name) => users.push(LeafUser { name, password, account }),
+            Some(name) => users.push(LeafUser { name, password, account, proxy_required }),
             None => r.invalid(&item.pos, "users", "entry needs 'user'"),
         }
     }

@@ -1,26 +1,20 @@
 //! Operator mode: accounts and users are tokens (JWTs) that an operator signs, as configured.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 
-use nuthatch_protocol::config::{Map, Node, Value};
+use nuthatch_protocol::config::Value;
 use nuthatch_protocol::jwt::{self, AccountClaims, OperatorClaims, UserClaims, server_version};
 use nuthatch_protocol::nkey::{KeyKind, decode_as};
 
+use super::leafnodes::RemoteTls;
 use super::read::ConfigReader;
-use super::tables::RESOLVER;
+use super::resolver::{self, Resolver};
 use super::{Options, SYSTEM_ACCOUNT, load};
 use crate::signature;
 use crate::version::NATS_VERSION;
 
 /// Prefix of every token: base64 of `{"`.
 const TOKEN_PREFIX: &str = "eyJ";
-const NO_URL: &str = "cannot be a URL: this server fetches nothing over HTTP. Keep the accounts in \
-                      a directory, { type: full, dir: \"jwt\" }, or list them in resolver_preload \
-                      with MEMORY";
-const NO_CACHE: &str = "cannot be 'cache': it asks other servers for accounts, and this server is \
-                        alone. Use full";
-
 /// Operator mode.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct OperatorOptions {
@@ -30,6 +24,8 @@ pub struct OperatorOptions {
     pub trusted_keys: Vec<String>,
     /// Store of the tokens of accounts.
     pub resolver: Option<Resolver>,
+    /// TLS towards the server of `URL(…)`; `None`: as any client does.
+    pub resolver_tls: Option<RemoteTls>,
     /// Tokens of accounts in the configuration, by public nkey.
     pub preload: BTreeMap<String, String>,
     /// The only accounts that users may be of, beside the system account.
@@ -47,37 +43,6 @@ pub struct TrustedOperator {
     pub claims: OperatorClaims,
 }
 
-/// Store of the tokens of accounts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Resolver {
-    /// `MEMORY`: only those of the configuration.
-    Memory,
-    /// `full`: in a directory, which requests to the system account change.
-    Full(FullResolver),
-}
-
-/// A directory of tokens of accounts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FullResolver {
-    /// The directory.
-    pub dir: PathBuf,
-    /// Treatment of requests to delete an account.
-    pub delete: DeletePolicy,
-    /// Most accounts; `None`: as many as a server serves.
-    pub limit: Option<u32>,
-}
-
-/// Treatment of requests to delete an account.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DeletePolicy {
-    /// Nothing.
-    Refused,
-    /// The file gets another name, and is not read any more.
-    Renamed,
-    /// The file is removed.
-    Removed,
-}
-
 /// Settings of operator mode that do not go together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OperatorConflict {
@@ -87,6 +52,12 @@ pub enum OperatorConflict {
          resolver_preload, or {{ type: full, dir: \"jwt\" }}"
     )]
     NoResolver,
+    /// Tokens in the configuration beside a server that has them.
+    #[error(
+        "resolver preloads only available for writeable resolver types MEM/DIR/CACHE_DIR: the server of \
+         URL(…) has the accounts"
+    )]
+    PreloadOfUrl,
     /// A `resolver` and no operator.
     #[error("'{key}' needs an 'operator' whose accounts it is about")]
     NoOperator {
@@ -112,7 +83,7 @@ pub enum OperatorConflict {
     SystemAccountDiffers,
     /// A read-only directory.
     #[error(
-        "a full resolver is changed through the system account: name it in the operator JWT or \
+        "a resolver of type full or cache lives on the system account: name it in the operator JWT or \
          with system_account"
     )]
     NoSystemAccount,
@@ -123,7 +94,9 @@ pub enum OperatorConflict {
         name: String,
     },
     /// A directory without an operator's token.
-    #[error("a full resolver needs 'operator': trusted_keys alone do not say who may change it")]
+    #[error(
+        "a resolver of type full or cache needs 'operator': trusted_keys alone do not say who may change it"
+    )]
     KeysOnly,
     /// This server is too old.
     #[error("operator {operator} expects server version {wanted}, this is {NATS_VERSION}")]
@@ -164,6 +137,7 @@ impl OperatorOptions {
     fn orphan(&self) -> &'static str {
         match self {
             Self { resolver: Some(_), .. } => "resolver",
+            Self { resolver_tls: Some(_), .. } => "resolver_tls",
             Self { pinned_accounts: Some(_), .. } => "resolver_pinned_accounts",
             Self { default_sentinel: Some(_), .. } => "default_sentinel",
             _ => "resolver_preload",
@@ -178,6 +152,7 @@ pub(super) fn key(r: &mut ConfigReader, key: &str, value: &Value, options: &mut 
         "operator"
             | "trusted_keys"
             | "resolver"
+            | "resolver_tls"
             | "resolver_preload"
             | "resolver_pinned_accounts"
             | "default_sentinel"
@@ -190,7 +165,8 @@ pub(super) fn key(r: &mut ConfigReader, key: &str, value: &Value, options: &mut 
         "trusted_keys" => {
             mode.trusted_keys = keys(r, key, value, KeyKind::Operator, "an operator (O…)");
         }
-        "resolver" => mode.resolver = resolver(r, value),
+        "resolver" => mode.resolver = resolver::resolver(r, value),
+        "resolver_tls" => mode.resolver_tls = resolver::tls(r, value),
         "resolver_preload" => mode.preload = preload(r, key, value),
         "resolver_pinned_accounts" => {
             let keys = keys(r, key, value, KeyKind::Account, "an account (A…)");
@@ -242,67 +218,6 @@ fn keys(
     keys
 }
 
-fn resolver(r: &mut ConfigReader, value: &Value) -> Option<Resolver> {
-    let map = match &value.node {
-        Node::Map(map) => map,
-        Node::Str(text) if text.trim().to_ascii_uppercase().starts_with("URL") => {
-            r.invalid(&value.pos, "resolver", NO_URL);
-            return None;
-        }
-        _ => {
-            let wanted = "'MEMORY' or a map: { type: full, dir: \"jwt\" }";
-            return r
-                .choice("resolver", value, &["MEMORY", "MEM"], wanted)
-                .map(|_| Resolver::Memory);
-        }
-    };
-    full(r, value, map)
-}
-
-fn full(r: &mut ConfigReader, value: &Value, map: &Map) -> Option<Resolver> {
-    let (mut kind, mut dir, mut limit) = (None, None, None);
-    let (mut may_delete, mut hard) = (false, None);
-    let problems_before = r.problems.len();
-    r.walk(&RESOLVER, map, |r, key, entry| {
-        let value = &entry.value;
-        match key {
-            "type" => {
-                let words = &["full", "memory", "mem", "cache"];
-                kind = r.choice(key, value, words, "'full' or 'memory'");
-                if kind == Some(3) {
-                    r.invalid(&value.pos, key, NO_CACHE);
-                }
-            }
-            "dir" => dir = r.word(key, value).map(PathBuf::from),
-            "allow_delete" => may_delete = r.boolean(key, value).unwrap_or_default(),
-            "hard_delete" => hard = r.boolean(key, value),
-            _ => limit = r.count(key, value, true).unwrap_or_default(),
-        }
-    });
-    if r.problems.len() > problems_before {
-        return None;
-    }
-    match (kind, dir) {
-        (Some(1 | 2), _) => return Some(Resolver::Memory),
-        (None, _) => r.invalid(&value.pos, "resolver", "needs its 'type': full"),
-        (Some(_), None) => {
-            r.invalid(&value.pos, "resolver", "needs 'dir', the directory of the accounts");
-        }
-        (Some(_), Some(_)) if hard.is_some() && !may_delete => {
-            r.invalid(&value.pos, "hard_delete", "has no effect without allow_delete");
-        }
-        (Some(_), Some(dir)) => {
-            let delete = match (may_delete, hard) {
-                (false, _) => DeletePolicy::Refused,
-                (true, Some(true)) => DeletePolicy::Removed,
-                (true, _) => DeletePolicy::Renamed,
-            };
-            return Some(Resolver::Full(FullResolver { dir, delete, limit }));
-        }
-    }
-    None
-}
-
 fn preload(r: &mut ConfigReader, key: &str, value: &Value) -> BTreeMap<String, String> {
     let mut preload = BTreeMap::new();
     let Some(map) = r.map(key, value) else { return preload };
@@ -350,8 +265,9 @@ pub(super) fn check(options: &Options) -> Result<(), OperatorConflict> {
     if mode.operators.is_empty() && mode.trusted_keys.is_empty() {
         return Err(OperatorConflict::NoOperator { key: mode.orphan() });
     }
-    if mode.resolver.is_none() {
-        return Err(OperatorConflict::NoResolver);
+    let Some(resolver) = &mode.resolver else { return Err(OperatorConflict::NoResolver) };
+    if matches!(resolver, Resolver::Url(_)) && !mode.preload.is_empty() {
+        return Err(OperatorConflict::PreloadOfUrl);
     }
     if !mode.operators.is_empty() && !mode.trusted_keys.is_empty() {
         return Err(OperatorConflict::KeysAndOperators);
@@ -390,7 +306,7 @@ fn operator(operator: &TrustedOperator) -> Result<(), OperatorConflict> {
 
 fn system_account(options: &Options, mode: &OperatorOptions) -> Result<(), OperatorConflict> {
     let name = &options.system_account;
-    let is_full = matches!(mode.resolver, Some(Resolver::Full(_)));
+    let is_full = matches!(mode.resolver, Some(Resolver::Full(_) | Resolver::Cache(_)));
     if is_full && mode.operators.is_empty() {
         return Err(OperatorConflict::KeysOnly);
     }

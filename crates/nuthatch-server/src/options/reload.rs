@@ -87,6 +87,7 @@ impl Options {
         plan.now("websocket", same_place && self.websocket != new.websocket);
         plan.restart("leafnodes", self.leafnodes != new.leafnodes);
         plan.now("authorization", self.auth != new.auth);
+        plan.now("proxies", self.proxies != new.proxies);
         plan.now("accounts", self.accounts != new.accounts);
         self.diff_operator(new, plan);
         plan.now("mappings", self.mappings != new.mappings);

@@ -5,13 +5,19 @@ use super::keys::{Block, Key, depends, no, said, yes};
 mod callout;
 mod jetstream;
 pub(super) mod leaf;
+mod proxies;
+mod resolver;
 mod sharing;
 mod telemetry;
+mod websocket;
 
 pub(super) use self::callout::AUTH_CALLOUT;
 pub(super) use self::jetstream::{BATCH_LIMITS, CACHE, JETSTREAM, JETSTREAM_LIMITS, LOG, TIER};
+pub(super) use self::proxies::{PROXIES, TRUSTED_PROXY};
+pub(super) use self::resolver::{RESOLVER, RESOLVER_TLS};
 pub(super) use self::sharing::{EXPORT, IMPORT, IMPORTED, LATENCY, MSG_TRACE};
 pub(super) use self::telemetry::OTLP;
+pub(super) use self::websocket::{WEBSOCKET, WEBSOCKET_AUTHORIZATION};
 
 const NO_ROUTE_USERS: &str = "nodes know each other by the key they share: write 'key_file'";
 const NO_MQTT: &str = "this version does not speak MQTT; remove the block";
@@ -101,11 +107,10 @@ const TOP_KEYS: &[Key] = &[
     yes(&["ping_interval"], "`\"2m\"`", "time between pings"),
     yes(&["ping_max"], "2", "unanswered pings until a connection is closed"),
     yes(&["write_deadline"], "`\"10s\"`", "longest time of one write to a client"),
-    depends(
+    yes(
         &["write_timeout"],
         "`default`",
-        "what happens after `write_deadline`",
-        "`default` and `close` close the connection, `retry` is refused",
+        "`default`, `close` or `retry`, which mean the same: a client that takes nothing within `write_deadline` is closed, one that takes a part is not (there `close` closes that too)",
     ),
     yes(&["no_fast_producer_stall"], "false", "never slow down publishers for slow subscribers"),
     yes(
@@ -141,13 +146,16 @@ const TOP_KEYS: &[Key] = &[
         "none",
         "operator mode: JWT of the operator, in place or as a file; or an array of them",
     ),
-    depends(
+    yes(
         &["resolver", "account_resolver", "accounts_resolver"],
         "required with `operator`",
-        "where the JWTs of accounts are; see below",
-        "`MEMORY` and `{ type: full }` are honoured, `URL(…)` and `{ type: cache }` are refused",
+        "where the JWTs of accounts are: `MEMORY`, `URL(http[s]://[user:password@]host[:port]/path/)`, or a directory; see below",
     ),
-    no(&["resolver_tls"], "TLS towards the account resolver", "no resolver here is asked over TLS"),
+    yes(
+        &["resolver_tls"],
+        "as any client",
+        "TLS towards the server of `URL(https://…)`; see below",
+    ),
     yes(&["resolver_preload"], "none", "map from public keys of accounts to their JWTs"),
     yes(
         &["resolver_pinned_accounts"],
@@ -158,7 +166,11 @@ const TOP_KEYS: &[Key] = &[
     yes(&["default_sentinel"], "none", "user JWT of clients that show none: a bearer or scoped"),
     said(&["ocsp"], "OCSP stapling", "no OCSP response is stapled to our certificate"),
     said(&["ocsp_cache"], "cache of OCSP responses", "no OCSP response is asked for"),
-    no(&["proxies"], "trusted proxies", "not there yet"),
+    yes(
+        &["proxies"],
+        "none",
+        "proxies that are believed, by the signature of their key; see below",
+    ),
     yes(
         &["proxy_protocol"],
         "false",
@@ -182,26 +194,6 @@ const TOP_KEYS: &[Key] = &[
     said(&["feature_flags"], "switches of nats-server's own features", "none of them exists here"),
 ];
 
-/// Keys of `resolver`.
-pub(super) static RESOLVER: Block = Block {
-    place: "in 'resolver'",
-    keys: &[
-        depends(
-            &["type"],
-            "required",
-            "`full`: the accounts of a directory, which the system account may change",
-            "`full` and `memory` are honoured, `cache` is refused",
-        ),
-        yes(&["dir"], "required", "that directory: a file `<public key>.jwt` for each account"),
-        yes(&["allow_delete"], "false", "accounts may be deleted; their files are renamed"),
-        yes(&["hard_delete"], "false", "deleted files are removed instead"),
-        yes(&["limit"], "0", "most accounts in the directory; 0: 100,000"),
-        said(&["interval"], "time between comparisons with other servers", ALONE),
-        said(&["timeout"], "longest wait for an account of another server", ALONE),
-        no(&["ttl"], "time that a cached account is kept", "it belongs to type cache"),
-    ],
-};
-
 /// Keys of `authorization`.
 pub(super) static AUTHORIZATION: Block = Block {
     place: "in 'authorization'",
@@ -222,7 +214,11 @@ pub(super) static AUTHORIZATION: Block = Block {
             "permissions of users that have none",
         ),
         yes(&["auth_callout", "auth_hook"], "none", "a service says who clients are; see below"),
-        no(&["proxy_required"], "only through trusted proxies", "not there yet"),
+        yes(
+            &["proxy_required"],
+            "false",
+            "the one user, or whoever has the token, only through a trusted proxy",
+        ),
     ],
 };
 
@@ -243,7 +239,7 @@ pub(super) static USER: Block = Block {
             "all",
             "`STANDARD`, `WEBSOCKET`, `LEAFNODE`, `LEAFNODE_WS`, `MQTT`, `MQTT_WS`, `IN_PROCESS`",
         ),
-        no(&["proxy_required"], "only through trusted proxies", "not there yet"),
+        yes(&["proxy_required"], "false", "only through a trusted proxy"),
     ],
 };
 
@@ -516,57 +512,16 @@ pub(super) static QUORUM: Block = Block {
     ],
 };
 
-/// Keys of `websocket`.
-pub(super) static WEBSOCKET: Block = Block {
-    place: "in 'websocket'",
-    keys: &[
-        yes(&["listen"], "none", "address and port: `host:port` or a port"),
-        yes(&["host", "net"], "as for clients", "address"),
-        yes(&["port"], "none", "port; -1: a free one; without it nothing is opened"),
-        yes(&["advertise"], "none", "address to tell clients instead of our own"),
-        yes(&["no_tls"], "false", "do without `tls`"),
-        yes(
-            &["tls"],
-            "required unless `no_tls`",
-            "as at the top level; the handshake always comes first",
-        ),
-        yes(&["same_origin"], "false", "a browser's page must come from this address"),
-        yes(
-            &[
-                "allowed_origins",
-                "allowed_origin",
-                "allow_origins",
-                "allow_origin",
-                "origins",
-                "origin",
-            ],
-            "all",
-            "the only pages that may connect, such as `https://app.example`",
-        ),
-        yes(&["compression", "compress"], "false", "compress messages if the client offers it"),
-        yes(&["handshake_timeout"], "`\"10s\"`", "longest time of the websocket handshake"),
-        yes(&["no_auth_user"], "as at the top level", "the user of clients without credentials"),
-        yes(&["user_cookie"], "none", "cookie that holds the user if CONNECT has none"),
-        yes(&["pass_cookie"], "none", "cookie that holds the password, likewise"),
-        yes(&["token_cookie"], "none", "cookie that holds the token, likewise"),
-        yes(&["jwt_cookie"], "none", "cookie that holds the user's JWT, likewise (operator mode)"),
-        yes(&["headers"], "none", "map of headers to add to the response of the handshake"),
-        yes(&["ping_interval"], "as at the top level", "time between pings"),
-        no(
-            &["authorization", "authentication"],
-            "who may connect over websocket",
-            "not there; use the top-level 'authorization' with 'allowed_connection_types'",
-        ),
-    ],
-};
-
 /// Every table with its heading in `docs/configuration.md`.
 pub(super) static DOCUMENTED: &[(&str, &Block)] = &[
     ("Top level", &TOP),
     ("`resolver`", &RESOLVER),
+    ("`resolver_tls`", &RESOLVER_TLS),
     ("`authorization`", &AUTHORIZATION),
     ("`auth_callout`", &AUTH_CALLOUT),
     ("A user", &USER),
+    ("`proxies`", &PROXIES),
+    ("An entry of `trusted` in `proxies`", &TRUSTED_PROXY),
     ("`permissions`", &PERMISSIONS),
     ("`publish {}` and `subscribe {}`", &SUBJECTS),
     ("`allow_responses {}`", &RESPONSES),
@@ -582,6 +537,7 @@ pub(super) static DOCUMENTED: &[(&str, &Block)] = &[
     ("`tls`", &TLS),
     ("An entry of `certs` in `tls`", &CERTIFICATE),
     ("`websocket`", &WEBSOCKET),
+    ("`authorization` of `websocket`", &WEBSOCKET_AUTHORIZATION),
     ("`console`", &CONSOLE),
     ("`otlp`", &OTLP),
     ("`cluster` (experimental)", &CLUSTER),
@@ -589,7 +545,9 @@ pub(super) static DOCUMENTED: &[(&str, &Block)] = &[
     ("`leafnodes`", &leaf::LEAFNODES),
     ("`authorization` of `leafnodes`", &leaf::AUTHORIZATION),
     ("A user of `leafnodes`", &leaf::USER),
+    ("`compression {}` of `leafnodes` and of a remote", &leaf::COMPRESSION),
     ("A remote of `leafnodes`", &leaf::REMOTE),
+    ("`proxy` of a remote", &leaf::PROXY),
     ("`tls` of a remote", &leaf::REMOTE_TLS),
     ("`jetstream`", &JETSTREAM),
     ("`limits {}` of `jetstream`", &JETSTREAM_LIMITS),

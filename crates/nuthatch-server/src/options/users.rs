@@ -49,6 +49,9 @@ pub(super) fn authorization(r: &mut ConfigReader, value: &Value, draft: &mut Dra
             }
             "timeout" => *auth_timeout = r.timeout(key, value).filter(|t| !t.is_zero()),
             "users" => (auth.users, auth.nkeys) = users(r, value),
+            "proxy_required" => {
+                auth.proxy_required = r.boolean(key, value).unwrap_or_default();
+            }
             "auth_callout" => auth.callout = auth_callout(r, value),
             "default_permissions" => {
                 defaults = permissions(r, key, value);
@@ -128,6 +131,7 @@ fn user(r: &mut ConfigReader, value: &Value, map: &Map) -> Option<AnyUser> {
     let mut public = None;
     let mut granted = None;
     let mut allowed_connection_types = BTreeSet::new();
+    let mut proxy_required = false;
     r.walk(&USER, map, |r, key, entry| {
         let value = &entry.value;
         match key {
@@ -135,6 +139,7 @@ fn user(r: &mut ConfigReader, value: &Value, map: &Map) -> Option<AnyUser> {
             "password" => password = r.text(key, value).map(Secret::new),
             "nkey" => public = r.word(key, value).map(|text| (text.to_owned(), value)),
             "permissions" => granted = permissions(r, key, value),
+            "proxy_required" => proxy_required = r.boolean(key, value).unwrap_or_default(),
             "allowed_connection_types" => {
                 allowed_connection_types = connection_types(r, &entry.key, value);
             }
@@ -153,7 +158,8 @@ fn user(r: &mut ConfigReader, value: &Value, map: &Map) -> Option<AnyUser> {
         }
         (None, Some((public, nkey))) => match decode_as(KeyKind::User, &public) {
             Some(key) => {
-                let user = NkeyUser { public, key, permissions, allowed_connection_types };
+                let user =
+                    NkeyUser { public, key, permissions, allowed_connection_types, proxy_required };
                 Some(AnyUser::Nkey(user))
             }
             None => {
@@ -163,7 +169,9 @@ fn user(r: &mut ConfigReader, value: &Value, map: &Map) -> Option<AnyUser> {
             }
         },
         (Some(name), None) => {
-            Some(AnyUser::Named(User { name, password, permissions, allowed_connection_types }))
+            let user =
+                User { name, password, permissions, allowed_connection_types, proxy_required };
+            Some(AnyUser::Named(user))
         }
         (None, None) => {
             if r.problems.len() == problems_before {

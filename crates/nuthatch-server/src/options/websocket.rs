@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use nuthatch_protocol::config::{Map, Node, Value};
 
+use super::auth::Secret;
 use super::read::ConfigReader;
-use super::tables::WEBSOCKET;
+use super::tables::{WEBSOCKET, WEBSOCKET_AUTHORIZATION};
 use super::{DEFAULT_HOST, TlsOptions, address, tls};
 
 /// Default of [`WebsocketOptions::handshake_timeout`].
@@ -47,6 +48,21 @@ pub struct WebsocketOptions {
     pub headers: Vec<(String, String)>,
     /// Time between pings of websocket clients; `None`: as for others.
     pub ping_interval: Option<Duration>,
+    /// The one user or token of websocket clients, in place of that of others.
+    pub auth: Option<WebsocketAuth>,
+    /// Time that they have to authenticate; `None`: as others.
+    pub auth_timeout: Option<Duration>,
+}
+
+/// The one user or token of websocket clients.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebsocketAuth {
+    /// The user.
+    pub user: Option<String>,
+    /// That user's password.
+    pub password: Option<Secret>,
+    /// The token.
+    pub token: Option<Secret>,
 }
 
 impl Default for WebsocketOptions {
@@ -67,6 +83,8 @@ impl Default for WebsocketOptions {
             jwt_cookie: None,
             headers: Vec::new(),
             ping_interval: None,
+            auth: None,
+            auth_timeout: None,
         }
     }
 }
@@ -200,8 +218,34 @@ fn setting(r: &mut ConfigReader, key: &'static str, value: &Value, options: &mut
             options.ping_interval = r.duration(key, value).filter(|time| !time.is_zero());
         }
         "headers" => headers(r, key, value, options),
+        "authorization" => authorization(r, key, value, options),
         _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
     }
+}
+
+/// `{ user, password }` or `{ token }`.
+fn authorization(r: &mut ConfigReader, key: &str, value: &Value, options: &mut WebsocketOptions) {
+    let Some(map) = r.map(key, value) else { return };
+    let mut auth = WebsocketAuth { user: None, password: None, token: None };
+    r.walk(&WEBSOCKET_AUTHORIZATION, map, |r, key, entry| {
+        let value = &entry.value;
+        match key {
+            "user" => auth.user = r.word(key, value).map(str::to_owned),
+            "password" => auth.password = r.text(key, value).map(Secret::new),
+            "token" => auth.token = r.word(key, value).map(Secret::new),
+            "timeout" => {
+                options.auth_timeout = r.timeout(key, value).filter(|time| !time.is_zero());
+            }
+            _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
+        }
+    });
+    if auth.user.is_some() && auth.token.is_some() {
+        r.invalid(&value.pos, key, "cannot have both a user and a token");
+    }
+    if auth.password.is_some() && auth.user.is_none() {
+        r.invalid(&value.pos, "password", "needs 'user'");
+    }
+    options.auth = (auth.user.is_some() || auth.token.is_some()).then_some(auth);
 }
 
 fn origins(r: &mut ConfigReader, key: &str, value: &Value, options: &mut WebsocketOptions) {

@@ -67,7 +67,8 @@ fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), String> {
     for key in &plan.now {
         server.log.info(format_args!("Reloaded: {key}"));
     }
-    let auth_changed = plan.now.contains(&"authorization") || plan.now.contains(&"accounts");
+    let auth_changed =
+        ["authorization", "accounts", "proxies"].iter().any(|key| plan.now.contains(key));
     let pending = new.limits.max_pending_bytes;
     let old_auth = server.auth();
     server.set_options(new);

@@ -2,33 +2,32 @@
 
 use super::ConnReader;
 use crate::account::Account;
-use crate::auth::CALLOUT_SUBJECT;
+use crate::auth::Service;
 use crate::callout::{CalloutError, Expected};
 use crate::conn::Connection;
 use crate::credentials::KeyPair;
-use crate::egress::{DeliveryContext, Outgoing};
 use crate::identity::{Credentials, Identity};
-use crate::options::AuthCallout;
+use crate::options::CALLOUT_SUBJECT;
+use crate::own_requests::Answers;
 use crate::random::random_token;
-use crate::subscription::{Receiver, Subscription};
+use crate::server::Server;
 use crate::version::NATS_VERSION;
+use crate::xkey::SEAL_BYTES;
 use bytes::Bytes;
 use nuthatch_protocol::jwt::{
     AuthorizationRequest, ClientInformation, ClientTls, ConnectOptions, MAX_TOKEN_BYTES, NewToken,
     ServerIdentity, encode,
 };
-use nuthatch_protocol::nkey::KeyKind;
+use nuthatch_protocol::nkey::{KeyKind, PublicKey};
 use nuthatch_streams::Message;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::sync::oneshot;
 
+/// Header of a sealed request: the public key of the server that sealed it.
+const XKEY_HEADER: &str = "Nats-Server-Xkey";
 /// Audience of a request.
 const AUDIENCE: &str = "nats-authorization-request";
-/// Characters of a reply subject that nobody can guess.
-const REPLY_CHARS: usize = 22;
 /// Characters of a request's id.
 const ID_CHARS: usize = 52;
 
@@ -45,35 +44,46 @@ impl ConnReader {
     /// Asks the service and waits for its response, as long as a client has to authenticate.
     pub(super) async fn ask_service(
         &self,
-        callout: &AuthCallout,
+        service: &Service,
         credentials: &Credentials,
         introduction: Introduction<'_>,
     ) -> Result<Identity, CalloutError> {
-        let account = || callout.account.clone();
+        let account = || service.account().to_owned();
         let from = self.conn.remote.get().ip();
         let _place = self.server.slow_checks.place_to_ask(from).ok_or(CalloutError::TooMany)?;
         let timeout = self.server.options().auth.timeout;
         // What is left of the time for its CONNECT does not count any more.
         let _asking = Asking::begin(&self.conn);
         let user = KeyPair::random(KeyKind::User).public();
-        let body = self.request(callout, credentials, introduction, &user, timeout);
-        let listens = self.server.accounts.by_name(&callout.account);
+        let body = self.request(service, credentials, introduction, &user, timeout);
+        let listens = self.server.accounts.by_name(service.account());
         let listens = listens.ok_or_else(|| CalloutError::NoAccount { account: account() })?;
-        let Some(response) = self.call(listens, body.as_bytes(), timeout).await else {
+        let request = Request::new(&self.server, body, service.xkey());
+        let Some(response) = self.call(listens, &request, timeout).await else {
             return Err(CalloutError::Silent { account: account() });
         };
         if response.is_empty() {
             return Err(CalloutError::Empty { account: account() });
         }
         let expected = Expected {
-            callout,
+            service,
+            xkey: &self.server.key.curve,
             server: &self.server.id,
             user: &user,
-            shown: shown(credentials),
+            shown: shown(credentials, service),
             origin: &credentials.origin,
         };
-        let identity = expected.identity(&response, SystemTime::now())?;
-        if self.server.auth().callout().is_none_or(|now| **now != *callout) {
+        let mut judged = expected.identity(&response, SystemTime::now());
+        if let Err(CalloutError::Placement(why)) = &judged
+            && let Some(account) = why.account()
+            && self.fetched(account).await
+        {
+            judged = expected.identity(&response, SystemTime::now());
+        }
+        let identity = judged?;
+        if let Service::Configured(callout) = service
+            && self.server.auth().callout() != Some(callout)
+        {
             return Err(CalloutError::Changed);
         }
         if !self.server.serves_account(&identity.account) {
@@ -84,19 +94,26 @@ impl ConnReader {
 
     /// Sends a request in the service's account. Without a listener it waits as long as for a silent one:
     /// a client that is refused at once tries again at once, and many give up after the second time.
-    async fn call(&self, account: Arc<Account>, body: &[u8], timeout: Duration) -> Option<Bytes> {
-        let (sender, response) = oneshot::channel();
-        let reply = Reply::subscribe(self, account, sender);
+    async fn call(
+        &self,
+        account: Arc<Account>,
+        request: &Request,
+        timeout: Duration,
+    ) -> Option<Bytes> {
+        // The first one counts; further ones go nowhere.
+        let bounds = (1, MAX_TOKEN_BYTES + SEAL_BYTES);
+        let mut responses = Answers::subscribe(&self.server, account, bounds);
+        let Request { headers, body } = request;
         let subject = CALLOUT_SUBJECT.as_bytes();
-        let message = Message { subject, reply: &reply.sub.subject, headers: b"", body };
-        self.server.publish(reply.account.id, &message);
-        tokio::time::timeout(timeout, response).await.ok()?.ok()
+        let message = Message { subject, reply: responses.subject(), headers, body };
+        self.server.publish(responses.account().id, &message);
+        tokio::time::timeout(timeout, responses.next()).await.ok()?
     }
 
     /// The token that asks.
     fn request(
         &self,
-        callout: &AuthCallout,
+        service: &Service,
         credentials: &Credentials,
         introduction: Introduction<'_>,
         user: &str,
@@ -115,11 +132,11 @@ impl ConnReader {
                 version: NATS_VERSION,
                 cluster: info.cluster.as_deref(),
                 tags: &options.server_tags,
-                xkey: None,
+                xkey: service.xkey().is_some().then_some(info.xkey.as_str()),
             },
             user_nkey: user,
-            client_info: self.client_information(credentials, introduction, &host),
-            connect_opts: connect_options(credentials, introduction),
+            client_info: self.client_information(service, credentials, introduction, &host),
+            connect_opts: connect_options(service, credentials, introduction),
             client_tls,
         };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -127,25 +144,29 @@ impl ConnReader {
             kind: "authorization_request",
             id: &random_token(ID_CHARS),
             audience: AUDIENCE,
-            subject: &callout.issuer,
+            subject: service.issuer(),
             issuer: &server.id,
             issued_at: now.as_secs(),
             expires: (now + timeout).as_secs(),
         };
-        encode(&token, &request, &|message| server.key.sign_bytes(message))
+        encode(&token, &request, &|message| server.key.signing.sign_bytes(message))
     }
 
     fn client_information<'a>(
         &'a self,
+        service: &'a Service,
         credentials: &'a Credentials,
         introduction: Introduction<'a>,
         host: &'a str,
     ) -> ClientInformation<'a> {
+        let claims = service.grant().map(|grant| &grant.claims);
         ClientInformation {
             host,
             id: self.conn.id,
-            user: shown(credentials),
+            user: shown(credentials, service),
             name: introduction.name,
+            tags: claims.map_or(&[], |claims| &claims.nats.tags),
+            name_tag: claims.map_or("", |claims| &claims.data.name),
             kind: if self.conn.is_leaf() { "Leafnode" } else { "Client" },
             r#type: self.conn.client_type(),
             nonce: if credentials.signature.is_empty() { "" } else { &self.nonce },
@@ -154,11 +175,13 @@ impl ConnReader {
 }
 
 fn connect_options<'a>(
+    service: &'a Service,
     credentials: &'a Credentials,
     introduction: Introduction<'a>,
 ) -> ConnectOptions<'a> {
     ConnectOptions {
-        jwt: &credentials.jwt,
+        // The one that stands in for those who show none, too.
+        jwt: service.grant().map_or(&credentials.jwt, |grant| &grant.jwt),
         nkey: &credentials.nkey,
         signed_nonce: &credentials.signature,
         token: &credentials.token,
@@ -173,12 +196,31 @@ fn connect_options<'a>(
 
 /// The user that credentials show. A token is a secret, which names nobody (`getRawAuthUser` of
 /// nats-server).
-fn shown(credentials: &Credentials) -> &str {
+fn shown<'a>(credentials: &'a Credentials, service: &'a Service) -> &'a str {
+    let by_token = || service.grant().map(|grant| grant.claims.data.subject.as_str());
     match (&*credentials.nkey, &*credentials.user, &*credentials.token) {
-        ("", "", "") => "",
-        ("", "", _token) => "[REDACTED]",
+        ("", "", "") => by_token().unwrap_or_default(),
+        ("", "", _token) => by_token().unwrap_or("[REDACTED]"),
         ("", user, _) => user,
         (nkey, ..) => nkey,
+    }
+}
+
+/// What the service is sent.
+struct Request {
+    headers: Vec<u8>,
+    body: Vec<u8>,
+}
+
+impl Request {
+    /// A token, encrypted if the service has a key for that.
+    fn new(server: &Server, token: String, service: Option<PublicKey>) -> Self {
+        let Some(service) = service else {
+            return Self { headers: Vec::new(), body: token.into_bytes() };
+        };
+        let curve = &server.key.curve;
+        let headers = format!("NATS/1.0\r\n{XKEY_HEADER}: {}\r\n\r\n", curve.public());
+        Self { headers: headers.into_bytes(), body: curve.seal(token.as_bytes(), &service) }
     }
 }
 
@@ -196,51 +238,5 @@ impl<'a> Asking<'a> {
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
         self.0.asks_service.store(false, Ordering::Relaxed);
-    }
-}
-
-/// The subscription to a response, as long as it is awaited.
-struct Reply {
-    account: Arc<Account>,
-    sub: Arc<Subscription>,
-}
-
-impl Reply {
-    fn subscribe(
-        reader: &ConnReader,
-        account: Arc<Account>,
-        sender: oneshot::Sender<Bytes>,
-    ) -> Self {
-        // Of the prefix whose subjects lead back through other servers.
-        let subject = format!("_R_.{}", random_token(REPLY_CHARS));
-        let outlet = reader.server.own_peer().outlet.clone();
-        let receiver = Arc::new(Response(Mutex::new(Some(sender))));
-        let sub = Arc::new(Subscription::of_server(outlet, subject.as_bytes(), receiver));
-        account.interest.insert(sub.clone());
-        Self { account, sub }
-    }
-}
-
-impl Drop for Reply {
-    fn drop(&mut self) {
-        self.account.interest.remove(&self.sub);
-    }
-}
-
-/// Takes the first response; further ones go nowhere.
-struct Response(Mutex<Option<oneshot::Sender<Bytes>>>);
-
-impl Receiver for Response {
-    fn receive(
-        &self,
-        _sub: &Subscription,
-        message: &Outgoing<'_>,
-        _way: &mut DeliveryContext<'_>,
-    ) -> bool {
-        if message.body.len() > MAX_TOKEN_BYTES {
-            return false;
-        }
-        let Some(sender) = self.0.lock().take() else { return false };
-        sender.send(Bytes::copy_from_slice(message.body)).is_ok()
     }
 }

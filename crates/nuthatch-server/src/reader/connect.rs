@@ -3,12 +3,14 @@
 use super::ConnReader;
 use super::callout::Introduction;
 use super::js_traffic::StreamCache;
-use crate::auth::{Authenticator, Decision};
+use crate::auth::{Authenticator, Decision, Proxied};
+use crate::callout::CalloutError;
 use crate::close_reason::CloseReason;
 use crate::conn::{Connection, Transport};
 use crate::greeting;
 use crate::identity::Credentials;
 use crate::identity::Identity;
+use crate::operator::Denial;
 use crate::websocket::Cookies;
 use nuthatch_protocol::greeting::Connect;
 use nuthatch_protocol::wire::write;
@@ -30,6 +32,30 @@ pub(super) const VIOLATION: ConnectError = ConnectError {
     text: Some("Authorization Violation"),
 };
 
+/// Why a client is not let in, if there is more to say, and in the words of monitoring.
+pub(super) struct Refused {
+    why: Option<String>,
+    reason: CloseReason,
+}
+
+impl Refused {
+    fn by(why: Option<&Denial>) -> Self {
+        let reason = match why {
+            Some(Denial::ProxyRequired) => CloseReason::ProxyRequired,
+            _ => CloseReason::AuthenticationViolation,
+        };
+        Self { why: why.map(ToString::to_string), reason }
+    }
+
+    fn by_service(why: &CalloutError) -> Self {
+        let reason = match why {
+            CalloutError::ProxyRequired => CloseReason::ProxyRequired,
+            _ => CloseReason::AuthenticationViolation,
+        };
+        Self { why: Some(why.to_string()), reason }
+    }
+}
+
 impl ConnReader {
     /// Handles a CONNECT.
     pub(super) async fn handle_connect(&mut self, json: &[u8]) -> Result<(), ConnectError> {
@@ -49,17 +75,8 @@ impl ConnReader {
             protocol: connect.protocol.unwrap_or_default(),
         };
         let auth = self.server.auth();
-        let identity = match self.check_with(auth, credentials, introduction).await {
-            Ok(identity) => identity,
-            Err(why) => {
-                let (log, conn) = (&self.server.log, &self.conn);
-                match why {
-                    Some(why) => log.error(format_args!("{conn} - authentication error: {why}")),
-                    None => log.error(format_args!("{conn} - authentication error")),
-                }
-                return Err(VIOLATION);
-            }
-        };
+        let checked = self.check_with(auth, credentials, introduction).await;
+        let identity = checked.map_err(|refused| self.refused(&refused, ""))?;
         if connect.new_account == Some(true)
             || connect.account.as_ref().is_some_and(|a| !a.is_empty())
         {
@@ -70,31 +87,71 @@ impl ConnReader {
         self.admit()
     }
 
-    /// Authenticates credentials against a list of users, or asks the service that decides. An error is a
-    /// violation, with the reason for the log, if there is more to say.
+    /// Says why a client is not let in; it only hears of a violation.
+    pub(super) fn refused(&self, refused: &Refused, whose: &str) -> ConnectError {
+        let why = refused.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        let (log, conn) = (&self.server.log, &self.conn);
+        log.error(format_args!("{conn} - authentication error{whose}{why}"));
+        ConnectError { reason: refused.reason, ..VIOLATION }
+    }
+
+    /// Authenticates credentials against a list of users, or asks the service that decides.
     pub(super) async fn check_with(
-        &self,
+        &mut self,
         auth: Arc<Authenticator>,
-        credentials: Credentials,
+        mut credentials: Credentials,
         introduction: Introduction<'_>,
-    ) -> Result<Identity, Option<String>> {
-        let decision = if auth.is_slow(&credentials) {
-            let (nonce, shown) = (self.nonce.clone(), credentials.clone());
-            let check = move || auth.decide(&shown, &nonce);
-            let timeout = self.server.options().auth.timeout;
-            let from = self.conn.remote.get().ip();
-            let checked = self.server.slow_checks.run(from, timeout, check).await;
-            checked.unwrap_or(Decision::Made(Err(None)))
-        } else {
-            auth.decide(&credentials, &self.nonce)
+    ) -> Result<Identity, Refused> {
+        let proxied = self.server.auth().proxied(&credentials.proxy_signature, &self.nonce);
+        let proxy = match proxied {
+            Proxied::No => None,
+            Proxied::By(key) => Some(key),
+            Proxied::Untrusted => {
+                let why = Some("proxy is not trusted".to_owned());
+                return Err(Refused { why, reason: CloseReason::ProxyNotTrusted });
+            }
         };
+        credentials.origin.is_proxied = proxy.is_some();
+        Arc::make_mut(&mut self.session).proxy = proxy;
+        let mut decision = self.decide(&auth, &credentials).await;
+        if let Decision::Made(Err(Some(why))) = &decision
+            && let Some(account) = why.account()
+            && self.fetched(account).await
+        {
+            decision = self.decide(&auth, &credentials).await;
+        }
         match decision {
-            Decision::Made(found) => found.map_err(|why| why.map(|why| why.to_string())),
-            Decision::OfService(callout) => {
-                let asked = self.ask_service(&callout, &credentials, introduction).await;
-                asked.map_err(|why| Some(why.to_string()))
+            Decision::Made(found) => found.map_err(|why| Refused::by(why.as_ref())),
+            Decision::OfService(service) => {
+                let asked = self.ask_service(&service, &credentials, introduction).await;
+                asked.map_err(|why| Refused::by_service(&why))
             }
         }
+    }
+
+    async fn decide(&self, auth: &Arc<Authenticator>, credentials: &Credentials) -> Decision {
+        if !auth.is_slow(credentials) {
+            return auth.decide(credentials, &self.nonce);
+        }
+        let (auth, nonce, shown) = (auth.clone(), self.nonce.clone(), credentials.clone());
+        let check = move || auth.decide(&shown, &nonce);
+        let timeout = self.server.options().auth.timeout;
+        let from = self.conn.remote.get().ip();
+        let checked = self.server.slow_checks.run(from, timeout, check).await;
+        checked.unwrap_or(Decision::Made(Err(None)))
+    }
+
+    /// Waits for an account that is not here, as long as a client has to authenticate: `true` means that
+    /// it is worth looking again.
+    pub(super) async fn fetched(&self, account: &str) -> bool {
+        let server = &self.server;
+        let Some(operator) = server.operator().filter(|operator| operator.store.fetches()) else {
+            return false;
+        };
+        let from = self.conn.remote.get().ip();
+        let Some(_place) = server.slow_checks.place_to_fetch(from) else { return false };
+        let timeout = server.options().auth.timeout;
+        tokio::time::timeout(timeout, operator.want(account)).await.unwrap_or(false)
     }
 
     fn merge(&mut self, connect: Connect) {
@@ -183,6 +240,7 @@ fn credentials(connect: &Connect, conn: &Connection) -> Credentials {
         nkey: text(&connect.nkey, None),
         signature: text(&connect.sig, None),
         jwt: text(&connect.jwt, cookies.jwt),
+        proxy_signature: text(&connect.proxy_sig, None),
         origin: conn.origin(),
     }
 }

@@ -3,15 +3,15 @@
 //! Its messages go the way of a client's publishes, so they keep their order with API calls and
 //! wait where a log's queue is full; only who may get them is decided differently.
 
+use self::joining::{MIN_VERSION_REJECTED, leaf_credentials, replace_older};
 use super::callout::Introduction;
 use super::connect::ConnectError;
 use super::publish::Handled;
+use super::told::Told;
 use super::{ConnReader, Flow, Turn};
 use crate::close_reason::CloseReason;
 use crate::conn::{Added, Connection};
 use crate::egress::{DirectWrites, Groups};
-use crate::identity::Credentials;
-use crate::identity::Origin;
 use crate::jetstream_port::{NodeQuestion, Requester};
 use crate::leaf;
 use crate::leaf::hello::{LeafConnect, LeafInfo, NodeInfo, Subjects};
@@ -20,7 +20,7 @@ use crate::link::rights::{Domains, LeafPermissions, LeafRights, is_internal_repl
 use crate::link::{LOOP_PREFIX, Link};
 use crate::mapping::Mapping;
 use crate::msg_trace::Support;
-use crate::options::{RemoteOptions, SubjectPermission};
+use crate::options::{LeafCompression, RemoteOptions, SubjectPermission};
 use crate::served::NodeMessage;
 use crate::server::Server;
 use crate::slice::Deadline;
@@ -30,28 +30,62 @@ use nuthatch_protocol::subject::{has_wildcard, is_valid_subject};
 use nuthatch_protocol::wire::leaf::{LeafMessage, LeafParseError, split_delivery};
 use nuthatch_protocol::wire::{LeafOp, LeafStep, Publish, parse_leaf_op, write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 mod deliveries;
+mod joining;
 
 /// State of a leaf node that only its reader touches.
 #[derive(Default)]
 pub(crate) struct LeafSide {
     /// We have opened the connection.
     solicited: Option<Box<Solicited>>,
+    /// It was opened over a websocket.
+    is_websocket: bool,
+    /// What it is compressed with.
+    compression: LeafCompression,
+    /// Told once the other side is let in.
+    admitted: Arc<AtomicBool>,
 }
 
 struct Solicited {
     remote: RemoteOptions,
     info: LeafInfo,
     isolated: bool,
+    told: Arc<Told>,
 }
 
 impl LeafSide {
     /// The connection to this remote, which has greeted us like that.
-    pub(crate) fn solicited(remote: RemoteOptions, info: LeafInfo, isolated: bool) -> Self {
-        Self { solicited: Some(Box::new(Solicited { remote, info, isolated })) }
+    pub(crate) fn solicited(
+        remote: RemoteOptions,
+        info: LeafInfo,
+        isolated: bool,
+        told: Arc<Told>,
+    ) -> Self {
+        let solicited = Box::new(Solicited { remote, info, isolated, told });
+        Self { solicited: Some(solicited), ..Self::default() }
+    }
+
+    /// A server that has connected over a websocket.
+    pub(crate) fn over_websocket() -> Self {
+        Self { is_websocket: true, ..Self::default() }
+    }
+
+    /// With what is told once the other side is let in.
+    pub(crate) fn telling(self, admitted: Arc<AtomicBool>) -> Self {
+        Self { admitted, ..self }
+    }
+
+    /// With a connection that is compressed like this.
+    pub(crate) fn compressed(self, compression: LeafCompression) -> Self {
+        Self { compression, ..self }
     }
 }
+
+/// A server that is too old for the other side waits so long.
+const OLD_VERSION_PAUSE: Duration = Duration::from_secs(5);
 
 const WRONG_PORT: ConnectError = ConnectError {
     reason: CloseReason::WrongPort,
@@ -93,16 +127,17 @@ impl ConnReader {
             return Err(WRONG_PORT);
         }
         let auth = self.server.leafs.auth().unwrap_or_else(|| self.server.auth());
-        let credentials = leaf_credentials(&connect, &self.conn);
+        let mut credentials = leaf_credentials(&connect, &self.conn);
+        if self.leaf.as_ref().is_some_and(|side| side.is_websocket) {
+            let options = self.server.options();
+            let own = options.websocket.as_ref();
+            credentials.origin.is_websocket = true;
+            credentials.origin.no_auth_user = own.and_then(|own| own.no_auth_user.clone());
+        }
         let introduction =
             Introduction { name: &connect.name, version: &connect.version, ..Default::default() };
         let checked = self.check_with(auth, credentials, introduction).await;
-        let identity = checked.map_err(|why| {
-            let (log, conn) = (&self.server.log, &self.conn);
-            let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-            log.error(format_args!("{conn} - authentication error of a leaf node{why}"));
-            super::connect::VIOLATION
-        })?;
+        let identity = checked.map_err(|refused| self.refused(&refused, " of a leaf node"))?;
         let Some(account) = self.server.accounts.by_name(&identity.account) else {
             let text = Some("Failed Account Registration");
             return Err(ConnectError { reason: CloseReason::MissingAccount, text });
@@ -114,6 +149,10 @@ impl ConnReader {
         session.name.clone_from(&connect.name);
         session.version.clone_from(&connect.version);
         session.headers = connect.headers && !self.server.options().no_header_support;
+        self.check_version(&connect.version)?;
+        if let Some(side) = &self.leaf {
+            side.admitted.store(true, Ordering::Relaxed);
+        }
         self.connected = true;
         self.bound_payload();
         self.conn.set_session(self.session.clone());
@@ -150,7 +189,9 @@ impl ConnReader {
         outward.deny.extend(connect.deny_pub.unwrap_or_default());
         let terms = LeafPermissions { outward, inward: user.publish.clone().unwrap_or_default() };
         let is_spoke = connect.is_hub;
+        let compression = self.leaf.as_ref().map_or("off", |side| side.compression.name());
         Some(PeerFacts {
+            compression,
             rights: self.rights(&terms, &connect.domain, is_spoke),
             is_spoke,
             node: None,
@@ -167,7 +208,7 @@ impl ConnReader {
     }
 
     fn facts_of_solicited(&self, side: &Solicited, welcome: LeafInfo) -> PeerFacts {
-        let Solicited { remote, info, isolated } = side;
+        let Solicited { remote, info, isolated, .. } = side;
         let mut terms = LeafPermissions {
             outward: welcome.export.unwrap_or_default().permission(),
             inward: welcome.import.unwrap_or_default().permission(),
@@ -176,6 +217,7 @@ impl ConnReader {
         terms.inward.deny.extend_from_slice(&remote.deny_imports);
         let name = if info.server_name.is_empty() { &info.server_id } else { &info.server_name };
         PeerFacts {
+            compression: self.leaf.as_ref().map_or("off", |side| side.compression.name()),
             rights: self.rights(&terms, &info.domain, !remote.hub),
             is_spoke: !remote.hub,
             node: None,
@@ -202,47 +244,6 @@ impl ConnReader {
             "{conn} - JetStream using domains: local \"{own}\", remote \"{remote_domain}\""
         ));
         LeafRights::new(terms, &domains, is_spoke)
-    }
-}
-
-fn leaf_credentials(connect: &LeafConnect, conn: &Connection) -> Credentials {
-    Credentials {
-        user: connect.user.clone(),
-        password: connect.pass.clone(),
-        token: connect.auth_token.clone(),
-        nkey: connect.nkey.clone(),
-        signature: connect.sig.clone(),
-        jwt: connect.jwt.clone(),
-        origin: Origin {
-            is_leaf: true,
-            address: Some(conn.remote.get().ip()),
-            ..Origin::default()
-        },
-    }
-}
-
-/// A server that comes back may be faster than the end of its connection before: that one ends now.
-fn replace_older(server: &Server, conn: &Arc<Connection>, facts: &PeerFacts) {
-    if facts.remote_name.is_empty() || facts.remote_account.is_empty() {
-        return;
-    }
-    let account = conn.session().account.clone();
-    let is_same = |other: &Arc<Connection>| {
-        !Arc::ptr_eq(other, conn)
-            && Arc::ptr_eq(&other.session().account, &account)
-            && other.link().is_some_and(|link| {
-                !link.solicited
-                    && link.remote_name == facts.remote_name
-                    && link.remote_cluster == facts.remote_cluster
-                    && link.remote_account == facts.remote_account
-            })
-    };
-    for other in server.leafs.connections.open().iter().filter(|other| is_same(other)) {
-        server.log.warn(format_args!("{conn} - Replacing connection from same server"));
-        let reason = CloseReason::DuplicateLeaf;
-        other.close(reason, Some(reason.text()));
-        leaf::leave(other);
-        other.drop_subscriptions();
     }
 }
 
@@ -323,6 +324,7 @@ impl<'a> Turn<'a> {
                 return log.error(format_args!("{conn} - INFO that cannot be read: {error}"));
             }
         };
+        side.told.learn(&side.remote, info.leafnode_urls.as_deref());
         if !info.connect_info || reader.conn.link().is_some() {
             return;
         }
@@ -365,6 +367,11 @@ impl<'a> Turn<'a> {
         let text = String::from_utf8_lossy(text);
         let (log, conn) = (&self.reader.server.log, self.reader.conn.clone());
         log.error(format_args!("{conn} - Leafnode Error {text}"));
+        if text.contains(MIN_VERSION_REJECTED)
+            && let Some(link) = conn.link()
+        {
+            link.pause_for(OLD_VERSION_PAUSE);
+        }
         if text.contains("Loop detected") {
             self.flush_stage();
             leaf::loop_detected(&self.reader.server, &conn, false);

@@ -83,6 +83,7 @@ impl Server {
             connect_urls: self.connect_urls(),
             ldm: self.lame_duck.load(Ordering::Relaxed),
             api_lvl: API_LEVEL,
+            xkey: self.key.curve.public().to_owned(),
             ..ServerInfo::default()
         }
     }

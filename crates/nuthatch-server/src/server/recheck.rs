@@ -1,6 +1,7 @@
 //! What becomes of connections when the users change.
 
 use super::Server;
+use crate::account::Account;
 use crate::auth::{Authenticator, Standing};
 use crate::close_reason::CloseReason;
 use crate::conn::{Connection, Session};
@@ -17,6 +18,10 @@ impl Server {
         for conn in self.connections.open() {
             let session = conn.session();
             let (user, account) = (&session.user, &session.account.name);
+            if session.proxy.as_ref().is_some_and(|key| !self.auth().trusts_proxy(key)) {
+                conn.close(CloseReason::ProxyNotTrusted, Some("Authorization Violation"));
+                continue;
+            }
             if self.operator().is_none() && session.grant.is_some() {
                 // A service let it in: it stays as long as the same one is asked, and its account is there.
                 if self.auth().callout() != old.callout() || !self.serves_account(account) {
@@ -37,6 +42,16 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// An account that is here, or comes when it is needed.
+    pub(crate) async fn account(&self, name: &str) -> Option<Arc<Account>> {
+        if let Some(operator) =
+            self.operator().filter(|operator| operator.store.get(name).is_none())
+        {
+            operator.want(name).await;
+        }
+        self.accounts.by_name(name)
     }
 
     /// True if an account is one of the configuration. A removed one lives on for its streams, without

@@ -28,17 +28,18 @@ impl Control {
         self.0.lock().close.get_or_insert_with(|| payload.to_vec());
     }
 
-    /// Writes what is to be sent now; nothing comes after a close.
-    pub fn take(&self, out: &mut Vec<u8>) {
+    /// Writes what is to be sent now, with a key of `mask` where frames are masked; nothing comes after a
+    /// close.
+    pub fn take(&self, out: &mut Vec<u8>, mask: impl Fn() -> Option<[u8; 4]>) {
         let mut state = self.0.lock();
         if state.close_sent {
             return;
         }
         if let Some(payload) = state.pong.take() {
-            Header::push_control(out, Opcode::Pong, &payload);
+            Header::push_control(out, Opcode::Pong, &payload, mask());
         }
         if let Some(payload) = state.close.take() {
-            Header::push_control(out, Opcode::Close, &payload);
+            Header::push_control(out, Opcode::Close, &payload, mask());
             state.close_sent = true;
         }
     }

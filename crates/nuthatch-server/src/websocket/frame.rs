@@ -119,18 +119,35 @@ impl Header {
         push_len(out, len);
     }
 
-    /// Writes a control frame of a server; of `payload` at most [`CONTROL_BYTES_MAX`] bytes.
-    pub fn push_control(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
+    /// Writes a whole message of a client, masked with this key.
+    pub fn push_masked(out: &mut Vec<u8>, payload: &[u8], is_compressed: bool, key: [u8; 4]) {
+        let compressed = if is_compressed { COMPRESSED } else { 0 };
+        push_frame(out, FINAL | compressed | 2, payload, Some(key));
+    }
+
+    /// Writes a control frame, of a client masked with this key; of `payload` at most [`CONTROL_BYTES_MAX`]
+    /// bytes.
+    pub fn push_control(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], key: Option<[u8; 4]>) {
         let code = match opcode {
             Opcode::Close => 8,
             Opcode::Ping => 9,
             _ => 10,
         };
         let payload = &payload[..payload.len().min(CONTROL_BYTES_MAX)];
-        out.push(FINAL | code);
-        push_len(out, payload.len());
-        out.extend_from_slice(payload);
+        push_frame(out, FINAL | code, payload, key);
     }
+}
+
+fn push_frame(out: &mut Vec<u8>, first: u8, payload: &[u8], key: Option<[u8; 4]>) {
+    out.push(first);
+    let second = out.len();
+    push_len(out, payload.len());
+    let Some(key) = key else { return out.extend_from_slice(payload) };
+    out[second] |= MASKED;
+    out.extend_from_slice(&key);
+    let start = out.len();
+    out.extend_from_slice(payload);
+    unmask(&mut out[start..], key, 0);
 }
 
 #[allow(clippy::cast_possible_truncation)] // each arm has the range of its type

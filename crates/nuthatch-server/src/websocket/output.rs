@@ -4,6 +4,7 @@ use super::Owner;
 use super::control::Control;
 use super::frame::{self, HEADER_BYTES_MAX, Header};
 use crate::close_reason::CloseReason;
+use crate::random::fill_random;
 use flate2::{Compress, Compression, FlushCompress, Status};
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -35,6 +36,8 @@ pub struct Output<W> {
     owner: Arc<dyn Owner>,
     control: Arc<Control>,
     compress: bool,
+    /// Frames are masked, as those of a client.
+    masked: bool,
     /// A header, control frames or a compressed frame on their way.
     ahead: Vec<u8>,
     ahead_at: usize,
@@ -43,16 +46,39 @@ pub struct Output<W> {
 }
 
 impl<W: AsyncWrite + Unpin> Output<W> {
+    /// The side of a server.
     pub fn new(inner: W, owner: Arc<dyn Owner>, control: Arc<Control>, compress: bool) -> Self {
         Self {
             inner,
             owner,
             control,
             compress,
+            masked: false,
             ahead: Vec::with_capacity(HEADER_BYTES_MAX),
             ahead_at: 0,
             left: 0,
         }
+    }
+
+    /// The side of a client, whose frames are masked unless the server wants them plain.
+    pub fn masked(self, masked: bool) -> Self {
+        Self { masked, ..self }
+    }
+
+    /// A fresh key, where frames are masked.
+    fn key(&self) -> Option<[u8; 4]> {
+        self.masked.then(|| {
+            let mut key = [0; 4];
+            fill_random(&mut key);
+            key
+        })
+    }
+
+    /// Puts control frames ahead.
+    fn take_control(&mut self) {
+        let mut ahead = std::mem::take(&mut self.ahead);
+        self.control.take(&mut ahead, || self.key());
+        self.ahead = ahead;
     }
 
     /// Writes what is ahead of the payload.
@@ -73,12 +99,21 @@ impl<W: AsyncWrite + Unpin> Output<W> {
 
     /// Begins a frame: returns how much of `bufs` is in it, and whether that is done with.
     fn begin(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<(usize, bool)> {
-        self.control.take(&mut self.ahead);
+        self.take_control();
         let total = bufs.iter().map(|buf| buf.len()).sum::<usize>().min(FRAME_BYTES);
         if self.compress && total >= COMPRESS_FROM_BYTES {
             let payload = DEFLATE.with_borrow_mut(|compress| deflate(compress, bufs, total))?;
-            Header::push_binary(&mut self.ahead, payload.len(), true);
-            self.ahead.extend_from_slice(&payload);
+            match self.key() {
+                Some(key) => Header::push_masked(&mut self.ahead, &payload, true, key),
+                None => {
+                    Header::push_binary(&mut self.ahead, payload.len(), true);
+                    self.ahead.extend_from_slice(&payload);
+                }
+            }
+            return Ok((total, true));
+        }
+        if let Some(key) = self.key() {
+            Header::push_masked(&mut self.ahead, &gather(bufs, total), false, key);
             return Ok((total, true));
         }
         Header::push_binary(&mut self.ahead, total, false);
@@ -164,7 +199,7 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for Output<W> {
         let this = &mut *self;
         if this.left == 0 {
             ready!(this.poll_ahead(cx))?;
-            this.control.take(&mut this.ahead);
+            this.take_control();
             ready!(this.poll_ahead(cx))?;
         }
         Pin::new(&mut this.inner).poll_flush(cx)
@@ -178,6 +213,15 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for Output<W> {
         ready!(self.as_mut().poll_flush(cx))?;
         Pin::new(&mut self.inner).poll_shutdown(cx)
     }
+}
+
+/// The first `total` bytes.
+fn gather(bufs: &[IoSlice<'_>], total: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(total);
+    for buf in bufs {
+        out.extend_from_slice(&buf[..buf.len().min(total - out.len())]);
+    }
+    out
 }
 
 /// Compresses the first `total` bytes as a message of its own.

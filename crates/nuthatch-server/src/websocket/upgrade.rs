@@ -12,8 +12,10 @@ const HEADERS_MAX: usize = 64;
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// Headers by which the origin is judged.
 const SINGLE: [&str; 3] = ["Host", "Origin", "Sec-WebSocket-Origin"];
+/// End of the path under which servers connect as leaf nodes.
+pub(super) const LEAF_PATH: &str = "/leafnode";
 /// Bytes of a key.
-const KEY_BYTES: usize = 16;
+pub(super) const KEY_BYTES: usize = 16;
 
 /// Result of the handshake.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -24,6 +26,8 @@ pub struct Upgrade {
     pub compress: bool,
     /// Its frames are masked.
     pub masked: bool,
+    /// It is another server, which connects as a leaf node.
+    pub is_leaf: bool,
     /// Credentials from cookies.
     pub cookies: Cookies,
 }
@@ -116,7 +120,8 @@ pub fn examine(
         Err(error) => return Err(Refusal::new(400, format!("cannot read the request: {error}"))),
     }
     let path = parsed.path.unwrap_or_default().split('?').next().unwrap_or_default();
-    if path.ends_with("/leafnode") || path.ends_with("/mqtt") {
+    let is_leaf = path.ends_with(LEAF_PATH);
+    if path.ends_with("/mqtt") {
         return Err(Refusal::new(404, format!("{path} is not served here")));
     }
     if parsed.method != Some("GET") {
@@ -137,7 +142,7 @@ pub fn examine(
     {
         return Err(Refusal::new(403, format!("origin not allowed: {why}")));
     }
-    let upgrade = agree(&request, options);
+    let upgrade = Upgrade { is_leaf, ..agree(&request, options) };
     let response = accept(key, &upgrade, options);
     Ok(Some((upgrade, response)))
 }
@@ -192,6 +197,7 @@ fn agree(request: &Request<'_>, options: &WebsocketOptions) -> Upgrade {
         compress: options.compression && offered.any(deflates),
         // Asked for by servers and clients that trust their network.
         masked: request.get("Nats-No-Masking") != Some("true"),
+        is_leaf: false,
         cookies: cookies(request, options),
     }
 }
@@ -237,7 +243,7 @@ fn accept(key: &str, upgrade: &Upgrade, options: &WebsocketOptions) -> Vec<u8> {
     out.into_bytes()
 }
 
-fn accept_key(key: &str) -> String {
+pub(super) fn accept_key(key: &str) -> String {
     let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
     context.update(key.as_bytes());
     context.update(GUID);

@@ -1,4 +1,5 @@
 //! Keys, and tokens that they sign.
+#![allow(dead_code, reason = "not every test file uses every part")]
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

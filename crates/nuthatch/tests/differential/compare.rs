@@ -64,11 +64,6 @@ pub const INTENDED: &[Intended] = &[
         rule: Rule::Field("metadata", "_nats.level"),
     },
     Intended {
-        name: "xkey",
-        reason: "the curve key of a server is for the authorization callout, which we do not have",
-        rule: Rule::Field("INFO", "xkey"),
-    },
-    Intended {
         name: "wording of JSON errors",
         reason: "nats-server hands on what its parser says, and so do we",
         rule: Rule::Wording("invalid JSON: "),

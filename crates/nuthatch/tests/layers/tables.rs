@@ -10,6 +10,7 @@ pub const SERVER_LAYERS: &[&[&str]] = &[
         "trim",
         "large_answers",
         "signature",
+        "xkey",
         "credentials",
         "quote",
         "random",
@@ -28,7 +29,7 @@ pub const SERVER_LAYERS: &[&[&str]] = &[
     // The configuration.
     &["options"],
     // Transport: sockets, TLS, websocket, what waits to be written, and the log of the process.
-    &["greeting", "logging", "logs", "socket", "tls", "websocket", "outbox"],
+    &["greeting", "logging", "logs", "socket", "tls", "websocket", "s2", "outbox"],
     // Core NATS: identity, outlets, subscriptions, accounts, routing, and the port to JetStream.
     &[
         "identity",
@@ -64,7 +65,16 @@ pub const SERVER_LAYERS: &[&[&str]] = &[
         "info",
     ],
     // The server as a whole, and what reads and writes for its connections.
-    &["server", "leaf", "reader", "writer", "leaf_service", "node_service", "listener"],
+    &[
+        "server",
+        "own_requests",
+        "leaf",
+        "reader",
+        "writer",
+        "leaf_service",
+        "node_service",
+        "listener",
+    ],
     // Operations.
     &["operator_service", "monitor", "system", "trace_service", "process"],
 ];

@@ -1,6 +1,6 @@
 //! Keys about the service that says who clients are.
 
-use super::super::keys::{Block, no, yes};
+use super::super::keys::{Block, yes};
 
 /// Keys of `auth_callout`.
 pub(in super::super) static AUTH_CALLOUT: Block = Block {
@@ -22,6 +22,10 @@ pub(in super::super) static AUTH_CALLOUT: Block = Block {
             "all",
             "array of accounts about whose users the service is asked; it always is about users of `$G` and unknown ones",
         ),
-        no(&["xkey", "key"], "encrypts requests and responses", "not there yet"),
+        yes(
+            &["xkey", "key"],
+            "none",
+            "public curve key (`X…`) of the service: requests are encrypted for it, and responses may be encrypted for the server",
+        ),
     ],
 };

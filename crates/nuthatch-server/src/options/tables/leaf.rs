@@ -1,11 +1,10 @@
 //! The tables of `leafnodes`.
 
-use super::super::keys::{Block, depends, no, said, yes};
+use super::super::keys::{Block, no, said, yes};
 
-const NO_WEBSOCKET: &str = "leaf nodes connect over TCP or TLS here";
 const NO_PROXIES: &str = "not there yet";
 const ALONE: &str = "it moves leaders of replicated streams, of which a single server has none";
-const COMPRESSION: &str = "`off` and `accept` are honoured (nothing is compressed, which other servers agree to); others are refused";
+const MODES: &str = "S2: `off`, `accept`, `s2_auto`, `s2_fast`, `s2_better`, `s2_best` (the last three compress alike), or `{ mode, rtt_thresholds }`";
 
 /// Keys of `leafnodes`.
 pub(in crate::options) static LEAFNODES: Block = Block {
@@ -33,13 +32,17 @@ pub(in crate::options) static LEAFNODES: Block = Block {
             "pause before the next attempt to connect, with up to as much again by chance; doubled after each failure, up to 16 times",
         ),
         yes(&["dial_timeout"], "`\"1s\"`", "longest time of an attempt to connect"),
-        depends(&["compression"], "`off`", "compression of the connections", COMPRESSION),
+        yes(&["compression"], "`off`", MODES),
         yes(
             &["isolate", "isolate_leafnode_interest"],
             "false",
             "leaf nodes do not hear of each other's subscriptions",
         ),
-        no(&["min_version", "minimum_version"], "oldest version of other servers", NO_PROXIES),
+        yes(
+            &["min_version", "minimum_version"],
+            "any",
+            "oldest version of a server that may connect, such as `\"2.9.0\"`; at least 2.8.0",
+        ),
         said(
             &["write_deadline"],
             "longest time of one write to a leaf node",
@@ -63,7 +66,11 @@ pub(in crate::options) static AUTHORIZATION: Block = Block {
         yes(&["account"], "the global one", "the account of that one user or nkey"),
         yes(&["users"], "none", "array of users instead; see below"),
         yes(&["timeout"], "2, with TLS its timeout + 1", "seconds to authenticate in"),
-        no(&["proxy_required"], "only through trusted proxies", NO_PROXIES),
+        yes(
+            &["proxy_required"],
+            "false",
+            "all of them only through a trusted proxy (see `proxies`)",
+        ),
     ],
 };
 
@@ -74,7 +81,7 @@ pub(in crate::options) static USER: Block = Block {
         yes(&["user", "username"], "required", "name"),
         yes(&["password", "pass"], "none", "password, plain or bcrypt"),
         yes(&["account"], "the global one", "the account that is connected"),
-        no(&["proxy_required"], "only through trusted proxies", NO_PROXIES),
+        yes(&["proxy_required"], "false", "only through a trusted proxy"),
     ],
 };
 
@@ -85,7 +92,7 @@ pub(in crate::options) static REMOTE: Block = Block {
         yes(
             &["urls", "url"],
             "required",
-            "address or array of addresses: `nats-leaf://[user:password@]host[:7422]`, `tls://…`",
+            "address or array of addresses: `nats-leaf://[user:password@]host[:7422]`, `tls://…`, `ws://host[:80][/path]`, `wss://…`",
         ),
         yes(&["account", "local"], "the global one", "the account here that is connected"),
         yes(&["credentials", "creds"], "none", "credentials file: a user's JWT and seed"),
@@ -104,7 +111,7 @@ pub(in crate::options) static REMOTE: Block = Block {
         yes(&["hub"], "false", "this side is the hub although it opens the connection"),
         yes(&["no_randomize", "dont_randomize"], "false", "try the addresses in their order"),
         yes(&["disabled"], "false", "do not connect"),
-        depends(&["compression"], "`off`", "compression of the connection", COMPRESSION),
+        yes(&["compression"], "`off`", MODES),
         yes(&["first_info_timeout"], "`\"5s\"`", "longest wait for the other side's greeting"),
         yes(&["dial_timeout"], "as for all remotes", "longest time of an attempt to connect"),
         yes(
@@ -113,23 +120,27 @@ pub(in crate::options) static REMOTE: Block = Block {
             "the other side does not hear of subscriptions of other leaf nodes",
         ),
         yes(&["request_isolation"], "false", "ask the other side to do so towards us"),
-        said(
+        yes(
             &["ignore_discovered_servers"],
-            "do not use addresses that the other side tells",
-            "they are never used: list the servers of a cluster in `urls`",
+            "false",
+            "do not use the addresses of its cluster that the other side tells, up to 64",
         ),
         said(
             &["jetstream_cluster_migrate", "js_cluster_migrate"],
             "move leaders away when the connection is lost",
             ALONE,
         ),
-        no(
+        yes(
             &["ws_compress", "ws_compression", "websocket_compress", "websocket_compression"],
-            "compression of a websocket",
-            NO_WEBSOCKET,
+            "false",
+            "offer compression of a websocket",
         ),
-        no(&["ws_no_masking", "websocket_no_masking"], "masking of a websocket", NO_WEBSOCKET),
-        no(&["proxy"], "connect through an HTTP proxy", NO_PROXIES),
+        yes(
+            &["ws_no_masking", "websocket_no_masking"],
+            "false",
+            "send over a websocket unmasked, if the other side agrees",
+        ),
+        yes(&["proxy"], "none", "connect through an HTTP proxy; see below"),
     ],
 };
 
@@ -156,5 +167,30 @@ pub(in crate::options) static REMOTE_TLS: Block = Block {
         no(&["certs", "certificates"], "several certificates", NO_PROXIES),
         no(&["connection_rate_limit"], "handshakes per second", "there are no clients here"),
         no(&["ocsp_peer"], "OCSP of the other side", NO_PROXIES),
+    ],
+};
+
+/// Keys of `compression {}`.
+pub(in crate::options) static COMPRESSION: Block = Block {
+    place: "in 'compression'",
+    keys: &[
+        yes(&["mode"], "required", "as the word alone"),
+        yes(
+            &["rtt_thresholds", "thresholds", "rtts", "rtt"],
+            "`[\"10ms\", \"50ms\", \"100ms\"]`",
+            "`s2_auto`: up to the first round trip nothing is compressed; the others tell levels apart that compress alike here",
+        ),
+    ],
+};
+
+/// Keys of `proxy` in an entry of `remotes`.
+pub(in crate::options) static PROXY: Block = Block {
+    place: "in 'proxy' of a remote",
+    keys: &[
+        yes(&["url"], "required", "`http://host[:80]`"),
+        yes(&["username"], "none", "user at the proxy"),
+        yes(&["password"], "none", "its password"),
+        yes(&["timeout"], "`dial_timeout`", "longest wait for the proxy, and for its answer"),
+        no(&["tls"], "TLS towards the proxy", "proxies are spoken to without TLS here"),
     ],
 };

@@ -262,14 +262,22 @@ fn leaf_nodes_that_cannot_be() {
     fails(&remote("url: 'nats://hub', account: A"), text);
     let text = "duplicate remote hub:7422 for account '$G' in 'leafnodes'";
     fails("leafnodes { remotes: [ {url: 'nats://hub'}, {url: 'leaf://hub'} ] }", text);
-    let text = "t.conf:1:32: 'urls' holds an address that uses a websocket: leaf nodes connect over \
-                TCP or TLS here";
-    fails(&remote("urls: 'wss://hub'"), text);
+    let text = "t.conf:1:24: 'urls' cannot have a mix of websocket and non-websocket addresses";
+    fails(&remote("urls: ['wss://hub', 'nats://hub']"), text);
+    let text = "t.conf:1:50: 'proxy' has a 'url' that begins with https://: proxies are spoken to without \
+                TLS here";
+    fails(&remote("url: 'nats://h', proxy: { url: 'https://p' }"), text);
     let text = "t.conf:1:49: 'nkey' must be the seed of a user's nkey: it begins with SU";
     fails(&remote("url: 'nats://h', nkey: 'SUsecret'"), text);
-    let text =
-        "'compression' must be 'off' or 'accept': connections of leaf nodes are not compressed";
-    fails("leaf { port: 1, compression: s2_fast }", &format!("t.conf:1:30: {text}"));
+    let text = "t.conf:1:30: 'compression' must be 'off', 'accept', 's2_auto', 's2_fast', 's2_better' or \
+                's2_best', found 'gzip'";
+    fails("leaf { port: 1, compression: gzip }", text);
+    fails(
+        "leaf { port: 1, compression { mode: s2_auto, rtt_thresholds: ['20ms', '10ms'] } }",
+        "t.conf:1:62: 'rtt_thresholds' must hold rising durations",
+    );
+    let text = "t.conf:1:30: 'min_version' should be at least 2.8.0";
+    fails("leaf { port: 1, min_version: '2.7.9' }", text);
     let text =
         "in 'authorization' of 'leafnodes' a single user or nkey cannot be combined with users";
     fails("leaf { authorization { user: a, users: [ {user: b} ] } }", text);
@@ -324,9 +332,8 @@ fn unsupported_blocks_say_so() {
     );
     fails("operator: x.jwt", "t.conf:1:11: 'operator' cannot be read from 'x.jwt': no such file");
     fails(
-        "resolver_tls { ca_file: c }",
-        "t.conf:1:1: 'resolver_tls' at the top level is not supported: no resolver here is asked \
-         over TLS",
+        "proxies { trusted: [ { key: XABC } ] }",
+        "t.conf:1:29: 'key' is no public nkey: \"XABC\"",
     );
 }
 

@@ -10,14 +10,24 @@ fn what_is_refused() {
         "'operator' is no operator JWT: illegal base64 data in the token's header",
     );
     fails_somewhere(
-        "resolver: URL(http://localhost:9090/jwt/v1/accounts/)",
-        "'resolver' cannot be a URL: this server fetches nothing over HTTP. Keep the accounts in \
-         a directory, { type: full, dir: \"jwt\" }, or list them in resolver_preload with MEMORY",
+        "resolver: URL(localhost:9090/jwt/v1/accounts/)",
+        "'resolver' has an address that begins with neither http:// nor https://",
     );
     fails_somewhere(
-        "resolver { type: cache, dir: x }",
-        "'type' cannot be 'cache': it asks other servers for accounts, and this server is alone. \
-         Use full",
+        "resolver { type: cache, dir: x, allow_delete: true }",
+        "'allow_delete' does not go with type cache",
+    );
+    fails_somewhere(
+        "resolver { type: cache, dir: x, interval: '1s' }",
+        "'interval' does not go with type cache",
+    );
+    fails_somewhere(
+        "resolver { type: full, dir: x, ttl: '1h' }",
+        "'ttl' belongs to type cache: type full keeps all accounts",
+    );
+    fails_somewhere(
+        "resolver { type: cache, dir: x, timeout: '2m' }",
+        "'timeout' is longer than 60s",
     );
     fails_somewhere(
         "resolver { type: full }",

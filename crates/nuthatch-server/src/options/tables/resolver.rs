@@ -1,0 +1,48 @@
+//! Keys about where the tokens of accounts are.
+
+use super::super::keys::{Block, no, said, yes};
+
+/// Keys of `resolver {}`.
+pub(in super::super) static RESOLVER: Block = Block {
+    place: "in 'resolver'",
+    keys: &[
+        yes(
+            &["type"],
+            "required",
+            "`full`: the accounts of a directory, which the system account may change. `cache`: accounts are asked for on the system account when they are needed, and kept in a directory. `memory`: those of `resolver_preload`",
+        ),
+        yes(&["dir"], "required", "that directory: a file `<public key>.jwt` for each account"),
+        yes(&["allow_delete"], "false", "`full`: accounts may be deleted; their files are renamed"),
+        yes(&["hard_delete"], "false", "`full`: deleted files are removed instead"),
+        yes(
+            &["limit"],
+            "0",
+            "most accounts in the directory; 0: 100,000 of `full`, 1000 of `cache`, which removes the file that was not used for the longest time",
+        ),
+        said(&["interval"], "time between comparisons with other servers", super::ALONE),
+        yes(&["timeout"], "`\"1.9s\"`", "`cache`: longest wait for an account; at most a minute"),
+        yes(&["ttl"], "0", "`cache`: a file that was not used for so long is removed; 0: none is"),
+    ],
+};
+
+/// Keys of `resolver_tls`.
+pub(in super::super) static RESOLVER_TLS: Block = Block {
+    place: "in 'resolver_tls'",
+    keys: &[
+        yes(&["ca_file"], "the system's", "PEM file of the authorities of the account server"),
+        yes(&["cert_file"], "none", "PEM file of the certificate to show"),
+        yes(&["key_file"], "none", "PEM file of its private key"),
+        yes(&["insecure"], "false", "do not check the account server's certificate"),
+        said(&["timeout"], "seconds for the handshake", "1.9 s are for all of a request"),
+        said(&["verify"], "check certificates of clients", "the other side is always checked"),
+        no(&["verify_and_map"], "the certificate names the user", "there are no clients here"),
+        no(&["handshake_first", "first", "immediate"], "TLS before INFO", "HTTPS always is"),
+        no(&["min_version"], "oldest TLS version", "TLS 1.2 and 1.3 are spoken"),
+        no(&["cipher_suites"], "the only cipher suites", "the safe ones are offered"),
+        no(&["curve_preferences"], "the only groups", "those of the library are offered"),
+        no(&["pinned_certs"], "the only certificates", "not there yet"),
+        no(&["certs", "certificates"], "several certificates", "not there yet"),
+        no(&["connection_rate_limit"], "handshakes per second", "there are no clients here"),
+        no(&["ocsp_peer"], "OCSP of the other side", "not there yet"),
+    ],
+};
