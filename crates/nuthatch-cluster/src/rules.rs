@@ -36,6 +36,10 @@ rules! {
     NAMES_AT_START = "cluster.names-at-start";
     /// Bytes behind the last record are cut off before anything is written there.
     TAIL_CUT_OFF = "cluster.tail-cut-off";
+    /// Each log's keeper has a directory of its own.
+    LOG_DIR_OWN = "cluster.log-dir-own";
+    /// The directory of a further log is durable before anything is in it.
+    LOG_DIR_SYNCED = "cluster.log-dir-synced";
     /// At a start what a journal's file and a promise hold is what the medium has, not what a cache shows after a
     /// sync that failed.
     REREAD = "cluster.reread";

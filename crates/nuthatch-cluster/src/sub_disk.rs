@@ -1,5 +1,6 @@
 //! A directory in another one, as a disk: where the keepers of further logs lie.
 
+use crate::rules::{LOG_DIR_OWN, LOG_DIR_SYNCED};
 use nuthatch_catalog_group::LogNumber;
 use nuthatch_log::env::{Disk, DiskFile, Medium};
 use std::io;
@@ -13,6 +14,7 @@ pub const LOGS_DIR: &str = "logs";
 pub fn log_dir(log: LogNumber) -> String {
     match log {
         LogNumber::FIRST => String::new(),
+        LogNumber(_) if !LOG_DIR_OWN.holds() => format!("{LOGS_DIR}/1"),
         LogNumber(number) => format!("{LOGS_DIR}/{number}"),
     }
 }
@@ -27,9 +29,13 @@ pub fn log_disk(disk: &Arc<dyn Disk>, log: LogNumber) -> io::Result<Arc<dyn Disk
     }
     let dir = log_dir(log);
     disk.create_dir(LOGS_DIR)?;
-    disk.sync_dir("")?;
+    if LOG_DIR_SYNCED.holds() {
+        disk.sync_dir("")?;
+    }
     disk.create_dir(&dir)?;
-    disk.sync_dir(LOGS_DIR)?;
+    if LOG_DIR_SYNCED.holds() {
+        disk.sync_dir(LOGS_DIR)?;
+    }
     Ok(Arc::new(SubDisk { disk: Arc::clone(disk), dir }))
 }
 

@@ -9,4 +9,4 @@ mod model;
 mod world;
 
 pub use check::{Violation, ViolationKind};
-pub use world::{Options, Summary, run};
+pub use world::{Options, Planted, Summary, run};

@@ -5,11 +5,15 @@
 mod seeds;
 mod support;
 
-use nuthatch_sim::keeper::{Options, Summary, run};
+use nuthatch_sim::keeper::{Options, Planted, Summary, run};
 use seeds::seeds;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Schedules of one test run. `NUTHATCH_SIM_SCHEDULES` asks for more, `NUTHATCH_SEEDS_FROM` for others.
 const SCHEDULES: u64 = 60;
+
+/// Schedules in which logs are mixed up, of which one at least must fail.
+const MIXED_UP: u64 = 20;
 
 #[test]
 fn equal_seeds_give_equal_traces() {
@@ -32,4 +36,19 @@ fn no_directory_breaks_its_promises() {
     assert!(total.committed > 20 * count, "too little is committed to show anything");
     assert!(total.cuts > 2 * count, "too little power is cut to show anything");
     assert!(total.trims > count && total.installs > count / 20, "too little is trimmed or brought");
+}
+
+/// Logs of one machine are apart: where messages of one come to another, or all have the rows of one, schedules fail.
+#[test]
+fn logs_that_are_mixed_up_are_found() {
+    for planted in [Planted::Messages, Planted::Rows] {
+        let options = Options { logs: Some(3), planted: Some(planted), ..Options::drawn() };
+        let fails = |seed: &u64| {
+            let play = AssertUnwindSafe(|| run(*seed, &options).1);
+            catch_unwind(play).map_or(true, |result| result.is_err())
+        };
+        let found = (0..MIXED_UP).find(fails);
+        println!("{planted:?}: {found:?}");
+        assert!(found.is_some(), "{planted:?} is not found");
+    }
 }

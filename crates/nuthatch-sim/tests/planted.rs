@@ -92,6 +92,8 @@ const KEEPER: &[&str] = &[
     "cluster.journal-name-sync",
     "cluster.names-at-start",
     "cluster.reread",
+    "cluster.log-dir-own",
+    "cluster.log-dir-synced",
 ];
 
 /// What `sim` says with a rule turned off: the seed and what was broken.

@@ -6,7 +6,7 @@ use super::model::Model;
 use bytes::Bytes;
 use nuthatch_cluster::packet::hash_of;
 use nuthatch_cluster::replica::Replica;
-use nuthatch_log::env::MemDisk;
+use nuthatch_log::env::{Disk, MemDisk};
 use nuthatch_quorum::entry::{Chain, Entry};
 use nuthatch_quorum::message::{Envelope, Message};
 use nuthatch_quorum::store::{Identity, Image, Record, Slot};
@@ -171,7 +171,7 @@ impl Checker {
     /// What a process leaves that is killed now, when it has written all that it began to: nothing is torn, or its disk would
     /// count as cut at each start.
     pub(super) fn killed(&self, machine: &Machine, copy: &MemDisk) -> Result<(), Violation> {
-        match open(copy) {
+        match open(copy, machine.log) {
             Ok((_, image)) if is_torn(&image) => {
                 broken(ViolationKind::Torn, format!("{:?}", machine.id))
             }
@@ -186,7 +186,7 @@ impl Checker {
         let known = machine.known.filter(|(disk, _)| spoke(*disk));
         let Some((disk, boots)) = known else { return Ok(()) };
         let who = machine.id;
-        let (dir, image) = match open(copy) {
+        let (dir, image) = match open(copy, machine.log) {
             Ok(opened) => opened,
             Err(error) => return broken(ViolationKind::DoesNotOpen, format!("{who:?}: {error}")),
         };
@@ -201,7 +201,7 @@ impl Checker {
             return Ok(());
         }
         self.is_here(&image, &found, disk)?;
-        self.files(copy, &image, machine.touched, |entry| dir.payload(entry).ok())
+        self.files(dir.disk(), &image, machine.touched, |entry| dir.payload(entry).ok())
     }
 
     /// True of a disk that rot has taken something from and that shows that.
@@ -279,13 +279,13 @@ impl Checker {
     /// that may have left something in them.
     fn files(
         &self,
-        disk: &MemDisk,
+        disk: &Arc<dyn Disk>,
         image: &Image,
         touched: Lsn,
         payload: impl Fn(&Entry) -> Option<Bytes>,
     ) -> Result<(), Violation> {
         let unreadable = |error| broken(ViolationKind::Files, format!("{error}"));
-        let mut replica = match Replica::open(Arc::new(disk.clone())) {
+        let mut replica = match Replica::open(Arc::clone(disk)) {
             Ok(replica) => replica,
             Err(error) => return unreadable(error),
         };

@@ -1,8 +1,8 @@
 //! What goes wrong with machines on real directories. At most one disk at a time is empty and not yet made good.
 
 use super::check::Violation;
-use super::world::{Happening, MILLI, SECOND, World};
-use nuthatch_log::env::Fault;
+use super::world::{Happening, MACHINES, MILLI, SECOND, World};
+use nuthatch_log::env::{Fault, MemDisk};
 use nuthatch_quorum::node::Event;
 use nuthatch_quorum::store::StoreOp;
 
@@ -42,7 +42,7 @@ pub(super) enum Harm {
 }
 
 /// How often a moment is looked for at which rot does no harm that cannot be made good.
-const ROT_TRIES: u64 = 60;
+const ROT_TRIES: u64 = 400;
 
 /// How many kinds there are.
 pub(super) const KINDS: usize = 15;
@@ -56,7 +56,8 @@ impl World {
         let pause = self.schedule.rng.between(20 * MILLI, self.every_max);
         self.schedule.after(pause, Happening::FaultComes);
         let rng = &mut self.schedule.rng;
-        let at = rng.below(self.machines.len() as u64) as usize;
+        let at = rng.below(MACHINES as u64) as usize;
+        let log = rng.below(self.logs as u64) as usize;
         let kinds: [Harm; KINDS] = [
             Harm::PowerCutWithin(rng.between(1, 24)),
             Harm::PowerCutAll,
@@ -72,19 +73,19 @@ impl World {
             Harm::TakeOver,
             Harm::HandOver,
             Harm::RotTail,
-            Harm::CutStart(rng.between(1, 40)),
+            Harm::CutStart(rng.between(1, 40 * self.logs as u64)),
         ];
         let Some(kind) = rng.weighted(&self.weights) else { return Ok(()) };
         self.schedule.trace.record(self.schedule.now(), &(at, kinds[kind]));
         self.summary.faults += 1;
-        self.suffer(at, kinds[kind])
+        self.suffer((at, log), kinds[kind])
     }
 
-    fn suffer(&mut self, at: usize, harm: Harm) -> Result<(), Violation> {
+    fn suffer(&mut self, (at, log): (usize, usize), harm: Harm) -> Result<(), Violation> {
         match harm {
             Harm::PowerCutWithin(more) => self.arm_power_cut(at, more),
             Harm::PowerCutAll => {
-                for at in 0..self.machines.len() {
+                for at in 0..MACHINES {
                     self.power_goes(at)?;
                 }
             }
@@ -92,22 +93,28 @@ impl World {
             Harm::FailSync => self.arm(at, Fault::SyncError),
             Harm::FailWrite => self.arm(at, Fault::WriteError),
             Harm::SlowDisk => {
-                self.machines[at].sync_max = self.schedule.rng.between(20 * MILLI, 2 * SECOND);
+                let most = self.schedule.rng.between(20 * MILLI, 2 * SECOND);
+                for slot in self.slots(at) {
+                    self.machines[slot].sync_max = most;
+                }
             }
             Harm::QuickDisks => self.machines.iter_mut().for_each(|m| m.sync_max = 2_000),
             Harm::Wipe => self.wipe(at),
-            Harm::RotTail => self.rot_tail(at, ROT_TRIES)?,
+            Harm::RotTail => self.rot_tail(self.slot(log, at), ROT_TRIES)?,
             Harm::CutStart(more) => self.cut_start(at, more)?,
             Harm::Isolate => {
-                for peer in (0..self.machines.len()).filter(|peer| *peer != at) {
+                for peer in (0..MACHINES).filter(|peer| *peer != at) {
                     self.net.set(at, peer, false);
                     self.net.set(peer, at, false);
                 }
             }
             Harm::Links(bits) => self.net.set_pattern(bits),
             Harm::Mend => self.net.heal(),
-            Harm::TakeOver => self.event(at, Event::TakeOver)?,
-            Harm::HandOver => self.event(self.owner().unwrap_or(at), Event::HandOver)?,
+            Harm::TakeOver => self.event(self.slot(log, at), Event::TakeOver)?,
+            Harm::HandOver => {
+                let owner = self.owner(log).unwrap_or(self.slot(log, at));
+                self.event(owner, Event::HandOver)?;
+            }
         }
         Ok(())
     }
@@ -116,7 +123,8 @@ impl World {
     /// written meanwhile is synced for another reason.
     pub(super) fn strike(&mut self, at: usize, ops: &[StoreOp]) {
         let forgets = ops.iter().any(|op| matches!(op, StoreOp::ForgetCut));
-        if forgets && self.faulty && self.schedule.rng.chance(300) {
+        if forgets && self.faulty && self.schedule.rng.chance(600) {
+            let at = self.node_of(at);
             let life = self.machines[at].life;
             self.schedule.after(1, Happening::PowerGoes { at, life });
         }
@@ -124,16 +132,23 @@ impl World {
 
     /// The power goes at one of the next operations, or soon if there is none.
     fn arm_power_cut(&mut self, at: usize, more: u64) {
-        let machine = &mut self.machines[at];
+        let machine = &self.machines[at];
         if machine.running.is_none() || machine.cut_at.is_some() {
             return;
         }
-        let operation = machine.disk.operations() + more;
-        machine.disk.inject(Fault::PowerCut(operation));
-        machine.cut_at = Some(operation);
         let life = machine.life;
+        self.cut_after(at, more);
         let soon = self.schedule.rng.between(10 * MILLI, SECOND);
         self.schedule.after(soon, Happening::PowerGoes { at, life });
+    }
+
+    fn cut_after(&mut self, at: usize, more: u64) {
+        let disk = &self.machines[at].disk;
+        let operation = disk.operations() + more;
+        disk.inject(Fault::PowerCut(operation));
+        for slot in self.slots(at) {
+            self.machines[slot].cut_at = Some(operation);
+        }
     }
 
     fn arm(&mut self, at: usize, fault: impl FnOnce(u64) -> Fault) {
@@ -144,39 +159,32 @@ impl World {
 
     /// The power goes while the next process starts, or while it goes on with what the start has left undone.
     fn cut_start(&mut self, at: usize, more: u64) -> Result<(), Violation> {
-        if self.machines[at].running.is_none() {
-            return Ok(());
+        if self.machines[at].running.is_some() {
+            self.kill(at)?;
+            self.cut_after(at, more);
         }
-        self.kill(at)?;
-        self.cut_after(at, more);
         Ok(())
     }
 
-    fn cut_after(&mut self, at: usize, more: u64) {
-        let machine = &mut self.machines[at];
-        let operation = machine.disk.operations() + more;
-        machine.disk.inject(Fault::PowerCut(operation));
-        machine.cut_at = Some(operation);
-    }
-
-    /// What the journal of a machine ends with can be read no more, as soon as all machines have everything: that costs
-    /// nothing while one of the others is there.
-    pub(super) fn rot_tail(&mut self, at: usize, tries: u64) -> Result<(), Violation> {
+    /// What the journal of a log ends with can be read no more at a machine, as soon as all machines have everything of
+    /// that log: that costs nothing while one of the others is there.
+    pub(super) fn rot_tail(&mut self, slot: usize, tries: u64) -> Result<(), Violation> {
         if !self.faulty {
             return Ok(());
         }
-        let disk = self.disk_of(at).filter(|_| self.is_settled());
+        let (at, log) = (self.node_of(slot), self.log_of(slot));
+        let disk = self.disk_of(slot).filter(|_| self.is_log_settled(log));
         let Some((disk, _)) = disk else {
             if tries > 0 {
                 let soon = self.schedule.rng.between(MILLI, 10 * MILLI);
-                self.schedule.after(soon, Happening::Rots { at, tries: tries - 1 });
+                self.schedule.after(soon, Happening::Rots { at: slot, tries: tries - 1 });
             }
             return Ok(());
         };
         self.kill(at)?;
-        if self.machines[at].rot_tail(&mut self.schedule.rng) {
+        if self.machines[slot].rot_tail(&mut self.schedule.rng) {
             self.summary.disks += 1;
-            self.checker.harmed(disk);
+            self.checkers[log].harmed(disk);
         }
         // Sometimes the power goes again while that is made good.
         if self.schedule.rng.chance(300) {
@@ -192,7 +200,10 @@ impl World {
             return;
         }
         self.summary.disks += 1;
-        self.machines[at].wipe();
+        let empty = MemDisk::default();
+        for slot in self.slots(at) {
+            self.machines[slot].wipe(empty.clone());
+        }
         self.boot_later(at);
     }
 }

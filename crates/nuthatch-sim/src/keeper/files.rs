@@ -26,6 +26,7 @@ const JOURNAL_FILES_HELD: usize = 8;
 /// Files on their way from one machine to another.
 pub(super) struct Transfer {
     from: usize,
+    to: usize,
     from_life: u64,
     announced: Envelope,
     base: Base,
@@ -123,12 +124,12 @@ impl World {
 
     /// Files that were announced are on their way, one set at a time.
     pub(super) fn bring_files(&mut self, at: usize, announced: Envelope) -> Result<(), Violation> {
-        let from = usize::from(announced.from.0);
+        let from = self.slot(self.log_of(at), usize::from(announced.from.0));
         let Message::Install { epoch, base: wanted, .. } = announced.message else {
             unreachable!("as asked");
         };
-        let coming = self.transfers.values().any(|transfer| transfer.announced.to == announced.to);
-        if !coming && self.net.is_up(from, at) {
+        let coming = self.transfers.values().any(|transfer| transfer.to == at);
+        if !coming && self.net.is_up(self.node_of(from), self.node_of(at)) {
             let donor = &self.machines[from];
             let taken = donor.running.as_ref().and_then(snapshot);
             if let Some((base, snapshot)) = taken.filter(|(base, _)| base.lsn >= wanted.lsn) {
@@ -136,7 +137,7 @@ impl World {
                 let (number, life) = (self.numbered, self.machines[at].life);
                 let announced = announced.clone();
                 let from_life = donor.life;
-                let transfer = Transfer { from, from_life, announced, base, snapshot };
+                let transfer = Transfer { from, to: at, from_life, announced, base, snapshot };
                 self.transfers.insert(number, transfer);
                 let takes = self.schedule.rng.between(5 * MILLI, 400 * MILLI);
                 self.schedule.after(takes, Happening::FilesCome { at, life, number });
@@ -168,7 +169,7 @@ impl World {
             return Ok(());
         }
         let transfer = self.transfers.remove(&number).expect("it was under way");
-        let Transfer { from, from_life, mut announced, base, snapshot } = transfer;
+        let Transfer { from, from_life, mut announced, base, snapshot, .. } = transfer;
         let there = self.machines[from].running.is_some() && self.machines[from].life == from_life;
         if life != self.machines[at].life || !there {
             return Ok(());

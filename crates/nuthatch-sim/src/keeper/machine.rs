@@ -4,10 +4,12 @@
 use crate::clock::{Clock, WallClock};
 use crate::rng::Rng;
 use bytes::Bytes;
+use nuthatch_cluster::LogNumber;
 use nuthatch_cluster::journal::{OPS_DIR, Sizes};
 use nuthatch_cluster::keeper_dir::{Chore, KeeperDir};
 use nuthatch_cluster::packet::{Packet, entries, hash_of};
 use nuthatch_cluster::replica::{Mark, Replica};
+use nuthatch_cluster::sub_disk::{log_dir, log_disk};
 use nuthatch_cluster::sync_gate::ToSync;
 use nuthatch_log::env::{Disk, MemDisk};
 use nuthatch_quorum::effect::Effect;
@@ -28,9 +30,11 @@ const SIZES: Sizes = Sizes { file: 48 << 10, zero_ahead: 8 << 10, large_record: 
 /// Between two parts of a scrub, in microseconds.
 const SCRUB_EVERY: u64 = 1_000_000;
 
-/// A machine.
+/// What a machine has of one log. Its logs share the machine's disk, clocks and power, and one process has all of them.
 pub(super) struct Machine {
     pub(super) id: NodeId,
+    pub(super) log: LogNumber,
+    /// The whole disk.
     pub(super) disk: MemDisk,
     pub(super) clock: Clock,
     pub(super) wall: WallClock,
@@ -65,26 +69,50 @@ pub(super) struct Running {
     pub(super) chores: BTreeMap<u64, Chore>,
 }
 
-/// The directory of a machine; a journal of small files.
-pub(super) fn open(disk: &MemDisk) -> io::Result<(KeeperDir, Image)> {
-    KeeperDir::open_with(Arc::new(disk.clone()), SIZES)
+/// The directory of a log on a machine's disk, and its journal of small files.
+pub(super) fn open(disk: &MemDisk, log: LogNumber) -> io::Result<(KeeperDir, Image)> {
+    KeeperDir::open_with(keeper_disk(disk, log)?, SIZES)
+}
+
+/// Where the keeper of a log lies on a machine's disk.
+pub(super) fn keeper_disk(disk: &MemDisk, log: LogNumber) -> io::Result<Arc<dyn Disk>> {
+    let whole: Arc<dyn Disk> = Arc::new(disk.clone());
+    log_disk(&whole, log)
 }
 
 impl Machine {
-    /// A machine whose directory was founded.
-    pub(super) fn new(id: NodeId, clocks: (Clock, WallClock), incarnation: Incarnation) -> Self {
+    /// A machine and the directory of its first log, which was founded.
+    pub(super) fn founded(
+        id: NodeId,
+        clocks: (Clock, WallClock),
+        incarnation: Incarnation,
+    ) -> Self {
         let disk = MemDisk::default();
-        let (mut dir, _) = open(&disk).expect("an empty disk");
+        let (mut dir, _) = open(&disk, LogNumber::FIRST).expect("an empty disk");
         let identity = Identity { node: id, incarnation, boots: BootCount(0), seen: Revision(0) };
         let promise = Promise::default();
         let slot = |slot| StoreOp::Promise { slot, promise };
         let ops = [slot(0), slot(1), StoreOp::Identity(identity)];
         dir.store(&ops, |_| Bytes::new()).expect("nothing fails yet");
+        Self::new((id, LogNumber::FIRST), disk, clocks)
+    }
+
+    /// A further log of the same machine, of which there is nothing yet.
+    pub(super) fn with_log(&self, log: LogNumber) -> Self {
+        Self::new((self.id, log), self.disk.clone(), (self.clock, self.wall))
+    }
+
+    fn new(
+        (id, log): (NodeId, LogNumber),
+        disk: MemDisk,
+        (clock, wall): (Clock, WallClock),
+    ) -> Self {
         Self {
             id,
+            log,
             disk,
-            clock: clocks.0,
-            wall: clocks.1,
+            clock,
+            wall,
             life: 0,
             cut_at: None,
             sync_max: 2_000,
@@ -117,7 +145,7 @@ impl Machine {
         rng: &mut Rng,
     ) -> io::Result<Vec<Effect>> {
         let fresh = [incarnation(rng), incarnation(rng)];
-        let (dir, image) = open(&self.disk)?;
+        let (dir, image) = open(&self.disk, self.log)?;
         let config = Config {
             id: self.id,
             peers,
@@ -127,7 +155,7 @@ impl Machine {
             scrub_every: SCRUB_EVERY,
         };
         let (node, effects) = Node::boot(config, &image, self.time(now));
-        let replica = Replica::open(Arc::new(self.disk.clone()))?;
+        let replica = Replica::open(keeper_disk(&self.disk, self.log)?)?;
         self.life += 1;
         self.running = Some(Running {
             commit: node.keeper().log().known_commit(),
@@ -144,26 +172,27 @@ impl Machine {
         Ok(effects)
     }
 
-    /// The process ends. What it wrote is in the system's cache, and not durable for that.
-    pub(super) fn kill(&mut self) {
-        self.end(self.disk.clone());
-    }
-
-    /// The power goes: any part of what was not synced is there.
-    pub(super) fn lose_power(&mut self, rng: &mut Rng) {
-        self.end(self.disk.crash(rng.bits()));
-    }
-
     /// The disk is replaced by an empty one.
-    pub(super) fn wipe(&mut self) {
-        self.end(MemDisk::default());
+    pub(super) fn wipe(&mut self, disk: MemDisk) {
+        self.end(disk);
         (self.touched, self.known) = (Lsn(0), None);
+    }
+
+    /// The process ends, and the disk is this one then.
+    pub(super) fn end(&mut self, disk: MemDisk) {
+        disk.heal();
+        self.disk = disk;
+        self.cut_at = None;
+        self.running = None;
+        self.life += 1;
     }
 
     /// A bit of what the journal ends with flips on the medium; false if there is nothing.
     pub(super) fn rot_tail(&mut self, rng: &mut Rng) -> bool {
-        let names = self.disk.list(OPS_DIR).unwrap_or_default();
-        let mut paths: Vec<String> = names.iter().map(|name| format!("{OPS_DIR}/{name}")).collect();
+        let dir = log_dir(self.log);
+        let ops = if dir.is_empty() { OPS_DIR.to_owned() } else { format!("{dir}/{OPS_DIR}") };
+        let names = self.disk.list(&ops).unwrap_or_default();
+        let mut paths: Vec<String> = names.iter().map(|name| format!("{ops}/{name}")).collect();
         paths.sort_unstable();
         for path in paths.iter().rev() {
             let Some(bytes) = self.bytes_of(path) else { continue };
@@ -181,14 +210,6 @@ impl Machine {
         let read = file.read_at(&mut bytes, 0).ok()?;
         bytes.truncate(read);
         Some(bytes)
-    }
-
-    fn end(&mut self, disk: MemDisk) {
-        disk.heal();
-        self.disk = disk;
-        self.cut_at = None;
-        self.running = None;
-        self.life += 1;
     }
 }
 

@@ -3,13 +3,15 @@
 use super::check::{Checker, Violation, ViolationKind, broken};
 use super::faults::KINDS;
 use super::files::Transfer;
-use super::machine::{Machine, incarnation};
+use super::machine::{Machine, Running, incarnation};
 use crate::clock::{Clock, DRIFT_MAX, WallClock};
 use crate::net::{Net, Weather};
 use crate::scheduler::Scheduler;
 use bytes::Bytes;
+use nuthatch_catalog_group::LogCatalog;
+use nuthatch_cluster::LogNumber;
 use nuthatch_cluster::packet::{Packet, entries, hash_of};
-use nuthatch_quorum::catalog::{Call, Catalog, CatalogReply, NodeRow, Ordering};
+use nuthatch_quorum::catalog::{Call, CatalogReply};
 use nuthatch_quorum::effect::Effect;
 use nuthatch_quorum::message::{Answer, Envelope, Message};
 use nuthatch_quorum::node::Event;
@@ -20,12 +22,16 @@ use nuthatch_quorum::types::{
 use std::collections::BTreeMap;
 
 mod clients;
+mod slots;
 
 pub(super) const SECOND: u64 = 1_000_000;
 pub(super) const MILLI: u64 = 1_000;
 
-/// Machines, all of which keep the log.
-const MACHINES: u8 = 3;
+/// Machines, all of which keep all logs.
+pub(super) const MACHINES: usize = 3;
+
+/// Logs, at most. Each machine has one disk and one process for all of them.
+const LOGS_MAX: u64 = 3;
 
 /// Between two looks of a process at what it may apply.
 const APPLY: u64 = 100 * MILLI;
@@ -35,6 +41,19 @@ const APPLY: u64 = 100 * MILLI;
 pub struct Options {
     /// True if the trace is printed.
     pub printed: bool,
+    /// How many logs there are. None: drawn.
+    pub logs: Option<usize>,
+    /// What the world does wrong, to see that it shows.
+    pub planted: Option<Planted>,
+}
+
+/// A mistake that mixes up logs, made in the place of the driver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Planted {
+    /// A message is given to the same node's next log, half of the time.
+    Messages,
+    /// The rows of all logs are those of the first.
+    Rows,
 }
 
 impl Options {
@@ -114,8 +133,8 @@ pub(super) enum Happening {
     CallArrives { at: usize, life: u64, call: Box<Call> },
     CallAnswered { at: usize, life: u64, reply: Box<CatalogReply> },
     Boot { at: usize },
-    PowerGoes { at: usize, life: u64 },
     Rots { at: usize, tries: u64 },
+    PowerGoes { at: usize, life: u64 },
     ClientsAct,
     FaultComes,
 }
@@ -123,10 +142,15 @@ pub(super) enum Happening {
 /// A world.
 pub(super) struct World {
     pub(super) schedule: Scheduler<Happening>,
+    /// What each machine has of each log: those of the first log, then of the second.
     pub(super) machines: Vec<Machine>,
+    pub(super) logs: usize,
+    planted: Option<Planted>,
     pub(super) net: Net,
-    pub(super) catalog: Catalog,
-    pub(super) checker: Checker,
+    /// Of each log.
+    pub(super) catalogs: Vec<LogCatalog>,
+    /// Of each log.
+    pub(super) checkers: Vec<Checker>,
     pub(super) weights: [u64; KINDS],
     pub(super) every_max: u64,
     pub(super) faulty: bool,
@@ -136,40 +160,46 @@ pub(super) struct World {
     pub(super) numbered: u64,
     pub(super) summary: Summary,
     requests: u64,
-    acked: u64,
+    /// Of each log.
+    acked: Vec<u64>,
 }
 
 impl World {
     fn new(seed: u64, options: &Options) -> Self {
         let mut schedule = Scheduler::new(seed, options.printed);
         let rng = &mut schedule.rng;
+        let logs = options.logs.unwrap_or(rng.between(1, LOGS_MAX) as usize);
         let firsts: Vec<Incarnation> = (0..MACHINES).map(|_| incarnation(rng)).collect();
         let machines = firsts.iter().enumerate().map(|(id, first)| {
             let clocks = (Clock::drawn(rng, DRIFT_MAX), WallClock::kept(rng));
-            Machine::new(NodeId(id as u8), clocks, *first)
+            Machine::founded(NodeId(id as u8), clocks, *first)
         });
-        let machines: Vec<Machine> = machines.collect();
+        let mut machines: Vec<Machine> = machines.collect();
+        let numbers: Vec<LogNumber> = (0..logs as u8).map(LogNumber).collect();
+        for number in &numbers[1..] {
+            for at in 0..MACHINES {
+                machines.push(machines[at].with_log(*number));
+            }
+        }
         let members = firsts.iter().enumerate();
         let members =
             members.map(|(id, first)| Member { node: NodeId(id as u8), incarnation: *first });
-        let row = |member: Member| {
-            let row =
-                NodeRow { incarnation: member.incarnation, boots: BootCount(0), former: vec![] };
-            (member.node, row)
-        };
-        let catalog = Catalog::founded(members.clone().collect(), members.map(row).collect());
-        let mut weights = [10, 2, 6, 3, 3, 2, 4, 3, 3, 3, 8, 3, 2, 3, 3];
+        let members: Vec<Member> = members.collect();
+        let catalogs = numbers.iter().map(|log| LogCatalog::founded(*log, &members)).collect();
+        let mut weights = [10, 2, 6, 3, 3, 2, 4, 3, 3, 3, 8, 3, 2, 8, 3];
         for weight in &mut weights {
             *weight *= if rng.chance(400) { 0 } else { rng.between(1, 3) };
         }
         let every_max = rng.between(100 * MILLI, 1_500 * MILLI);
-        let net = Net::new(usize::from(MACHINES), Weather::drawn(rng));
+        let net = Net::new(MACHINES, Weather::drawn(rng));
         let mut world = Self {
             schedule,
             machines,
+            logs,
+            planted: options.planted,
             net,
-            catalog,
-            checker: Checker::default(),
+            catalogs,
+            checkers: numbers.iter().map(|_| Checker::default()).collect(),
             weights,
             every_max,
             faulty: true,
@@ -178,9 +208,9 @@ impl World {
             numbered: 0,
             summary: Summary::default(),
             requests: 0,
-            acked: 0,
+            acked: vec![0; logs],
         };
-        for at in 0..world.machines.len() {
+        for at in 0..MACHINES {
             world.schedule.after(at as u64, Happening::Boot { at });
         }
         world.schedule.after(0, Happening::ClientsAct);
@@ -189,22 +219,24 @@ impl World {
     }
 
     fn summary(&self) -> Summary {
+        let epochs = |catalog: &LogCatalog| u64::from(catalog.state().log.value.epoch.0);
         Summary {
             hash: self.schedule.trace.hash(),
             steps: self.schedule.steps(),
-            committed: self.checker.last().0,
-            epochs: u64::from(self.catalog.state().log.value.epoch.0),
+            committed: self.checkers.iter().map(|checker| checker.last().0).sum(),
+            epochs: self.catalogs.iter().map(epochs).sum(),
             ..self.summary
         }
     }
 
-    /// The machine that owns the newest epoch.
-    pub(super) fn owner(&self) -> Option<usize> {
-        let epoch = |machine: &Machine| {
-            machine.running.as_ref().and_then(|r| r.node.owner()).map(|owner| owner.epoch())
+    /// Where the newest epoch of a log is owned.
+    pub(super) fn owner(&self, log: usize) -> Option<usize> {
+        let epoch = |slot: &usize| {
+            let running = self.machines[*slot].running.as_ref();
+            running.and_then(|running| running.node.owner()).map(|owner| owner.epoch())
         };
-        let owners = (0..self.machines.len()).filter(|at| epoch(&self.machines[*at]).is_some());
-        owners.max_by_key(|at| epoch(&self.machines[*at]))
+        let slots = log * MACHINES..(log + 1) * MACHINES;
+        slots.filter(|slot| epoch(slot).is_some()).max_by_key(epoch)
     }
 
     /// Faults for a while, then none; after that everything must recover.
@@ -212,15 +244,15 @@ impl World {
         let faults_for = self.schedule.rng.between(3 * SECOND, 12 * SECOND);
         self.run_for(faults_for)?;
         self.heal()?;
-        let (acked, until) = (self.acked, self.schedule.now() + 15 * SECOND);
+        let (acked, until) = (self.acked.clone(), self.schedule.now() + 15 * SECOND);
         while self.schedule.now() < until {
             self.run_for(SECOND / 2)?;
-            self.silent = self.acked >= acked + 3;
+            self.silent = self.acked.iter().zip(&acked).all(|(now, before)| *now >= before + 3);
             if self.silent && self.is_settled() && self.behind().is_none() {
                 return Ok(());
             }
         }
-        let what = format!("{} writes, {:?}", self.acked - acked, self.behind());
+        let what = format!("{:?} writes after {acked:?}, {:?}", self.acked, self.behind());
         broken(ViolationKind::NoProgress, what)
     }
 
@@ -228,26 +260,32 @@ impl World {
         self.machines.iter().find_map(|machine| match &machine.running {
             None => Some(format!("{:?} does not run", machine.id)),
             Some(running) => {
-                let behind = self.checker.behind(running);
-                behind.map(|what| format!("{:?}: {what}", machine.id))
+                let behind = self.checkers[machine.log.index()].behind(running);
+                behind.map(|what| format!("log {} of {:?}: {what}", machine.log, machine.id))
             }
         })
     }
 
-    /// True if all disks are in the set, and each has all that is committed.
+    /// True if all disks are in the sets of all logs, and each has all that is committed.
     pub(super) fn is_settled(&self) -> bool {
-        let state = self.catalog.state();
+        (0..self.logs).all(|log| self.is_log_settled(log))
+    }
+
+    /// True if all disks are in the set of a log, and each has all that is committed of it.
+    pub(super) fn is_log_settled(&self, log: usize) -> bool {
+        let (state, checker) = (self.catalogs[log].state(), &self.checkers[log]);
         let whole = |machine: &Machine| {
             machine.running.as_ref().is_some_and(|running| {
                 let keeper = running.node.keeper();
                 let member =
                     Member { node: machine.id, incarnation: keeper.identity().incarnation };
                 state.log.value.set.contains(&member)
-                    && self.checker.is_all_in(keeper.log())
+                    && checker.is_all_in(keeper.log())
                     && keeper.log().first_damaged().is_none()
             })
         };
-        state.target() == state.log.value.set && self.machines.iter().all(whole)
+        let slots = log * MACHINES..(log + 1) * MACHINES;
+        state.target() == state.log.value.set && self.machines[slots].iter().all(whole)
     }
 
     fn run_for(&mut self, micros: u64) -> Result<(), Violation> {
@@ -270,7 +308,8 @@ impl World {
             Happening::FilesCome { at, life, number } => return self.files_come(at, life, number),
             Happening::Boot { at } => return self.boot(at),
             Happening::CallArrives { at, life, call } => {
-                let reply = self.catalog.call(&call);
+                let log = if self.planted == Some(Planted::Rows) { 0 } else { self.log_of(at) };
+                let reply = self.catalogs[log].call(&call);
                 if let Some(delay) = self.catalog_delay() {
                     let reply = Box::new(reply);
                     self.schedule.after(delay, Happening::CallAnswered { at, life, reply });
@@ -309,49 +348,59 @@ impl World {
     /// After every happening: a machine whose power went is dark, and a process that cannot go on ends.
     fn settle(&mut self, at: usize) -> Result<(), Violation> {
         if self.machines[at].has_lost_power() {
-            self.power_goes(at)
+            self.power_goes(self.node_of(at))
         } else if self.machines[at].must_end() {
-            self.kill(at)
+            self.kill(self.node_of(at))
         } else {
             Ok(())
         }
     }
 
-    /// The disk of a process, and how often the catalog knows that it was begun with.
+    /// The disk of a log's keeper that runs, and how often the catalog knows that it was begun with.
     pub(super) fn disk_of(&self, at: usize) -> Option<(Incarnation, BootCount)> {
         let running = self.machines[at].running.as_ref()?;
         let disk = running.node.keeper().identity().incarnation;
-        let row = self.catalog.state().nodes.get(&self.machines[at].id)?;
+        let row = self.catalogs[self.log_of(at)].state().nodes.get(&self.machines[at].id)?;
         let known = Some(row.value.boots).filter(|_| row.value.incarnation == disk);
         Some((disk, known.unwrap_or_default()))
     }
 
     pub(super) fn power_goes(&mut self, at: usize) -> Result<(), Violation> {
-        if let Some(disk) = self.disk_of(at) {
-            self.machines[at].known = Some(disk);
-        }
-        self.machines[at].lose_power(&mut self.schedule.rng);
-        self.summary.cuts += 1;
+        self.note_disks(at);
+        let disk = self.machines[at].disk.crash(self.schedule.rng.bits());
+        self.summary.cuts += self.logs as u64;
         self.boot_later(at);
-        let machine = &self.machines[at];
-        self.checker.ended(machine, &machine.disk.survive())
+        self.slots(at).for_each(|slot| self.machines[slot].end(disk.clone()));
+        for slot in self.slots(at) {
+            let machine = &self.machines[slot];
+            self.checkers[machine.log.index()].ended(machine, &machine.disk.survive())?;
+        }
+        Ok(())
     }
 
+    /// The process ends. What it wrote is in the system's cache, and not durable for that.
     pub(super) fn kill(&mut self, at: usize) -> Result<(), Violation> {
-        if let Some(disk) = self.disk_of(at) {
-            self.machines[at].known = Some(disk);
-        }
-        let wrote = self.machines[at].running.as_ref().is_some_and(|running| !running.failed);
-        self.machines[at].kill();
+        self.note_disks(at);
+        let wrote = |running: &Running| !running.failed;
+        let wrote: Vec<bool> = self
+            .slots(at)
+            .map(|slot| self.machines[slot].running.as_ref().is_some_and(wrote))
+            .collect();
+        let disk = self.machines[at].disk.clone();
+        self.slots(at).for_each(|slot| self.machines[slot].end(disk.clone()));
         self.boot_later(at);
-        let machine = &self.machines[at];
-        if wrote {
-            self.checker.killed(machine, &machine.disk.survive())?;
-        }
-        self.checker.ended(machine, &machine.disk.survive())?;
         // The power may go before anybody has synced what the cache holds.
         let seed = self.schedule.rng.bits();
-        self.checker.ended(machine, &machine.disk.crash(seed))
+        for (slot, wrote) in self.slots(at).zip(wrote) {
+            let machine = &self.machines[slot];
+            let checker = &self.checkers[machine.log.index()];
+            if wrote {
+                checker.killed(machine, &machine.disk.survive())?;
+            }
+            checker.ended(machine, &machine.disk.survive())?;
+            checker.ended(machine, &machine.disk.crash(seed))?;
+        }
+        Ok(())
     }
 
     pub(super) fn boot_later(&mut self, at: usize) {
@@ -365,21 +414,26 @@ impl World {
             return Ok(());
         }
         let now = self.schedule.now();
-        let peers = (0..MACHINES).map(NodeId).filter(|id| usize::from(id.0) != at).collect();
-        let Ok(effects) = self.machines[at].boot(peers, now, &mut self.schedule.rng) else {
-            if self.machines[at].has_lost_power() {
-                return self.power_goes(at);
+        for slot in self.slots(at) {
+            let peers = (0..MACHINES).filter(|peer| *peer != at).map(|peer| NodeId(peer as u8));
+            let peers = peers.collect();
+            let booted = self.machines[slot].boot(peers, now, &mut self.schedule.rng);
+            let Ok(effects) = booted else {
+                return match self.machines[slot].has_lost_power() {
+                    true => self.power_goes(at),
+                    false => self.kill(at),
+                };
+            };
+            let life = self.machines[slot].life;
+            self.schedule.after(slot as u64 * 7 * MILLI, Happening::Tick { at: slot, life });
+            self.schedule.after(slot as u64 * 31 * MILLI, Happening::Applies { at: slot, life });
+            self.perform(slot, effects)?;
+            let machine = &self.machines[slot];
+            if !machine.must_end() && !machine.has_lost_power() {
+                self.checkers[machine.log.index()].killed(machine, &machine.disk.survive())?;
             }
-            self.boot_later(at);
-            return Ok(());
-        };
-        let life = self.machines[at].life;
-        self.schedule.after(at as u64 * 7 * MILLI, Happening::Tick { at, life });
-        self.schedule.after(at as u64 * 31 * MILLI, Happening::Applies { at, life });
-        self.perform(at, effects)?;
-        let machine = &self.machines[at];
-        let goes_on = !machine.must_end() && !machine.has_lost_power();
-        if goes_on { self.checker.killed(machine, &machine.disk.survive()) } else { Ok(()) }
+        }
+        Ok(())
     }
 
     /// Hands an event to a node.
@@ -389,7 +443,7 @@ impl World {
             return Ok(());
         };
         let effects = running.node.step(event, now);
-        self.checker.stepped(running)?;
+        self.checkers[at / MACHINES].stepped(running)?;
         let owned = running.node.owner().map_or(Lsn(0), |owner| owner.commit());
         running.commit = running.commit.max(owned);
         self.perform(at, effects)
@@ -446,7 +500,8 @@ impl World {
                     }
                 }
                 Effect::Reply(reply) => {
-                    self.acked += u64::from(matches!(reply.answer, Answer::Acked { .. }));
+                    let acked = matches!(reply.answer, Answer::Acked { .. });
+                    self.acked[at / MACHINES] += u64::from(acked);
                 }
                 Effect::Alarm(alarm) => self.schedule.trace.record(self.schedule.now(), &alarm),
                 // Nothing rots here.
@@ -468,7 +523,7 @@ impl World {
                 }
             }
         }
-        self.checker.sent(&envelope, running);
+        self.checkers[at / MACHINES].sent(&envelope, running);
         self.carry(at, Packet { envelope, payloads });
         Ok(())
     }
@@ -476,9 +531,13 @@ impl World {
     /// The network takes a packet.
     pub(super) fn carry(&mut self, at: usize, packet: Packet) {
         let to = usize::from(packet.envelope.to.0);
-        for delay in self.net.send(at, to, &mut self.schedule.rng) {
-            let Packet { envelope, payloads } = packet.clone();
-            self.schedule.after(delay, Happening::Deliver { at: to, envelope, payloads });
+        let mut log = self.log_of(at);
+        if self.planted == Some(Planted::Messages) && self.schedule.rng.chance(500) {
+            log = (log + 1) % self.logs;
+        }
+        for delay in self.net.send(self.node_of(at), to, &mut self.schedule.rng) {
+            let (Packet { envelope, payloads }, at) = (packet.clone(), self.slot(log, to));
+            self.schedule.after(delay, Happening::Deliver { at, envelope, payloads });
         }
     }
 
@@ -495,7 +554,7 @@ impl World {
         self.net.weather = Weather::FINE;
         for at in 0..self.machines.len() {
             self.machines[at].sync_max = 2_000;
-            if self.machines[at].cut_at.is_some() {
+            if at < MACHINES && self.machines[at].cut_at.is_some() {
                 self.power_goes(at)?;
             }
             self.machines[at].disk.heal();

@@ -23,7 +23,11 @@ impl World {
         if self.silent {
             return Ok(());
         }
-        let Some(at) = self.owner() else { return Ok(()) };
+        (0..self.logs).try_for_each(|log| self.publish_to(log))
+    }
+
+    fn publish_to(&mut self, log: usize) -> Result<(), Violation> {
+        let Some(at) = self.owner(log) else { return Ok(()) };
         let machine = &mut self.machines[at];
         let Some(running) = machine.running.as_mut().filter(|r| !r.failed) else { return Ok(()) };
         let Some(owner) = running.node.owner() else { return Ok(()) };
