@@ -285,8 +285,6 @@ fn leaf_nodes_that_cannot_be() {
     fails("leaf { authorization { users: [ {user: b}, {user: b} ] } }", text);
     let text = "cannot find local account \"X\" specified in leafnode authorization";
     fails("leaf { authorization { users: [ {user: b, account: X} ] } }", text);
-    let text = "t.conf:1:17: 'min_version' in 'leafnodes' is not supported: not there yet";
-    fails("leaf { port: 1, min_version: '2.8.0' }", text);
 }
 
 #[test]
