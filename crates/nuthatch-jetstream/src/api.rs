@@ -33,6 +33,15 @@ impl Began {
     }
 }
 
+/// What comes with the answer to a request.
+#[derive(Default)]
+struct Beside {
+    /// Header block of the answer.
+    headers: Vec<u8>,
+    /// Work that goes on once it is answered.
+    work: Option<Work>,
+}
+
 /// A request as it came.
 #[derive(Clone, Copy)]
 struct Asked<'a> {
@@ -60,9 +69,9 @@ impl JetStream {
     ) -> Option<Vec<u8>> {
         let request =
             Asked { from, rest, headers, body, scope: &Scope::Cluster, is_handed_on: false };
-        let answer = |bytes: &[u8]| {
+        let answer = |headers: &[u8], body: &[u8]| {
             if !reply.is_empty() {
-                self.core.answer(from.account, reply, bytes);
+                self.core.answer(from.account, reply, headers, body);
             }
         };
         self.handle_as(&request, answer).await
@@ -79,7 +88,7 @@ impl JetStream {
             return Some(answer);
         }
         let request = Asked { from, rest, headers, body, scope, is_handed_on: true };
-        self.handle_as(&request, |_| ()).await
+        self.handle_as(&request, |_, _| ()).await
     }
 
     /// Answers what only nodes ask each other; `None`: it is no such question.
@@ -97,7 +106,11 @@ impl JetStream {
         }
     }
 
-    async fn handle_as(&self, request: &Asked<'_>, deliver: impl FnOnce(&[u8])) -> Option<Vec<u8>> {
+    async fn handle_as(
+        &self,
+        request: &Asked<'_>,
+        deliver: impl FnOnce(&[u8], &[u8]),
+    ) -> Option<Vec<u8>> {
         let began = Began::now();
         let Asked { from, rest, headers, .. } = *request;
         let api_call = Call::parse(rest)?;
@@ -107,7 +120,8 @@ impl JetStream {
         if is_of_system && from.account != SYSTEM_ACCOUNT_ID {
             return None;
         }
-        let (kind, account, mut then) = (response_type(&api_call), from.account, None);
+        let (kind, account) = (response_type(&api_call), from.account);
+        let mut then = Beside::default();
         let mut share = self.answer_bytes.take(account, 0).expect("there is room for nothing");
         let required = find_header(headers, b"Nats-Required-Api-Level").unwrap_or_default();
         let answer = if is_level_met(required) {
@@ -117,9 +131,12 @@ impl JetStream {
         };
         self.stats.count(account, answer.is_err());
         self.note_answered(account, (kind, rest, headers), &began, answer.as_ref().err());
-        let bytes = answer.unwrap_or_else(|error| failed(kind, &error, &api_call));
-        deliver(&bytes);
-        if let Some(work) = then {
+        let bytes = answer.unwrap_or_else(|error| {
+            then.headers.clear();
+            failed(kind, &error, &api_call)
+        });
+        deliver(&then.headers, &bytes);
+        if let Some(work) = then.work {
             tokio::spawn(work);
         }
         Some(bytes)
@@ -130,7 +147,7 @@ impl JetStream {
         &self,
         request: &Asked<'_>,
         api_call: &Call<'_>,
-        then: &mut Option<Work>,
+        then: &mut Beside,
         share: &mut Share,
     ) -> Option<Answer> {
         let Asked { from, rest, headers, body, scope, is_handed_on } = *request;
@@ -216,7 +233,7 @@ impl JetStream {
         self.stats.count(account, true);
         let bytes = failed(response_type(&api_call), &error, &api_call);
         if !reply.is_empty() {
-            self.core.answer(account, reply, &bytes);
+            self.core.answer(account, reply, b"", &bytes);
         }
     }
 
@@ -235,7 +252,7 @@ impl JetStream {
         &self,
         request: &Asked<'_>,
         api_call: &Call<'_>,
-        then: &mut Option<Work>,
+        then: &mut Beside,
         share: &mut Share,
     ) -> Answer {
         let Asked { from, headers, body, scope, .. } = *request;
@@ -266,8 +283,12 @@ impl JetStream {
                 self.step_downs.of_consumer(account, (stream, name), body).await
             }
             Call::StreamPurge(name) => streams.purge(account, name, body).await,
-            Call::StreamSnapshot(name) => self.snapshots.begin(from, name, body, then).await,
-            Call::StreamRestore(name) => self.restores.begin(from, name, body, then).await,
+            Call::StreamSnapshot(name) => {
+                self.snapshots.begin(from, name, body, &mut then.work).await
+            }
+            Call::StreamRestore(name) => {
+                self.restores.begin(from, name, body, &mut then.work).await
+            }
             Call::StreamNames => self.lists.names(account, body).await,
             Call::StreamList => self.lists.list(account, body, share).await,
             Call::MsgGet(name) => streams.msg_get(account, name, body).await,
@@ -275,7 +296,8 @@ impl JetStream {
             Call::ConsumerCreateEphemeral(_)
             | Call::ConsumerCreate { .. }
             | Call::ConsumerCreateDurable { .. } => {
-                self.consumers.create(account, *api_call, body).await
+                let told = (headers, &mut then.headers, &mut then.work);
+                self.consumers.create(account, *api_call, body, told).await
             }
             Call::ConsumerInfo(stream, name) => {
                 self.consumers.info(account, stream, name, body).await
@@ -290,7 +312,8 @@ impl JetStream {
                 self.consumers.unpin(account, stream, name, body).await
             }
             Call::ConsumerReset(stream, name) => {
-                self.consumers.reset(account, stream, name, body).await
+                let told = (headers, &mut then.headers);
+                self.consumers.reset(account, (stream, name), body, told).await
             }
             Call::ConsumerNames(stream) => {
                 self.consumers.page(account, stream, body, true, share).await

@@ -4,19 +4,30 @@ use crate::envelope::{self, Paged, ResponseType, Success};
 use crate::infos::Infos;
 use crate::log_calls::LogCalls;
 use crate::metadata::set_consumer_metadata;
-use crate::outcome::{Answer, unexpected};
+use crate::outcome::{Answer, Work, unexpected};
 use crate::registry::Entry;
 use crate::replicas::Replicas;
 use crate::request::{Call, is_empty, parse, parse_optional};
 use crate::sizes::{LIST_PAGE, NAMES_PAGE, check_lengths, offset_of};
 use crate::stream_table::StreamTable;
-use nuthatch_protocol::js::{ConsumerAction, ConsumerInfo, CreateConsumerRequest, Nanos, Time};
+use nuthatch_protocol::headers::{self, find_header};
+use nuthatch_protocol::js::{
+    AckPolicy, ConsumerAction, ConsumerConfig, ConsumerInfo, CreateConsumerRequest, Nanos,
+    RetentionPolicy, StreamConfig, Time,
+};
 use nuthatch_protocol::jserror::JsError;
+use nuthatch_server::random::random_token;
 use nuthatch_server::shares::Share;
 use nuthatch_streams::consumer::{PreparedConsumer, is_valid_group};
+use nuthatch_streams::stream::stream_identity;
 use nuthatch_streams::{AccountId, Op, OpOutcome};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+
+/// The identity of a stream, as copies of it ask for it.
+const IDENTITY_HEADER: &[u8] = b"Nats-Stream-Identity";
+/// Characters that make a consumer's name one of its own.
+const NAME_CHARS: usize = 8;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -97,6 +108,7 @@ impl ConsumerCalls {
         account: AccountId,
         api_call: Call<'_>,
         body: &[u8],
+        (asked, told, then): (&[u8], &mut Vec<u8>, &mut Option<Work>),
     ) -> Answer {
         let mut request: CreateConsumerRequest = parse(body, self.strict)?;
         name_from_subject(&api_call, &mut request)?;
@@ -107,9 +119,36 @@ impl ConsumerCalls {
             return Err(JsError::STREAM_REPLICAS_NOT_SUPPORTED);
         }
         let entry = self.streams.entry(account, &request.stream_name)?;
+        serve_copy(&mut request.config, &entry.config);
+        if request.config.direct || request.config.sourcing {
+            let identity = stream_identity(entry.created);
+            let wanted = find_header(asked, IDENTITY_HEADER).unwrap_or_default();
+            if !wanted.is_empty() && wanted != identity.as_bytes() {
+                return Err(JsError::CONSUMER_STREAM_IDENTITY_MISMATCH.with("msg", identity));
+            }
+            headers::append(told, IDENTITY_HEADER, identity.as_bytes());
+        }
         set_consumer_metadata(&mut request.config);
-        let op = Op::CreateConsumer { id: entry.id, request: PreparedConsumer::new(request) };
-        self.answer("consumer_create", &entry, op).await
+        let request = PreparedConsumer::new(request).held();
+        let op = Op::CreateConsumer { id: entry.id, request };
+        match self.calls.run(entry.engine, op).await? {
+            OpOutcome::Consumer(mut info) => {
+                *then = Some(self.start(&entry, info.name.clone()));
+                self.infos.complete_consumer(&entry, &mut info);
+                Ok(envelope::ok(ResponseType("consumer_create"), &*info))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Lets a new consumer deliver, now that whoever asked for it knows.
+    fn start(&self, entry: &Entry, name: String) -> Work {
+        let (calls, log, op) =
+            (self.calls.clone(), entry.engine, Op::StartConsumer { id: entry.id, name });
+        Box::pin(async move {
+            // It may be gone again; and where the queue is full it starts by itself in a while.
+            let _ = calls.run(log, op).await;
+        })
     }
 
     /// `CONSUMER.INFO`.
@@ -209,15 +248,19 @@ impl ConsumerCalls {
     pub(super) async fn reset(
         &self,
         account: AccountId,
-        stream: &str,
-        name: &str,
+        (stream, name): (&str, &str),
         body: &[u8],
+        (asked, told): (&[u8], &mut Vec<u8>),
     ) -> Answer {
         let request: ResetRequest = parse(body, self.strict)?;
         let entry = self.streams.entry(account, stream)?;
         let op = Op::ResetConsumer { id: entry.id, name: name.to_owned(), seq: request.seq };
         match self.calls.run(entry.engine, op).await? {
             OpOutcome::Reset { seq, mut info } => {
+                if find_header(asked, IDENTITY_HEADER).is_some() {
+                    let identity = stream_identity(entry.created);
+                    headers::append(told, IDENTITY_HEADER, identity.as_bytes());
+                }
                 self.infos.complete_consumer(&entry, &mut info);
                 let body = ResetBody { info: &info, reset_seq: seq };
                 Ok(envelope::ok(ResponseType("consumer_reset"), &body))
@@ -265,6 +308,23 @@ impl ConsumerCalls {
             other => Err(unexpected(&other)),
         }
     }
+}
+
+/// A consumer that is asked for under a name by a copy of the stream. Where the stream keeps messages for
+/// its consumers it becomes a durable one, which acknowledges by flow control; else it gets a name that no
+/// earlier one has.
+fn serve_copy(config: &mut ConsumerConfig, stream: &StreamConfig) {
+    if !config.direct || !config.sourcing || config.name.is_empty() {
+        return;
+    }
+    if stream.retention == RetentionPolicy::Limits {
+        config.name = format!("{}-{}", config.name, random_token(NAME_CHARS));
+        return;
+    }
+    config.direct = false;
+    config.durable_name.clone_from(&config.name);
+    config.ack_policy = AckPolicy::FlowControl;
+    (config.ack_wait, config.max_deliver, config.inactive_threshold) = (0, 0, 0);
 }
 
 /// Checks the request against its subject and puts the consumer's name into the configuration

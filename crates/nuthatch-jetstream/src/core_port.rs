@@ -146,10 +146,21 @@ pub trait CorePort: Send + Sync + 'static {
         self.publish(account, message)
     }
 
+    /// Publishes as a client of the account would, so that its streams and JetStream take what is for them:
+    /// whether anybody took it.
+    fn send(&self, account: AccountId, message: &Message<'_>) -> bool {
+        self.publish(account, message)
+    }
+
     /// Listens on a subject; `None`: the account is not there.
     fn listen(&self, account: AccountId, subject: &[u8]) -> Option<Inbox> {
         let _ = (account, subject);
         None
+    }
+
+    /// Tells push consumers that somebody may listen on this subject now.
+    fn tell_interest(&self, subject: &[u8]) {
+        let _ = subject;
     }
 
     /// Subscribes as the server itself, until what is returned is dropped. `take` is called on the
@@ -176,9 +187,9 @@ pub trait CorePort: Send + Sync + 'static {
         None
     }
 
-    /// Publishes an answer.
-    fn answer(&self, account: AccountId, reply: &[u8], body: &[u8]) {
-        self.publish(account, &Message { subject: reply, reply: b"", headers: b"", body });
+    /// Publishes an answer, with a header block if it is not empty.
+    fn answer(&self, account: AccountId, reply: &[u8], headers: &[u8], body: &[u8]) {
+        self.publish(account, &Message { subject: reply, reply: b"", headers, body });
     }
 
     /// The time.

@@ -7,7 +7,7 @@ use crate::other_nodes::OtherNodes;
 use crate::outcome::described;
 use crate::registry::{Entry, source_count};
 use crate::stream_table::StreamTable;
-use nuthatch_protocol::js::{StreamConfig, StreamSource};
+use nuthatch_protocol::js::{RetentionPolicy, StreamConfig, StreamSource};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::subject;
 use nuthatch_streams::AccountId;
@@ -19,7 +19,8 @@ use std::sync::Arc;
 pub(super) enum Origin {
     /// A stream of this server.
     Here(Arc<Entry>),
-    /// A stream of the API with this prefix, of another server.
+    /// A stream of the API with this prefix, of another server; or of this account, which keeps messages
+    /// for its consumers.
     Afar(String),
 }
 
@@ -133,6 +134,10 @@ impl Origins {
                 }
                 Err(at_other_node(&source.name))
             }
+            // It keeps messages for its consumers, so a copy is one of them.
+            Ok(entry) if home == account && entry.config.retention != RetentionPolicy::Limits => {
+                Ok(Origin::Afar(OWN_API.to_owned()))
+            }
             entry => entry.map(Origin::Here),
         }
     }
@@ -140,7 +145,11 @@ impl Origins {
     pub(super) fn home(&self, account: AccountId, source: &StreamSource) -> OriginLocation {
         match &source.external {
             Some(external) if !external.api.is_empty() && external.api != self.own_api => {
-                OriginLocation::Foreign(self.core.foreign(account, source))
+                match source.consumer {
+                    // It is asked for by messages, which go as the exports allow.
+                    Some(_) => OriginLocation::Foreign(Foreign::Afar),
+                    None => OriginLocation::Foreign(self.core.foreign(account, source)),
+                }
             }
             _ => OriginLocation::Own,
         }

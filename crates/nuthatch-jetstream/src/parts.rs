@@ -288,6 +288,8 @@ impl Parts {
 
     pub(super) fn replication(&self) -> Replication {
         Replication {
+            domain: self.facts.domain.clone(),
+            accounts: self.accounts.clone(),
             core: self.core.clone(),
             streams: self.streams.clone(),
             calls: self.calls.clone(),

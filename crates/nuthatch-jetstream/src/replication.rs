@@ -5,6 +5,7 @@
 //! and starts in between. It sleeps until its origin has something, so an idle mirror costs nothing. An
 //! origin that is missing is looked for again whenever a stream comes or goes.
 
+use crate::account_table::AccountTable;
 use crate::copy_tasks::{CopyTasks, OriginLocation, Shared, Task};
 use crate::core_port::CorePort;
 use crate::foreign::Foreign;
@@ -37,6 +38,9 @@ pub(super) trait OwnApi: Send + Sync {
 
 /// Keeps the tasks of copies in step with the registry.
 pub(super) struct Replication {
+    /// JetStream domain, empty if none.
+    pub(super) domain: String,
+    pub(super) accounts: Arc<AccountTable>,
     pub(super) core: Arc<dyn CorePort>,
     pub(super) streams: Arc<StreamTable>,
     pub(super) calls: Arc<LogCalls>,

@@ -5,16 +5,19 @@ use crate::core_port::{
 };
 use crate::foreign::{self, Foreign};
 use crate::replicas::{quorum_log_name, quorum_log_number};
+use bytes::Bytes;
 use nuthatch_protocol::js::StreamSource;
 use nuthatch_server::account::Account;
-use nuthatch_server::egress::{DeliveryContext, Outgoing};
+use nuthatch_server::account_imports::{Inbound, route_inbound};
+use nuthatch_server::egress::{DeliveryContext, DirectWrites, EgressBatch, Groups, Outgoing};
 use nuthatch_server::interest::Matched;
+use nuthatch_server::member_rng::MemberRng;
 use nuthatch_server::nodes::peer_id;
 use nuthatch_server::operations::OperationListener;
 use nuthatch_server::served::Served;
 use nuthatch_server::server::Server;
 use nuthatch_server::subscription::{Receiver, Subscription};
-use nuthatch_streams::{AccountId, Message};
+use nuthatch_streams::{AccountId, Event, Message};
 use std::any::Any;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -171,10 +174,36 @@ impl CorePort for CoreRouting {
         self.server.upgrade().is_some_and(|server| server.publish_and_store(account, message))
     }
 
+    fn send(&self, account: AccountId, message: &Message<'_>) -> bool {
+        let Some(server) = self.server.upgrade() else { return false };
+        let Some(account) = server.accounts.get(account) else { return false };
+        let Message { subject, reply, headers, body } = *message;
+        let inbound = Inbound { subject, routed: subject, reply, headers, body };
+        let (mut egress, mut rng) = (EgressBatch::default(), MemberRng::default());
+        let mut way = DeliveryContext {
+            from: None,
+            egress: &mut egress,
+            rng: &mut rng,
+            hops: 0,
+            by_service: false,
+            groups: Groups::All,
+            trace: None,
+        };
+        let taken = route_inbound(&*server, &account, &inbound, &mut way);
+        egress.flush(DirectWrites::READER);
+        taken
+    }
+
     fn listen(&self, account: AccountId, subject: &[u8]) -> Option<Inbox> {
         let server = self.server.upgrade()?;
         let account = server.accounts.get(account)?;
         Some(Inbox::new(|slot| Box::new(Listening::begin(&server, account, subject, slot))))
+    }
+
+    fn tell_interest(&self, subject: &[u8]) {
+        if let Some(server) = self.server.upgrade() {
+            server.tell_all_logs(|| Event::Interest(Some(Bytes::copy_from_slice(subject))));
+        }
     }
 
     fn subscribe(

@@ -208,4 +208,6 @@ pub struct FlowItem {
     pub consumer: Span,
     /// The whole subject: it must be the one that was asked for.
     pub subject: Span,
+    /// Header block or empty: up to where messages are done with, if that acknowledges.
+    pub headers: Span,
 }

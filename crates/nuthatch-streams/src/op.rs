@@ -180,6 +180,13 @@ pub enum Op {
         /// Sequences, ascending.
         seqs: Vec<u64>,
     },
+    /// The answer to [`Op::CreateConsumer`] is on its way: a consumer that was held back delivers.
+    StartConsumer {
+        /// Stream.
+        id: StreamId,
+        /// Name.
+        name: String,
+    },
     /// `CONSUMER.RESET`: starts again at `seq`, or behind the acknowledgement floor with 0.
     ResetConsumer {
         /// Stream.
@@ -328,6 +335,7 @@ impl Op {
             | Self::CreateConsumer { id, .. }
             | Self::DeleteConsumer { id, .. }
             | Self::ConsumerInfo { id, .. }
+            | Self::StartConsumer { id, .. }
             | Self::ResetConsumer { id, .. }
             | Self::UnpinConsumer { id, .. }
             | Self::ReadRange { id, .. }

@@ -3,7 +3,7 @@
 
 use super::{OwnApi, Replication};
 use crate::copy_tasks::Shared;
-use crate::core_port::{CorePort, Inbox};
+use crate::core_port::{Arrived, CorePort, Inbox};
 use crate::origins::Origin;
 use crate::registry::Entry;
 use nuthatch_protocol::js::StreamSource;
@@ -15,6 +15,7 @@ use nuthatch_streams::control::Now;
 use nuthatch_streams::control::replication::{
     Action, Delivery, Happened, Location, Plan, Replicator, Side, Unanswered,
 };
+use nuthatch_streams::stream::short_hash;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -47,7 +48,8 @@ impl Driver {
     pub(super) async fn run(self) {
         let mut changed = self.service.streams.changes();
         let (target, source, mirrors) = (self.entry.id, self.source.clone(), self.mirrors);
-        let mut machine = Replicator::new(Plan { target, source, mirrors });
+        let machine = Replicator::new(Plan { target, source, mirrors });
+        let mut machine = machine.with_consumer(self.consumer_name());
         let mut holds = Holds::default();
         let mut happened = Happened::Began;
         loop {
@@ -67,16 +69,22 @@ impl Driver {
                     };
                     Happened::Outcome(self.service.calls.run(log, op).await)
                 }
-                Action::Ask { subject, body, until } => self.ask(&subject, &body, until).await,
-                Action::Listen { prefix } => self.listen(&prefix, &mut holds),
+                Action::Ask { subject, headers, body, until } => {
+                    self.ask(&subject, (&headers, &body), until).await
+                }
+                Action::Listen { prefix } => self.listen(own_subject(&prefix), &mut holds),
+                Action::ListenOn { subject } => {
+                    let listening = self.listen(subject.clone(), &mut holds);
+                    // Its consumer is there already, and has nobody to deliver to.
+                    self.core().tell_interest(subject.as_bytes());
+                    listening
+                }
                 Action::Receive { until, messages_max, bytes_max } => {
                     let inbox = holds.inbox.as_mut().expect("a subject is listened on");
                     self.receive(inbox, until, messages_max, bytes_max).await
                 }
-                Action::Send { subject } => {
-                    let message =
-                        Message { subject: &subject, reply: b"", headers: b"", body: b"" };
-                    self.core().publish(self.entry.account, &message);
+                Action::Send { subject, headers } => {
+                    self.send(&subject, &headers);
                     Happened::Sent
                 }
                 Action::Rest { until } => {
@@ -97,15 +105,28 @@ impl Driver {
         let status = machine.status().clone();
         let before = self.shared.replace(status.clone());
         if let Some(error) = status.error.filter(|error| before.error.as_ref() != Some(error)) {
-            self.tell_damage(&error);
+            self.tell_trouble(&error);
         }
         action
     }
 
+    /// What consumers of this copy are called elsewhere: the same after a restart, and no other copy's.
+    fn consumer_name(&self) -> String {
+        let (config, account) =
+            (&self.entry.config, self.service.accounts.name_of(self.entry.account));
+        let domain = &self.service.domain;
+        let source = serde_json::to_string(&self.source).expect("strings and numbers");
+        let kind = if self.mirrors { "MIRROR" } else { "SRC" };
+        let hash = short_hash(&format!("{} {account} {domain} {source}", config.name));
+        format!("JS_{kind}_{hash}")
+    }
+
     /// A message that the origin holds and cannot give is damage, which its operator must hear of:
     /// the copy waits there, and never passes over it.
-    fn tell_damage(&self, error: &JsError) {
-        if error.err_code == JsError::STREAM_STORE_FAILED.err_code {
+    /// So must he of one that is read by messages, where something may be missing in the exports.
+    fn tell_trouble(&self, error: &JsError) {
+        let is_by_messages = self.source.external.is_some() || self.source.consumer.is_some();
+        if is_by_messages || error.err_code == JsError::STREAM_STORE_FAILED.err_code {
             let (name, origin) = (&self.entry.config.name, &self.source.name);
             self.core().say(&format!("stream {name} cannot go on to copy {origin}: {error}"));
         }
@@ -131,7 +152,7 @@ impl Driver {
     }
 
     /// Sends a request and waits for what it is answered.
-    async fn ask(&self, subject: &str, body: &[u8], until: Now) -> Happened {
+    async fn ask(&self, subject: &str, (headers, body): (&[u8], &[u8]), until: Now) -> Happened {
         if let Some(call) = subject.strip_prefix("$JS.API.") {
             // The origin is at another node: the API is the account's own.
             return self.ask_own(call, body, until).await;
@@ -146,12 +167,12 @@ impl Driver {
             return Happened::Unanswered(Unanswered::AccountGone);
         };
         let (subject, reply) = (subject.as_bytes(), reply.as_bytes());
-        let message = Message { subject, reply, headers: b"", body };
+        let message = Message { subject, reply, headers, body };
         if !self.core().publish(self.entry.account, &message) {
             return Happened::Unanswered(Unanswered::NobodyListens);
         }
         match timeout(self.left(until), inbox.next()).await {
-            Ok(Some(answer)) => Happened::Answered(answer.body),
+            Ok(Some(Arrived { headers, body, .. })) => Happened::Answered { headers, body },
             _ => Happened::Unanswered(Unanswered::Late),
         }
     }
@@ -159,14 +180,22 @@ impl Driver {
     async fn ask_own(&self, call: &str, body: &[u8], until: Now) -> Happened {
         let asked = self.api.ask(self.entry.account, call, body);
         match timeout(self.left(until), asked).await {
-            Ok(Some(answer)) => Happened::Answered(answer),
+            Ok(Some(body)) => Happened::Answered { headers: Vec::new(), body },
             Ok(None) => Happened::Unanswered(Unanswered::NobodyListens),
             Err(_) => Happened::Unanswered(Unanswered::Late),
         }
     }
 
-    fn listen(&self, prefix: &str, holds: &mut Holds) -> Happened {
-        let subject = own_subject(prefix);
+    /// Sends a flow control reply: to a consumer of this account, or the way that requests go.
+    fn send(&self, subject: &[u8], headers: &[u8]) {
+        let message = Message { subject, reply: b"", headers, body: b"" };
+        match &self.source.external {
+            Some(_) => self.core().publish(self.entry.account, &message),
+            None => self.core().send(self.entry.account, &message),
+        };
+    }
+
+    fn listen(&self, subject: String, holds: &mut Holds) -> Happened {
         holds.inbox = self.core().listen(self.entry.account, subject.as_bytes());
         match holds.inbox {
             Some(_) => Happened::Listening(subject),

@@ -91,7 +91,7 @@ impl Upload {
         }
         let used = std::mem::take(&mut self.current.reply);
         if !used.is_empty() {
-            self.transfers.core.answer(self.account, &used, b"");
+            self.transfers.core.answer(self.account, &used, b"", b"");
         }
         let chunk = self.wait()?;
         self.queued_bytes.fetch_sub(chunk.body.len(), Ordering::AcqRel);
@@ -141,7 +141,7 @@ impl Upload {
             return;
         }
         let reply = std::mem::take(&mut self.current.reply);
-        self.transfers.core.answer(self.account, &reply, body);
+        self.transfers.core.answer(self.account, &reply, b"", body);
     }
 }
 

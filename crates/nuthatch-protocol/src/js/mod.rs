@@ -17,9 +17,10 @@ pub use time::{Time, TimeError};
 
 /// The JetStream API level that this version implements (ADR-44): clients gate features on it, and
 /// what asks for a higher one (`Nats-Required-Api-Level`) is refused. 1 promises times to live, pause
-/// and priority groups, 2 counters, atomic batches, schedules and `persist_mode`; of 4 there are fast
-/// batches, but no consumers that acknowledge by flow control.
-pub const API_LEVEL: u32 = 2;
+/// and priority groups, 2 counters, atomic batches, schedules and `persist_mode`, 3 the window of a
+/// snapshot, 4 fast batches, resets of consumers, consumers that acknowledge by flow control, and mirrors
+/// and sources that read through one, 5 the identity of a stream for those who copy it.
+pub const API_LEVEL: u32 = 5;
 
 /// True if [`API_LEVEL`] is enough for the value of a `Nats-Required-Api-Level` header (ADR-44);
 /// true without one, false if it is no number.

@@ -285,7 +285,8 @@ fn flow(
     };
     let mut parts = Parts::new(message, b"");
     let (consumer, subject) = (parts.span(consumer), parts.span(message.routed));
-    let item = FlowItem { stream: route.stream, consumer, subject };
+    let headers = parts.span(message.headers);
+    let item = FlowItem { stream: route.stream, consumer, subject, headers };
     parts.send(host, route.log, Item::Flow(item), true, way).is_ok()
 }
 

@@ -246,7 +246,8 @@ impl Turn<'_> {
     fn flow(&mut self, publish: &Publish<'_>, stream: &[u8], consumer: &[u8]) -> Handled {
         let Some(route) = self.stream(stream) else { return Handled::No };
         let (consumer, subject) = (self.span(consumer), self.span(publish.subject));
-        let item = FlowItem { stream: route.stream, consumer, subject };
+        let headers = self.span(publish.headers());
+        let item = FlowItem { stream: route.stream, consumer, subject, headers };
         self.push(route.log, Item::Flow(item));
         Handled::ByServer
     }
@@ -456,7 +457,9 @@ fn each_span(item: &mut Item, visit: &mut impl FnMut(&mut Span)) {
         Item::DirectGet(d) => {
             [&mut d.subject, &mut d.reply, &mut d.body, &mut d.headers].into_iter().for_each(visit);
         }
-        Item::Flow(f) => [&mut f.consumer, &mut f.subject].into_iter().for_each(visit),
+        Item::Flow(f) => {
+            [&mut f.consumer, &mut f.subject, &mut f.headers].into_iter().for_each(visit);
+        }
     }
 }
 

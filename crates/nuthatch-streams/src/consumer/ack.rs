@@ -4,10 +4,11 @@ use super::advisory::{About, Advisory, send};
 use super::pending::PendingPlace;
 use super::progress::confirm_now;
 use super::request::parse_nak_delay;
-use super::{Ack, Consumer, EXHAUSTED_SHOWN_MAX, Env, Pull};
+use super::{Ack, Consumer, EXHAUSTED_SHOWN_MAX, Env, FlowReply, Pull};
 use crate::index::MessageIndex;
 use crate::sink::{Message, Sink};
 use nuthatch_log::{LogAccess, Seq};
+use nuthatch_protocol::headers::find_header;
 use nuthatch_protocol::js::AckPolicy;
 
 /// The incumbent has no subscription for acks that a consumer does not need: no responders.
@@ -30,7 +31,7 @@ impl<T> Consumer<T> {
         if ack.stream_seq.0 == 0 {
             return;
         }
-        if self.terms.ack_policy == AckPolicy::None {
+        if matches!(self.terms.ack_policy, AckPolicy::None | AckPolicy::FlowControl) {
             return nobody_listens(env, ack.reply);
         }
         match ack.body {
@@ -72,9 +73,11 @@ impl<T> Consumer<T> {
             return false;
         }
         match self.terms.ack_policy {
-            AckPolicy::None => return false,
+            AckPolicy::None | AckPolicy::FlowControl => return false,
             AckPolicy::Explicit => self.acknowledge_one(env, ack, sample),
-            AckPolicy::All | AckPolicy::FlowControl => self.acknowledge_through(env, ack),
+            AckPolicy::All => {
+                self.acknowledge_through(env, ack.consumer_seq, ack.stream_seq.0);
+            }
         }
         true
     }
@@ -107,15 +110,40 @@ impl<T> Consumer<T> {
         release(env, seq);
     }
 
-    fn acknowledge_through<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, ack: &Ack<'_>)
+    /// A client answered a flow control request; with the ack policy `flow_control` the answer says up to
+    /// where messages are done with.
+    pub fn flow_response<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, reply: &FlowReply<'_>)
     where
         L: LogAccess,
         S: Sink<Target = T>,
     {
-        if ack.consumer_seq <= self.floor.consumer || ack.stream_seq.0 <= self.floor.stream {
+        let is_current = self.mode.flow_response(reply.subject);
+        if !is_current || self.terms.ack_policy != AckPolicy::FlowControl {
             return;
         }
-        self.pending.remove_through(ack.stream_seq.0, |entry| release(env, entry.seq));
+        let number = |name: &[u8]| {
+            let text = find_header(reply.headers, name)?;
+            std::str::from_utf8(text).ok()?.parse::<u64>().ok()
+        };
+        let consumer_seq = number(b"Nats-Last-Consumer").unwrap_or(0);
+        // Who took over a longer copy elsewhere may be ahead of what it was given here.
+        let stream_seq = number(b"Nats-Last-Stream").unwrap_or(0).min(self.delivered_stream);
+        self.acknowledge_through(env, consumer_seq, stream_seq);
+    }
+
+    fn acknowledge_through<I, L, S>(
+        &mut self,
+        env: &mut Env<'_, I, L, S>,
+        consumer_seq: u64,
+        stream_seq: u64,
+    ) where
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        if consumer_seq <= self.floor.consumer || stream_seq <= self.floor.stream {
+            return;
+        }
+        self.pending.remove_through(stream_seq, |entry| release(env, entry.seq));
         self.logging.changed();
         self.activity.acked = env.log.now().0;
         self.move_floor();

@@ -30,6 +30,8 @@ const MAX_ACK_PENDING_DEFAULT: i64 = 1_000;
 const MAX_WAITING_DEFAULT: i64 = 512;
 /// Smallest `idle_heartbeat`.
 const HEARTBEAT_MIN_NS: Nanos = 100_000_000;
+/// The `idle_heartbeat` of a consumer whose flow control replies acknowledge.
+const FLOW_ACK_HEARTBEAT_NS: Nanos = 1_000_000_000;
 /// Smallest `max_expires`.
 const MAX_EXPIRES_MIN_NS: Nanos = 1_000_000;
 
@@ -76,6 +78,7 @@ pub struct PreparedConsumer {
     request: CreateConsumerRequest,
     verdict: Result<(), JsError>,
     filter: Filter,
+    held: bool,
 }
 
 impl PreparedConsumer {
@@ -89,7 +92,21 @@ impl PreparedConsumer {
             Ok(()) => Filter::new(&request.config),
             Err(_) => Filter::new(&ConsumerConfig::default()),
         };
-        Box::new(Self { request, verdict, filter })
+        Box::new(Self { request, verdict, filter, held: false })
+    }
+
+    /// A new consumer delivers nothing before [`crate::Op::StartConsumer`], or for a while: whoever asks for
+    /// it hears of it first.
+    #[must_use]
+    pub fn held(mut self: Box<Self>) -> Box<Self> {
+        self.held = true;
+        self
+    }
+
+    /// True if a new consumer waits for [`crate::Op::StartConsumer`].
+    #[must_use]
+    pub const fn is_held(&self) -> bool {
+        self.held
     }
 
     /// The request.
@@ -117,6 +134,10 @@ fn validate(
         check_pedantic(&config, stream, limits)?;
     }
     set_defaults(&mut config, stream, limits);
+    if config.ack_policy == AckPolicy::FlowControl && !request.pedantic {
+        config.flow_control = true;
+        config.idle_heartbeat = FLOW_ACK_HEARTBEAT_NS;
+    }
     check_names(&config)?;
     check_replicas(&config, stream)?;
     check_acks(&config)?;
@@ -268,10 +289,29 @@ fn check_acks(config: &ConsumerConfig) -> Result<(), JsError> {
         return Err(JsError::CONSUMER_ACK_WAIT_NEGATIVE);
     }
     if config.ack_policy == AckPolicy::FlowControl {
-        let why = "flow_control ack policy is not supported by this server";
-        return Err(JsError::CONSUMER_CREATE.with_err(why));
+        check_flow_acks(config)?;
     }
     check_backoff(config)
+}
+
+/// What a consumer needs whose flow control replies acknowledge.
+fn check_flow_acks(config: &ConsumerConfig) -> Result<(), JsError> {
+    let has_wait = config.ack_wait != 0 || !config.backoff.is_empty();
+    let faults = [
+        (config.deliver_subject.is_empty(), JsError::CONSUMER_ACK_FC_REQUIRES_PUSH),
+        (!config.flow_control, JsError::CONSUMER_ACK_FC_REQUIRES_FC),
+        (
+            config.idle_heartbeat != FLOW_ACK_HEARTBEAT_NS,
+            invalid("flow control ack policy heartbeat needs to be 1s"),
+        ),
+        (config.max_ack_pending <= 0, JsError::CONSUMER_ACK_FC_REQUIRES_MAX_ACK_PENDING),
+        (has_wait, JsError::CONSUMER_ACK_FC_REQUIRES_NO_ACK_WAIT),
+        (config.max_deliver > 0, JsError::CONSUMER_ACK_FC_REQUIRES_NO_MAX_DELIVER),
+    ];
+    match faults.into_iter().find(|(fault, _)| *fault) {
+        Some((_, error)) => Err(error),
+        None => Ok(()),
+    }
 }
 
 /// More back-off steps than deliveries make no sense.

@@ -137,8 +137,10 @@ impl<T> Consumer<T> {
             self.sweep_requests(env);
         }
         let paused_until = self.pause_end(env.log.now());
+        let held_until = self.activity.held_until;
         self.stop = match paused_until {
             Some(until) => Stop::Until(until),
+            None if held_until > env.log.now().0 => Stop::Until(held_until),
             None => self.deliver_round(env),
         };
         if self.stop == Stop::Unreadable {
@@ -403,7 +405,9 @@ impl<T> Consumer<T> {
         if matches!(self.mode, Mode::Pull(_)) {
             self.activity.last = now;
         }
-        self.mode.delivered(env, &self.config, bytes, now);
+        let waits_for_flow = self.terms.ack_policy == AckPolicy::FlowControl
+            && self.pending.len() >= self.terms.max_ack_pending;
+        self.mode.delivered(env, &self.config, bytes, now, waits_for_flow);
     }
 
     /// The log cannot give a message back, now or ever: the consumer stops there and says so, once.

@@ -47,6 +47,15 @@ pub struct Pull<'a> {
     pub body: &'a [u8],
 }
 
+/// A client's answer to a flow control request.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowReply<'a> {
+    /// The whole `$JS.FC.…` subject.
+    pub subject: &'a [u8],
+    /// Header block or empty: what was received last.
+    pub headers: &'a [u8],
+}
+
 /// Result of a consumer's tick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TickOutcome {

@@ -8,7 +8,7 @@ use super::{Consumer, Env, Mode, Pull, TickOutcome};
 use crate::index::MessageIndex;
 use crate::sink::{AccountId, Message, Sink};
 use nuthatch_log::LogAccess;
-use nuthatch_protocol::js::Time;
+use nuthatch_protocol::js::{AckPolicy, Time};
 use nuthatch_protocol::wire::write::{StatusHeader, push_status};
 
 /// An inactive consumer whose end could not be logged is looked at again after this, ns.
@@ -344,6 +344,11 @@ impl<T> Consumer<T> {
             }
             None => {
                 send_status(env.sink, env.account, to, status, &[last_consumer, last_stream]);
+                let acknowledges = self.terms.ack_policy == AckPolicy::FlowControl;
+                if acknowledges && !self.pending.is_empty() && push.flow.is_some() {
+                    // At the end of the stream nothing else would have what was delivered acknowledged.
+                    push.ask_flow_control(env, &self.config);
+                }
             }
         }
     }

@@ -42,7 +42,7 @@ pub use config::{
     ConsumerLimits, FILTERS_MAX, PreparedConsumer, consumer_filters, validate_consumer,
     validate_prepared,
 };
-pub use env::{Ack, Env, Pull, StateError, TickOutcome};
+pub use env::{Ack, Env, FlowReply, Pull, StateError, TickOutcome};
 pub use filter::Filter;
 pub use priority::is_valid_group;
 pub use update::{WORKQUEUE_FILTERS_MAX, check_create, check_update, check_workqueue};
@@ -63,6 +63,8 @@ use start::ACK_PENDING_MAX;
 
 /// Deadlines are met at most this much late, so that bursts expire together (nats-server's too).
 const ACK_WAIT_SLACK_NS: Nanos = 1_000_000;
+/// A new consumer waits for its creation to be answered, but no longer than this: the answer may be lost.
+const START_WITHIN_NS: Nanos = 1_000_000_000;
 /// A replay at the original pace does not bother to wait for less than this.
 const REPLAY_MIN_DELAY_NS: Nanos = 1_000_000;
 /// Given up messages that are remembered, for information only, where acks do not remove messages.
@@ -181,6 +183,8 @@ struct Activity {
     unreadable: u64,
     /// The log does not have this message, and the engine was not told yet; 0: none.
     missing: u64,
+    /// Nothing is delivered before: the answer to its creation is still to be given. `i64::MIN`: it is.
+    held_until: i64,
 }
 
 /// Buffers that are reused for every message.
@@ -217,7 +221,7 @@ impl<T> Consumer<T> {
     /// True if the consumer's state lives in memory only: it logs nothing, and what an interest or
     /// work-queue stream drops because of it must be logged as deletes.
     pub fn is_memory(&self) -> bool {
-        self.config.mem_storage
+        self.config.mem_storage || self.config.direct
     }
 
     /// The subject whose interest starts and stops this consumer; `None` for pull consumers.
@@ -308,9 +312,14 @@ impl<T> Consumer<T> {
         (at != i64::MAX).then_some(Timestamp(at))
     }
 
-    /// A client answered a flow control request; `subject` is the whole `$JS.FC.…` subject.
-    pub fn flow_response(&mut self, subject: &[u8]) {
-        self.mode.flow_response(subject);
+    /// Nothing is delivered before [`Consumer::start`], or for [`START_WITHIN_NS`].
+    pub fn hold(&mut self, now: Timestamp) {
+        self.activity.held_until = now.0.saturating_add(START_WITHIN_NS);
+    }
+
+    /// The reverse of [`Consumer::hold`].
+    pub const fn start(&mut self) {
+        self.activity.held_until = i64::MIN;
     }
 
     /// Delivers what can be delivered, within a budget per call.

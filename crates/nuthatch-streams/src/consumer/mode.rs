@@ -74,12 +74,11 @@ impl<T> Mode<T> {
         (at > now).then_some(at)
     }
 
-    /// A client answered a flow control request.
-    pub(super) fn flow_response(&mut self, subject: &[u8]) {
-        if let Self::Push(push) = self
-            && let Some(flow) = &mut push.flow
-        {
-            flow.answered(subject);
+    /// A client answered a flow control request; `false`: not the one that is outstanding.
+    pub(super) fn flow_response(&mut self, subject: &[u8]) -> bool {
+        match self {
+            Self::Push(push) => push.flow.as_mut().is_some_and(|flow| flow.answered(subject)),
+            Self::Pull(_) => false,
         }
     }
 
@@ -159,7 +158,8 @@ impl<T> Mode<T> {
         }
     }
 
-    /// Keeps the books of a delivery that a receiver has taken.
+    /// Keeps the books of a delivery that a receiver has taken. `waits_for_flow`: nothing more is delivered
+    /// before flow control is answered.
     #[inline]
     pub(super) fn delivered<I, L, S>(
         &mut self,
@@ -167,6 +167,7 @@ impl<T> Mode<T> {
         config: &ConsumerConfig,
         bytes: u64,
         now: i64,
+        waits_for_flow: bool,
     ) where
         L: LogAccess,
         S: Sink<Target = T>,
@@ -180,7 +181,7 @@ impl<T> Mode<T> {
                 if let Some(rate) = &mut push.rate {
                     rate.spend(bytes, now);
                 }
-                if push.flow.as_mut().is_some_and(|flow| flow.sent(bytes)) {
+                if push.flow.as_mut().is_some_and(|flow| flow.sent(bytes, waits_for_flow)) {
                     push.ask_flow_control(env, config);
                 }
             }
@@ -190,8 +191,11 @@ impl<T> Mode<T> {
 
 impl<T> Push<T> {
     /// Asks the client to say that it has come this far.
-    fn ask_flow_control<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, config: &ConsumerConfig)
-    where
+    pub(super) fn ask_flow_control<I, L, S>(
+        &mut self,
+        env: &mut Env<'_, I, L, S>,
+        config: &ConsumerConfig,
+    ) where
         L: LogAccess,
         S: Sink<Target = T>,
     {

@@ -58,11 +58,11 @@ impl Flow {
         self.under_way > self.window
     }
 
-    /// Counts a delivery. `true`: ask the client now.
-    pub fn sent(&mut self, bytes: u64) -> bool {
+    /// Counts a delivery. `true`: ask the client now, which is so at once if it is `urgent`.
+    pub fn sent(&mut self, bytes: u64, urgent: bool) -> bool {
         self.under_way += bytes;
         if self.request.is_empty() {
-            return self.under_way > self.window / 2;
+            return urgent || self.under_way > self.window / 2;
         }
         if self.under_way - self.covered >= self.window {
             self.covered += bytes;
@@ -148,11 +148,11 @@ mod tests {
     #[test]
     fn the_window_doubles_with_every_answer() {
         let mut flow = Flow::default();
-        assert!(!flow.sent(1 << 20));
-        assert!(flow.sent(1));
+        assert!(!flow.sent(1 << 20, false));
+        assert!(flow.sent(1, false));
         flow.ask(b"S", b"C", 61);
         assert_eq!(flow.request, b"$JS.FC.S.C.z000");
-        assert!(!flow.sent(1 << 20));
+        assert!(!flow.sent(1 << 20, true), "one is outstanding");
         assert!(flow.is_stalled());
         assert!(!flow.answered(b"$JS.FC.S.C.0000"));
         assert!(flow.answered(b"$JS.FC.S.C.z000"));

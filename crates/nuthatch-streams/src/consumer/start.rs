@@ -15,7 +15,8 @@ use crate::index::MessageIndex;
 use crate::sink::Sink;
 use nuthatch_log::{LogAccess, Seq, Timestamp};
 use nuthatch_protocol::js::{
-    ConsumerConfig, DeliverPolicy, Nanos, ReplayPolicy, RetentionPolicy, StreamConfig, Time,
+    AckPolicy, ConsumerConfig, DeliverPolicy, Nanos, ReplayPolicy, RetentionPolicy, StreamConfig,
+    Time,
 };
 use nuthatch_protocol::wire::write::push_ack_prefix;
 use std::ops::RangeInclusive;
@@ -50,8 +51,12 @@ impl Terms {
         }
     }
 
-    /// How long a message may stay out after its n-th delivery.
+    /// How long a message may stay out after its n-th delivery. With flow control that acknowledges it is
+    /// for ever: a receiver that lacks messages resets the consumer.
     pub(super) fn wait_after(&self, delivered: u32) -> Nanos {
+        if self.ack_policy == AckPolicy::FlowControl {
+            return Nanos::MAX;
+        }
         let last = self.backoff.len().saturating_sub(1);
         let step = (delivered.saturating_sub(1) as usize).min(last);
         self.backoff.get(step).copied().unwrap_or(self.ack_wait)
@@ -127,6 +132,7 @@ impl<T> Consumer<T> {
                 recheck_at: i64::MAX,
                 unreadable: 0,
                 missing: 0,
+                held_until: i64::MIN,
             },
             scratch: Scratch::default(),
             config,

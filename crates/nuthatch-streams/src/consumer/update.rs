@@ -72,7 +72,7 @@ pub fn check_workqueue<'a>(
     others: impl Iterator<Item = &'a ConsumerConfig>,
 ) -> Result<(), JsError> {
     if !new.direct && !new.sourcing {
-        if new.ack_policy != AckPolicy::Explicit {
+        if !matches!(new.ack_policy, AckPolicy::Explicit | AckPolicy::FlowControl) {
             return Err(JsError::CONSUMER_WQ_REQUIRES_EXPLICIT_ACK);
         }
         if new.deliver_policy != DeliverPolicy::All {

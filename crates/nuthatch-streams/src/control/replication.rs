@@ -31,6 +31,9 @@ const RETRY_MAX: Duration = Duration::from_secs(10);
 /// At most where the origin is behind a leaf node, whose return is not reported.
 const RETRY_AFAR_MAX: Duration = Duration::from_secs(2);
 
+/// The API of the account itself.
+const OWN_API: &str = "$JS.API";
+
 /// What is copied where.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
@@ -99,6 +102,8 @@ pub enum Action {
     Ask {
         /// Its subject.
         subject: String,
+        /// Header block or empty.
+        headers: Vec<u8>,
         /// Its body.
         body: Vec<u8>,
         /// The timeout.
@@ -110,6 +115,11 @@ pub enum Action {
         /// Tokens, without a dot at the end.
         prefix: String,
     },
+    /// The same on just this subject.
+    ListenOn {
+        /// The subject.
+        subject: String,
+    },
     /// Take the next message of what is listened on, and those that are there already:
     /// [`Happened::Arrived`], or [`Happened::Silent`] if there is none.
     Receive {
@@ -120,10 +130,12 @@ pub enum Action {
         /// None behind so many bytes.
         bytes_max: usize,
     },
-    /// Send an empty message: [`Happened::Sent`].
+    /// Send a message without a body: [`Happened::Sent`].
     Send {
         /// Its subject.
         subject: Vec<u8>,
+        /// Header block.
+        headers: Vec<u8>,
     },
     /// Pause: [`Happened::Rested`].
     Rest {
@@ -147,7 +159,12 @@ pub enum Happened {
     /// The outcome of an operation; an error if it was not taken or not answered.
     Outcome(OpResult),
     /// The answer to a request.
-    Answered(Vec<u8>),
+    Answered {
+        /// Header block or empty.
+        headers: Vec<u8>,
+        /// Its body.
+        body: Vec<u8>,
+    },
     /// There is none.
     Unanswered(Unanswered),
     /// This subject is listened on.
@@ -214,6 +231,10 @@ enum State {
     Info {
         api: String,
     },
+    /// The identity of an origin whose information may not be asked for.
+    Identity(Box<Afar>),
+    /// A durable consumer of the origin, from its acknowledgement floor.
+    Reset(Box<Afar>),
     Read(Here),
     Listen(Box<Afar>),
     Create(Box<Afar>),
@@ -236,6 +257,8 @@ pub struct Replicator {
     key: Vec<u8>,
     backoff: Backoff,
     attempt_began: Now,
+    /// What its consumers are called in other servers; empty: they choose.
+    consumer: String,
 }
 
 impl Replicator {
@@ -251,7 +274,15 @@ impl Replicator {
             key: Vec::new(),
             backoff: Backoff::new(RETRY_MIN, RETRY_MAX),
             attempt_began: Now::ZERO,
+            consumer: String::new(),
         }
+    }
+
+    /// Names its consumers in other servers: the same name in each attempt, and no other copy's. An origin
+    /// that keeps messages for its consumers then keeps them for this one.
+    #[must_use]
+    pub fn with_consumer(self, consumer: String) -> Self {
+        Self { consumer, ..self }
     }
 
     /// How it is doing.
@@ -274,6 +305,8 @@ impl Replicator {
                 self.resume(position, key, reader, now)
             }
             State::Info { api } => self.informed(api, happened, now),
+            State::Identity(afar) => self.identified(afar, happened),
+            State::Reset(afar) => self.was_reset(afar, happened),
             State::Read(here) => self.read(here, happened, now),
             State::Listen(afar) => self.listening(afar, happened, now),
             State::Create(afar) => self.created(afar, happened, now),
@@ -293,7 +326,10 @@ impl Replicator {
     fn located(&mut self, happened: Happened, now: Now) -> Action {
         match happened {
             Happened::Located(Location::Here { id, created }) => {
-                let key = self.rewrite.key(created);
+                if self.plan.source.consumer.is_some() {
+                    return self.reset(Afar::new(OWN_API.to_owned()), Some(created), now);
+                }
+                let key = self.rewrite.key(&created.0.to_string());
                 self.position(key, Reader::Here(Here::new(id)))
             }
             Happened::Located(Location::Afar(api)) => self.ask_info(api, now),
@@ -425,6 +461,8 @@ impl Replicator {
             // and until then nothing is to be done.
             Happened::NotLocated(why) if awaits_change(&why) => return Action::AwaitChange,
             Happened::Located(Location::Afar(_)) => RETRY_AFAR_MAX,
+            // It is not told when the consumer is there.
+            Happened::Located(_) if self.plan.source.consumer.is_some() => RETRY_AFAR_MAX,
             Happened::Located(_) | Happened::NotLocated(_) => RETRY_MAX,
             other => panic!("an origin was looked for: {other:?}"),
         };

@@ -69,6 +69,9 @@ impl<S: Sink> Engine<S> {
             Op::Sourced { id, key } => {
                 return respond(self.streams.sourced(id, &key));
             }
+            Op::StartConsumer { id, name } => {
+                return respond(self.consumer_ops(log).start(id, &name));
+            }
             Op::ResetConsumer { id, name, seq } => self.consumer_ops(log).reset(id, &name, seq),
             Op::UnpinConsumer { id, name, group } => {
                 return respond(self.consumer_ops(log).unpin(id, &name, &group));
@@ -122,6 +125,7 @@ const fn writes(op: &Op) -> bool {
             | Op::Sourced { .. }
             | Op::ConsumerInfo { .. }
             | Op::ConsumerState { .. }
+            | Op::StartConsumer { .. }
             | Op::ListConsumers { .. }
             | Op::Catalog
             | Op::SetAccounts(_)

@@ -85,6 +85,9 @@ impl<'a, S: Sink, L: LogAccess> ConsumerOps<'a, S, L> {
             self.call(key, Consumer::push_is_open);
         }
         let slot = self.streams.live(id)?;
+        if let Some(old) = existing.and_then(|key| slot.consumers.get(key.index)) {
+            keep_start(&mut config, old.consumer.config());
+        }
         let action = prepared.request().action;
         let filter = prepared.filter();
         if existing.is_some() && is_created_anew(prepared.request(), &config, slot.stream.config())
@@ -101,11 +104,11 @@ impl<'a, S: Sink, L: LogAccess> ConsumerOps<'a, S, L> {
         }
         let Some(key) = existing else {
             self.streams.live(id)?.log_releases(self.log)?;
-            return self.add(id, config, filter.clone());
+            return self.add(id, config, filter.clone(), prepared.is_held());
         };
         let is_same =
             slot.consumers.get(key.index).is_some_and(|old| *old.consumer.config() == config);
-        if is_same {
+        if is_same && !config.sourcing {
             let uncommitted = slot.stream.contents().uncommitted();
             return self.outcome(key, uncommitted);
         }
@@ -113,7 +116,7 @@ impl<'a, S: Sink, L: LogAccess> ConsumerOps<'a, S, L> {
         self.update(key, config, filter.clone())
     }
 
-    fn add(&mut self, id: StreamId, config: ConsumerConfig, filter: Filter) -> Done {
+    fn add(&mut self, id: StreamId, config: ConsumerConfig, filter: Filter, held: bool) -> Done {
         let (slot, ledger) = self.streams.entry(id).ok_or(JsError::STREAM_NOT_FOUND)?;
         slot.stream.contents_mut().set_has_consumers(true);
         let mut released = Vec::new();
@@ -129,6 +132,9 @@ impl<'a, S: Sink, L: LogAccess> ConsumerOps<'a, S, L> {
         };
         let mut consumer = consumer;
         consumer.logged_at(lsn, self.log.committed());
+        if held {
+            consumer.hold(self.log.now());
+        }
         let name = consumer.name().to_owned();
         let index = slot.consumers.insert(consumer);
         ledger.stored(slot, lsn);
@@ -145,6 +151,10 @@ impl<'a, S: Sink, L: LogAccess> ConsumerOps<'a, S, L> {
         let appended = self.call(key, |consumer, env| {
             let (old, old_filter) = (consumer.config().clone(), consumer.filter().clone());
             consumer.update(config, filter, &stream_config, env);
+            if consumer.config().sourcing {
+                // Whoever copies begins anew behind what it has let go.
+                consumer.reset(0, &stream_config, env).expect("it is where it was before");
+            }
             let appended = append_consumer(key.stream, consumer, env.log);
             match appended {
                 Ok(lsn) => consumer.logged_at(lsn, env.log.committed()),
@@ -187,6 +197,14 @@ impl<'a, S: Sink, L: LogAccess> ConsumerOps<'a, S, L> {
             (lsn, OpOutcome::Consumer(info)) => Ok((lsn, OpOutcome::Reset { seq, info })),
             other => Ok(other),
         }
+    }
+
+    /// A consumer that was held back delivers.
+    pub(super) fn start(&mut self, id: StreamId, name: &str) -> OpResult {
+        let key = self.streams.consumer_key(id, name)?;
+        self.call(key, |consumer, _| consumer.start());
+        self.dispatch.pump_later(key, self.streams);
+        Ok(OpOutcome::Done)
     }
 
     pub(super) fn unpin(&mut self, id: StreamId, name: &str, group: &str) -> OpResult {
@@ -289,7 +307,7 @@ impl<'a, S: Sink, L: LogAccess> ConsumerOps<'a, S, L> {
         names_only: bool,
     ) -> OpResult {
         let slot = self.streams.live(id)?;
-        let total = slot.consumers.len();
+        let total = slot.consumers.listed();
         let page: Vec<(String, u32)> = slot
             .consumers
             .sorted()
@@ -333,6 +351,15 @@ fn is_created_anew(
         && stream.consumer_limits.inactive_threshold <= 0
 }
 
+/// A durable consumer that copies goes on where it is, wherever its other side would begin.
+fn keep_start(config: &mut ConsumerConfig, old: &ConsumerConfig) {
+    if config.sourcing && !config.durable_name.is_empty() {
+        config.deliver_policy = old.deliver_policy;
+        config.opt_start_seq = old.opt_start_seq;
+        config.opt_start_time = old.opt_start_time;
+    }
+}
+
 /// Checks a consumer against the others of its stream.
 fn check_beside<S: Sink>(
     slot: &StreamSlot<S>,
@@ -353,7 +380,9 @@ fn check_beside<S: Sink>(
         None => {
             let own_max = slot.stream.config().max_consumers;
             let max = if own_max > 0 { own_max } else { default_max };
-            if usize::try_from(max).is_ok_and(|max| max > 0 && slot.consumers.len() >= max) {
+            let counts = !config.direct && !config.sourcing;
+            let is_full = |max| max > 0 && slot.consumers.limited() >= max;
+            if counts && usize::try_from(max).is_ok_and(is_full) {
                 return Err(JsError::MAXIMUM_CONSUMERS_LIMIT);
             }
         }

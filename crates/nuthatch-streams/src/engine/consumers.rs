@@ -45,6 +45,10 @@ pub(super) struct Consumers<T> {
     free: Vec<u32>,
     /// How many keep their state in memory only.
     in_memory: usize,
+    /// How many serve a copy elsewhere and are not listed.
+    direct: usize,
+    /// How many serve a copy elsewhere: limits do not count them.
+    copying: usize,
     /// Those that want new messages at once.
     pub(super) caught_up: CaughtUp,
     /// Those with as many messages out as they may have. Entries may be stale.
@@ -61,6 +65,8 @@ impl<T> Default for Consumers<T> {
             slots: Vec::new(),
             free: Vec::new(),
             in_memory: 0,
+            direct: 0,
+            copying: 0,
             caught_up: CaughtUp::default(),
             full: Vec::new(),
             dirty: Vec::new(),
@@ -75,6 +81,16 @@ impl<T> Consumers<T> {
 
     pub(super) fn is_empty(&self) -> bool {
         self.by_name.is_empty()
+    }
+
+    /// Those that are listed.
+    pub(super) fn listed(&self) -> usize {
+        self.by_name.len() - self.direct
+    }
+
+    /// Those that count for limits.
+    pub(super) fn limited(&self) -> usize {
+        self.by_name.len() - self.copying
     }
 
     /// True if any of them keeps its state in memory only.
@@ -109,11 +125,11 @@ impl<T> Consumers<T> {
     }
 
     pub(super) fn insert(&mut self, consumer: Consumer<T>) -> u32 {
-        self.in_memory += usize::from(consumer.is_memory());
+        self.count(&consumer, usize::checked_add);
         if let Some(index) = self.find(consumer.name()) {
             if let Some(slot) = self.get_mut(index) {
                 let old = std::mem::replace(&mut slot.consumer, consumer);
-                self.in_memory -= usize::from(old.is_memory());
+                self.count(&old, usize::checked_sub);
             }
             return index;
         }
@@ -131,9 +147,23 @@ impl<T> Consumers<T> {
     pub(super) fn remove(&mut self, index: u32) -> Option<Box<ConsumerSlot<T>>> {
         let slot = self.slots.get_mut(index as usize)?.take()?;
         self.by_name.remove(slot.consumer.name());
-        self.in_memory -= usize::from(slot.consumer.is_memory());
+        self.count(&slot.consumer, usize::checked_sub);
         self.free.push(index);
         Some(slot)
+    }
+
+    /// A consumer has come, or has gone.
+    fn count(&mut self, consumer: &Consumer<T>, step: fn(usize, usize) -> Option<usize>) {
+        let config = consumer.config();
+        let (is_direct, copies) = (config.direct, config.direct || config.sourcing);
+        let kinds = [
+            (&mut self.in_memory, consumer.is_memory()),
+            (&mut self.direct, is_direct),
+            (&mut self.copying, copies),
+        ];
+        for (count, is_one) in kinds {
+            *count = step(*count, usize::from(is_one)).expect("it was counted");
+        }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Consumer<T>> {
@@ -154,10 +184,13 @@ impl<T> Consumers<T> {
         indexes
     }
 
-    /// Names in order, with indexes.
+    /// Names of those that are listed, in order, with indexes.
     pub(super) fn sorted(&self) -> Vec<(&str, u32)> {
-        let mut names: Vec<(&str, u32)> =
-            self.by_name.iter().map(|(name, &index)| (&**name, index)).collect();
+        let is_listed = |&(_, &index): &(_, &u32)| {
+            self.get(index).is_some_and(|slot| !slot.consumer.config().direct)
+        };
+        let listed = self.by_name.iter().filter(is_listed);
+        let mut names: Vec<(&str, u32)> = listed.map(|(name, &index)| (&**name, index)).collect();
         names.sort_unstable();
         names
     }

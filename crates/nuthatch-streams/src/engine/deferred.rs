@@ -190,6 +190,7 @@ const fn changes(op: &Op) -> Option<StreamId> {
         | Op::RemoveRestored { id, .. }
         | Op::CreateConsumer { id, .. }
         | Op::DeleteConsumer { id, .. }
+        | Op::StartConsumer { id, .. }
         | Op::ResetConsumer { id, .. }
         | Op::UnpinConsumer { id, .. }
         | Op::Leave { id, .. } => Some(*id),

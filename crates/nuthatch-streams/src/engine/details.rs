@@ -53,7 +53,7 @@ impl Details {
         if deleted.as_mut().is_some_and(|walk| !walk.go_on(stream.contents(), &mut steps)) {
             return None;
         }
-        let mut info = stream.info(now, slot.consumers.len());
+        let mut info = stream.info(now, slot.consumers.listed());
         if let Some(walk) = deleted.take() {
             info.state.deleted = walk.into_list(info.state.first_seq);
         }

@@ -7,7 +7,7 @@ use super::ledger::PROGRESS_LOG_INTERVAL_NS;
 use super::outputs::Outputs;
 use super::registry::Streams;
 use super::stream_slot::StreamSlot;
-use crate::consumer::{Ack, Consumer, Env, Pull, TickOutcome};
+use crate::consumer::{Ack, Consumer, Env, FlowReply, Pull, TickOutcome};
 use crate::event::{AckItem, ClientBatch, FlowItem, PullItem};
 use crate::sink::Sink;
 use crate::stream::Contents;
@@ -229,8 +229,11 @@ impl Dispatcher {
         log: &mut L,
     ) {
         let Some(key) = find(item.stream, item.consumer.of(&batch.buf), streams) else { return };
-        let subject = item.subject.of(&batch.buf);
-        self.call(key, streams, out, log, |consumer, _| consumer.flow_response(subject));
+        let reply = FlowReply {
+            subject: item.subject.of(&batch.buf),
+            headers: item.headers.of(&batch.buf),
+        };
+        self.call(key, streams, out, log, |consumer, env| consumer.flow_response(env, &reply));
         self.pump_later(key, streams);
     }
 

@@ -419,7 +419,7 @@ impl<S: Sink> Streams<S> {
                 bytes: totals.bytes,
                 last_seq: totals.last_seq,
                 last_at: (totals.last_seq > 0).then(|| wire_time(totals.last_at)),
-                consumers: slot.consumers.len() as u64,
+                consumers: slot.consumers.listed() as u64,
             }
         };
         self.present().map(size).collect()

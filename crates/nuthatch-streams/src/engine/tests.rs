@@ -1,6 +1,7 @@
 //! The engine over a log in memory that can be replayed from scratch, snapshots and states.
 
 mod batches;
+mod copying;
 mod counters;
 mod damage;
 mod details;

@@ -41,6 +41,7 @@ impl Op {
             Self::DeleteConsumer { name, .. }
             | Self::ConsumerInfo { name, .. }
             | Self::ConsumerState { name, .. }
+            | Self::StartConsumer { name, .. }
             | Self::ResetConsumer { name, .. } => name.len(),
             Self::UnpinConsumer { name, group, .. } => name.len() + group.len(),
             Self::Stay { refused, .. } => refused.as_ref().map_or(0, |refused| refused.log.len()),

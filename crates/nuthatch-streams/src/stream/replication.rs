@@ -8,6 +8,7 @@ use super::admit::{Admitted, Effects, Publish, Refusal, refusal};
 use super::contents::When;
 use super::dedup::hash_id;
 use super::headers::{NO_HEADERS, PublishHeaders, scan};
+use super::identity::names_same;
 use super::messages::{Entry, MAX_WEIGHT_BYTES};
 use super::{LAST_SEQ_MAX, Stream};
 use crate::budget::Budget;
@@ -18,6 +19,7 @@ use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, Timestamp, Urgenc
 use nuthatch_protocol::js::{RetentionPolicy, Time};
 use nuthatch_protocol::jserror::JsError;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// A message as mirrors and sources hand it on.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,10 +52,15 @@ pub struct Sourced {
 }
 
 impl Sourced {
-    /// The sequence of the last message that came from a source; 0 if none did.
+    /// The sequence of the last message that came from a source; 0 if none did. Its origin may have been
+    /// named another way then.
     #[must_use]
     pub fn last(&self, key: &[u8]) -> u64 {
-        self.last.get(key).copied().unwrap_or(0)
+        let (source, origin) = split_key(key);
+        let of_source = self.last.range::<[u8], _>((Bound::Included(source), Bound::Unbounded));
+        let of_source = of_source.take_while(|(known, _)| known.starts_with(source));
+        let same = of_source.filter(|(known, _)| names_same(split_key(known).1, origin));
+        same.map(|(_, &seq)| seq).max().unwrap_or(0)
     }
 
     /// A message with this header was stored.
@@ -72,7 +79,9 @@ impl Sourced {
 
     /// True if a message with this header was stored before.
     fn has(&self, header: &[u8]) -> bool {
-        read_source(header).is_some_and(|(key, seq)| seq <= self.last(&key))
+        let is_past =
+            |(key, seq): (Box<[u8]>, u64)| self.last.get(&key).is_some_and(|last| seq <= *last);
+        read_source(header).is_some_and(is_past)
     }
 
     /// Appends it.
@@ -96,6 +105,12 @@ impl Sourced {
         }
         Ok(sourced)
     }
+}
+
+/// A source's key, up to its origin, and that.
+fn split_key(key: &[u8]) -> (&[u8], &[u8]) {
+    let end = key.iter().rposition(|&byte| byte == b' ').map_or(0, |at| at + 1);
+    key.split_at(end)
 }
 
 /// Bytes of one source's position, at least.
@@ -286,6 +301,7 @@ fn check_sequence(seq: u64) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stream::stream_identity;
 
     #[test]
     fn a_source_is_followed_by_name_filter_and_origin_and_never_back() {
@@ -298,6 +314,12 @@ mod tests {
         assert!(!sourced.has(b"A 1 other > a.z"));
         let (key, _) = read_source(b"A 7 > > a.x").expect("a source");
         assert_eq!((sourced.last(&key), sourced.last(b"none")), (7, 0));
+        let moment = 1_700_000_000_123_456_789;
+        sourced.note(format!("B 4 > > b {moment}").as_bytes());
+        sourced.note(format!("B 6 > > b {}", stream_identity(Time(moment))).as_bytes());
+        sourced.note(b"B 9 > > b 1700000000123456788");
+        assert_eq!(sourced.last(format!("B > > {moment}").as_bytes()), 6, "by either name");
+        assert_eq!(sourced.last(b"B > > "), 0, "one without a name is another");
         let mut out = Vec::new();
         sourced.encode(&mut out);
         assert_eq!(Sourced::decode(&mut FieldReader::new(&out)), Ok(sourced));

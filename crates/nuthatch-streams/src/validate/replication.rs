@@ -5,7 +5,7 @@ use super::{SOURCE_TRANSFORMS_MAX, invalid, is_valid_name};
 use crate::subject_set::{Relation, STEPS_MAX, first_pair};
 use nuthatch_protocol::js::{ExternalStream, StreamConfig, StreamSource, SubjectTransformConfig};
 use nuthatch_protocol::jserror::JsError;
-use nuthatch_protocol::subject::{is_valid_literal, is_valid_subject};
+use nuthatch_protocol::subject::{is_valid_literal, is_valid_publish_subject, is_valid_subject};
 use std::collections::BTreeSet;
 
 /// Most sources of one stream: each is a task.
@@ -23,14 +23,20 @@ pub(super) fn check(config: &StreamConfig) -> Result<(), JsError> {
     if config.allow_msg_schedules && !config.sources.is_empty() {
         return Err(JsError::SOURCE_WITH_MSG_SCHEDULES);
     }
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut consumers) = (BTreeSet::new(), BTreeSet::new());
     for source in &config.sources {
         check_source(source)?;
+        let api = source.external.as_ref().map(|external| &external.api);
         let filters: Vec<_> =
             source.subject_transforms.iter().map(|t| (t.src.clone(), t.dest.clone())).collect();
-        let api = source.external.as_ref().map(|external| external.api.clone());
-        if !seen.insert((source.name.clone(), api, source.filter_subject.clone(), filters)) {
+        let consumer = source.consumer.as_ref().map(|consumer| &consumer.name);
+        if !seen.insert((&source.name, api, consumer, &source.filter_subject, filters)) {
             return Err(JsError::SOURCE_DUPLICATE_DETECTED);
+        }
+        if let Some(consumer) = consumer
+            && !consumers.insert((&source.name, api, consumer))
+        {
+            return Err(JsError::SOURCE_DURABLE_CONSUMER_DUPLICATE_DETECTED);
         }
     }
     Ok(())
@@ -57,10 +63,8 @@ fn check_beside_mirror(config: &StreamConfig) -> Result<(), JsError> {
 }
 
 fn check_mirror(mirror: &StreamSource) -> Result<(), JsError> {
-    if mirror.consumer.is_some() {
-        return Err(invalid(
-            "mirrors with a consumer of their own are not supported by this server",
-        ));
+    if !is_consumer_valid(mirror) {
+        return Err(JsError::MIRROR_DURABLE_CONSUMER_CFG_INVALID);
     }
     if mirror.opt_start_seq > 0 && mirror.opt_start_time.is_some() {
         return Err(JsError::MIRROR_WITH_START_SEQ_AND_TIME);
@@ -89,6 +93,17 @@ fn check_mirror(mirror: &StreamSource) -> Result<(), JsError> {
     }
 }
 
+/// True if the consumer of a mirror or source, if it has one, has a name and a subject, and nothing stands
+/// beside it that is the consumer's to say.
+fn is_consumer_valid(source: &StreamSource) -> bool {
+    let Some(consumer) = &source.consumer else { return true };
+    let has_start = source.opt_start_seq != 0 || source.opt_start_time.is_some();
+    is_valid_name(&consumer.name)
+        && is_valid_publish_subject(consumer.deliver_subject.as_bytes())
+        && !has_start
+        && source.filter_subject.is_empty()
+}
+
 /// The first two transforms whose sources stand in a relation.
 fn first_related(
     transforms: &[SubjectTransformConfig],
@@ -107,11 +122,6 @@ fn first_related(
 }
 
 fn check_source(source: &StreamSource) -> Result<(), JsError> {
-    if source.consumer.is_some() {
-        return Err(invalid(
-            "sources with a consumer of their own are not supported by this server",
-        ));
-    }
     if !is_valid_name(&source.name) {
         return Err(JsError::SOURCE_INVALID_STREAM_NAME);
     }
@@ -130,6 +140,9 @@ fn check_source(source: &StreamSource) -> Result<(), JsError> {
         if pair.is_some_and(|(narrow, _)| narrow == at) {
             return Err(JsError::SOURCE_OVERLAPPING_SUBJECT_FILTERS);
         }
+    }
+    if !is_consumer_valid(source) {
+        return Err(JsError::SOURCE_DURABLE_CONSUMER_CFG_INVALID);
     }
     check_filter(&source.filter_subject)?;
     source.external.as_ref().map_or(Ok(()), check_external)

@@ -1,6 +1,7 @@
 //! Mirrors and sources: an origin that is published to and deleted from, in one log; a mirror of it
-//! and a stream that sources it, in another. Half of the histories read the origin through the API of
-//! another server, whose deliveries are lost, repeated and swapped.
+//! and a stream that sources it, in another. A third of the histories read the origin through the API of
+//! another server, whose deliveries are lost, repeated and swapped; another third through durable consumers
+//! of the origin, which let go what they are told is stored, and forget some of that at each cut.
 //!
 //! A mirror has what its origin has, under the same sequences, up to its last; a source has each
 //! message once, in order. Neither asks for what it has stored. With power and without faults both
@@ -12,7 +13,7 @@ use nuthatch_log::StreamId;
 use nuthatch_log::env::{Entropy, Fault, MemDisk, SeededEntropy};
 use nuthatch_protocol::headers::find_header;
 use nuthatch_protocol::js::{
-    CreateConsumerRequest, ExternalStream, StreamConfig, StreamSource, Time,
+    CreateConsumerRequest, ExternalStream, StreamConfig, StreamSource, StreamSourceConsumer, Time,
 };
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::control::replication::{
@@ -37,7 +38,15 @@ const MIRROR: StreamId = StreamId(1);
 const SOURCING: StreamId = StreamId(2);
 const API: &str = "$JS.hub.API";
 
-/// A push consumer of the other server.
+/// How copies come to their origin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Here,
+    Afar,
+    Durable,
+}
+
+/// A push consumer of the origin.
 struct Push {
     next: u64,
     delivered: u64,
@@ -52,16 +61,22 @@ struct Copier {
     push: Option<Push>,
 }
 
-fn source(afar: bool) -> StreamSource {
-    let external =
-        afar.then(|| ExternalStream { api: API.to_owned(), ..ExternalStream::default() });
-    StreamSource { name: "O".to_owned(), external, ..StreamSource::default() }
+fn source(way: Way, mirrors: bool) -> StreamSource {
+    let external = (way == Way::Afar)
+        .then(|| ExternalStream { api: API.to_owned(), ..ExternalStream::default() });
+    let named = |name: &str| StreamSourceConsumer {
+        name: name.to_owned(),
+        deliver_subject: format!("{name}.in"),
+    };
+    let consumer = (way == Way::Durable).then(|| named(if mirrors { "m" } else { "s" }));
+    StreamSource { name: "O".to_owned(), external, consumer, ..StreamSource::default() }
 }
 
 impl Copier {
-    fn new(mirrors: bool, afar: bool, now: Duration) -> Self {
+    fn new(mirrors: bool, way: Way, now: Duration) -> Self {
         let target = if mirrors { MIRROR } else { SOURCING };
-        let mut machine = Replicator::new(Plan { target, source: source(afar), mirrors });
+        let source = source(way, mirrors);
+        let mut machine = Replicator::new(Plan { target, source, mirrors });
         let action = machine.step(Happened::Began, now);
         Self { machine, mirrors, target, action, push: None }
     }
@@ -70,8 +85,10 @@ impl Copier {
 struct World {
     chance: SeededEntropy,
     disks: [MemDisk; 2],
-    afar: bool,
+    way: Way,
     copiers: Vec<Copier>,
+    /// Up to where the durable consumers of the source and of the mirror have let go.
+    floors: [u64; 2],
     /// Sequences that were deleted in the origin, perhaps.
     gone: BTreeSet<u64>,
     now: Duration,
@@ -85,12 +102,13 @@ struct World {
 impl World {
     fn new(seed: u64) -> Self {
         let mut chance = SeededEntropy::new(seed);
-        let afar = chance.below(2) == 0;
+        let way = [Way::Here, Way::Afar, Way::Durable][chance.below(3) as usize];
         Self {
             chance,
             disks: [MemDisk::default(), MemDisk::default()],
-            afar,
+            way,
             copiers: Vec::new(),
+            floors: [0; 2],
             gone: BTreeSet::new(),
             now: Duration::from_secs(1),
             is_calm: false,
@@ -129,15 +147,14 @@ impl World {
         let there: Vec<_> = rigs[1].catalog()?.iter().map(|entry| entry.id).collect();
         let named = |name: &str| StreamConfig { name: name.into(), ..StreamConfig::default() };
         if !there.contains(&MIRROR) {
-            let mirror = Some(source(self.afar));
+            let mirror = Some(source(self.way, true));
             rigs[1].create(MIRROR, StreamConfig { mirror, ..named("M") })?;
         }
         if !there.contains(&SOURCING) {
-            let sources = vec![source(self.afar)];
+            let sources = vec![source(self.way, false)];
             rigs[1].create(SOURCING, StreamConfig { sources, ..named("S") })?;
         }
-        self.copiers =
-            [true, false].map(|mirrors| Copier::new(mirrors, self.afar, self.now)).into();
+        self.copiers = [true, false].map(|mirrors| Copier::new(mirrors, self.way, self.now)).into();
         self.begun = true;
         Ok(())
     }
@@ -150,7 +167,7 @@ impl World {
                 3 => self.delete(rigs)?,
                 4 if self.odds(4) => {
                     let at = self.chance.below(2) as usize;
-                    self.copiers[at] = Copier::new(at == 0, self.afar, self.now);
+                    self.copiers[at] = Copier::new(at == 0, self.way, self.now);
                 }
                 _ => self.step(rigs)?,
             }
@@ -197,7 +214,9 @@ impl World {
                 let lost = [JsError::STREAM_NOT_FOUND, JsError::CLUSTER_NOT_AVAIL];
                 Happened::NotLocated(lost[self.chance.below(2) as usize].clone())
             }
-            Action::Locate { .. } if self.afar => Happened::Located(Location::Afar(API.into())),
+            Action::Locate { .. } if self.way == Way::Afar => {
+                Happened::Located(Location::Afar(API.into()))
+            }
             Action::Locate { .. } => {
                 let created = rigs[0].info(ORIGIN)?.created;
                 Happened::Located(Location::Here { id: ORIGIN, created })
@@ -209,12 +228,16 @@ impl World {
                 if self.odds(10) {
                     Happened::Unanswered(Unanswered::Late)
                 } else {
-                    Happened::Answered(answer)
+                    Happened::Answered { headers: Vec::new(), body: answer }
                 }
             }
             Action::Listen { prefix } => Happened::Listening(format!("{prefix}.x")),
+            Action::ListenOn { subject } => Happened::Listening(subject),
             Action::Receive { until, .. } => return self.receive(copier, until, rigs),
-            Action::Send { .. } => Happened::Sent,
+            Action::Send { headers, .. } => {
+                self.flow_reply(copier, &headers, rigs)?;
+                Happened::Sent
+            }
             Action::Rest { until } => {
                 self.now = self.now.max(until);
                 Happened::Rested
@@ -270,6 +293,25 @@ impl World {
         Ok(())
     }
 
+    /// A durable consumer is told up to where messages are stored.
+    fn flow_reply(&mut self, copier: &Copier, headers: &[u8], rigs: &mut [Rig; 2]) -> Lit<()> {
+        if self.way != Way::Durable || self.odds(6) {
+            return Ok(());
+        }
+        let last = find_header(headers, b"Nats-Last-Stream").expect("up to where");
+        let last: u64 = std::str::from_utf8(last).expect("text").parse().expect("a number");
+        let copies = rigs[1].read_all(copier.target)?;
+        let seq_of = |copy: &Replica| if copier.mirrors { copy.seq } else { source_seq(copy) };
+        let has: BTreeSet<u64> = copies.iter().map(seq_of).collect();
+        let mut origin = rigs[0].read_all(ORIGIN)?.into_iter().map(|message| message.seq);
+        if let Some(seq) = origin.find(|seq| *seq <= last && !has.contains(seq)) {
+            self.wrong = Some(format!("{last} is said to be stored, and {seq} is not"));
+        }
+        let floor = &mut self.floors[usize::from(copier.mirrors)];
+        *floor = last.max(*floor);
+        Ok(())
+    }
+
     /// The API of the other server.
     fn answer(
         &mut self,
@@ -282,17 +324,26 @@ impl World {
         if subject == format!("{API}.STREAM.INFO.O") {
             return Ok(serde_json::to_vec(&info).expect("information"));
         }
-        assert_eq!(subject, format!("{API}.CONSUMER.CREATE.O"));
-        let request: CreateConsumerRequest = serde_json::from_slice(body).expect("a request");
-        let start = request.config.opt_start_seq.max(1);
-        self.check_start(copier, start, rigs)?;
+        let start = if self.way == Way::Durable {
+            assert!(subject.starts_with("$JS.API.CONSUMER.RESET.O."), "{subject}");
+            self.floors[usize::from(copier.mirrors)] + 1
+        } else {
+            assert_eq!(subject, format!("{API}.CONSUMER.CREATE.O"));
+            let request: CreateConsumerRequest = serde_json::from_slice(body).expect("a request");
+            let start = request.config.opt_start_seq.max(1);
+            self.check_start(copier, start, rigs)?;
+            start
+        };
         let all = rigs[0].read_all(ORIGIN)?;
         let first = all.iter().map(|message| message.seq).find(|seq| *seq >= start);
         let next = first.unwrap_or(info.state.last_seq + 1).max(start);
         copier.push = Some(Push { next, delivered: 0 });
         let pending = all.iter().filter(|message| message.seq >= next).count();
         let delivered = json!({ "consumer_seq": 0, "stream_seq": next - 1 });
-        let answer = json!({ "name": "c", "delivered": delivered, "num_pending": pending });
+        let policy = if self.way == Way::Durable { "flow_control" } else { "none" };
+        let config = json!({ "ack_policy": policy });
+        let answer = json!(
+            { "name": "c", "config": config, "delivered": delivered, "num_pending": pending });
         Ok(answer.to_string().into_bytes())
     }
 
@@ -439,6 +490,7 @@ fn history(seed: u64) -> Result<(u64, u64), String> {
             trace = trace.rotate_left(9) ^ disk.trace();
             *disk = disk.crash(seed ^ (cut << 32));
         }
+        world.floors = world.floors.map(|floor| floor - world.chance.below(floor.min(9) + 1));
         let mut rigs = world.open(salt ^ 7).map_err(|error| format!("does not open: {error}"))?;
         world.check(&mut rigs)?;
         // What this look did to the disks is lost as well.

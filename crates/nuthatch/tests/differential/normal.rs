@@ -143,6 +143,11 @@ impl Normaliser<'_> {
                 }
                 Value::Array(list)
             }
+            Value::String(text)
+                if key == "description" && text.starts_with("consumer's stream identity") =>
+            {
+                "<identity>".into()
+            }
             Value::String(text) if key == "description" => self.wording(text).into(),
             Value::String(text) if TIMES.contains(&key) && text != NO_TIME => "<time>".into(),
             // How long ago a mirror's origin was heard of.
@@ -201,6 +206,7 @@ impl Normaliser<'_> {
                 "Nats-Trace-Dest: <reply>".to_owned()
             }
             Some(("Nats-Time-Stamp", _)) => "Nats-Time-Stamp: <time>".to_owned(),
+            Some(("Nats-Stream-Identity", _)) => "Nats-Stream-Identity: <hash>".to_owned(),
             Some((name @ ("Nats-Consumer-Stalled" | "Nats-Subject"), subject)) => {
                 format!("{name}: {}", reply_subject(subject, self.pending))
             }

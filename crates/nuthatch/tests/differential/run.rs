@@ -65,6 +65,7 @@ pub fn run(script: &Script, server: &mut Server) -> Result<Transcript, String> {
         each: Vec::new(),
         variables: HashMap::new(),
         acks: Vec::new(),
+        flow: None,
         pulls: 0,
         last: None,
         out: Transcript::default(),
@@ -89,6 +90,8 @@ struct Runner {
     variables: HashMap<String, String>,
     /// Reply subjects of the JetStream messages of the section.
     acks: Vec<String>,
+    /// Reply subject of the flow control request that came last.
+    flow: Option<String>,
     /// Pull requests so far: each has its own inbox, as one that is forgotten may still be served.
     pulls: u64,
     last: Option<Value>,
@@ -134,6 +137,9 @@ impl Runner {
             if let Some(reply) = message.reply.as_ref().filter(|r| r.starts_with("$JS.ACK.")) {
                 self.acks.push(reply.clone());
             }
+            if let Some(reply) = message.reply.as_ref().filter(|r| r.starts_with("$JS.FC.")) {
+                self.flow = Some(reply.clone());
+            }
             self.last = serde_json::from_slice(&message.payload).ok();
             let Some(reply) = &self.last else { continue };
             let name = reply["name"].as_str().filter(|name| is_generated(text, name));
@@ -170,6 +176,7 @@ impl Runner {
             "pull" => self.pull(rest),
             "next" => self.next(rest, out),
             "ack" | "ack-" => self.ack(rest, verb == "ack", out),
+            "flow" => self.flow(rest),
             "each" if rest.is_empty() => {
                 self.each.clear();
                 Ok(())
@@ -304,6 +311,13 @@ impl Runner {
             return self.request(&format!("{subject} {body}"), ANSWER_LIMIT, out);
         }
         self.wire.publish(&subject, "", b"", body.as_bytes())?;
+        self.wire.flush()
+    }
+
+    fn flow(&mut self, rest: &str) -> Result<(), String> {
+        let request = self.flow.clone().ok_or("no flow control request came")?;
+        let (_, headers, body) = script::message(&format!("s {rest}"));
+        self.wire.publish(&request, "", &headers, &body)?;
         self.wire.flush()
     }
 

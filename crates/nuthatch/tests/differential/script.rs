@@ -15,6 +15,7 @@
 //! | `pull NAME STREAM CONSUMER BODY` | pull request; its answers are read by `get NAME` |
 //! | `next STREAM CONSUMER BODY` | pull request and its answers until it is served or ended |
 //! | `ack INDEX BODY`, `ack- INDEX BODY` | acknowledge the INDEXth JetStream message of the section (-1: the last), with or without confirmation |
+//! | `flow [H: v; H: v]` | answer the flow control request that came last |
 //! | `show STREAM` | `STREAM.INFO` with deleted details and subjects |
 //! | `tally STREAM` | the same without the size in bytes, where messages hold times: they are written with as many digits as they need |
 //! | `each STEP` | run `STEP` after every following step of the section; alone: no more |

@@ -25,9 +25,40 @@ fn refused(change: Change, stream: &StreamConfig) -> (u16, String) {
     }
 }
 
+/// A consumer whose flow control replies acknowledge.
+fn acked_by_flow() -> ConsumerConfig {
+    ConsumerConfig {
+        ack_policy: AckPolicy::FlowControl,
+        deliver_subject: "d".into(),
+        ..ConsumerConfig::default()
+    }
+}
+
+#[test]
+fn acknowledgements_by_flow_control_bring_it_along_unless_pedantic() {
+    let mut request = CreateConsumerRequest { config: acked_by_flow(), ..<_>::default() };
+    let validated = |request: &CreateConsumerRequest| {
+        validate_consumer(request, &stream(), &ConsumerLimits::default())
+    };
+    let config = validated(&request).expect("valid");
+    assert!(config.flow_control && config.idle_heartbeat == 1_000_000_000 && config.ack_wait == 0);
+    assert_eq!((config.max_deliver, config.max_ack_pending), (-1, 1_000));
+    request.pedantic = true;
+    assert_eq!(validated(&request).unwrap_err().err_code, 10219);
+    request.config.flow_control = true;
+    assert!(validated(&request).unwrap_err().description.contains("needs to be 1s"));
+    request.config.idle_heartbeat = 1_000_000_000;
+    assert_eq!(validated(&request), Ok(config));
+    // A work queue takes it, too.
+    let work = StreamConfig { retention: RetentionPolicy::Workqueue, ..stream() };
+    let filter = Filter::new(&request.config);
+    let config = validate_consumer(&request, &work, &ConsumerLimits::default()).expect("valid");
+    assert_eq!(check_workqueue(&config, &filter, [].into_iter()), Ok(()));
+}
+
 #[test]
 fn faults_and_their_codes() {
-    let cases: [(u16, Change); 32] = [
+    let cases: [(u16, Change); 37] = [
         (10052, |c| c.name = "a.b".into()),
         (10052, |c| c.durable_name = "a b".into()),
         (10102, |c| c.durable_name = "a".repeat(256)),
@@ -50,6 +81,11 @@ fn faults_and_their_codes() {
         (10088, |c| c.idle_heartbeat = 1_000_000_000),
         (10089, |c| c.flow_control = true),
         (10115, |c| c.max_expires = 999_999),
+        (10218, |c| c.ack_policy = AckPolicy::FlowControl),
+        (10220, |c| (*c, c.max_ack_pending) = (acked_by_flow(), -1)),
+        (10221, |c| (*c, c.ack_wait) = (acked_by_flow(), 1)),
+        (10221, |c| (*c, c.backoff) = (acked_by_flow(), vec![1])),
+        (10222, |c| (*c, c.max_deliver) = (acked_by_flow(), 1)),
         (10090, |c| c.direct = true),
         (10136, |c| (c.filter_subject, c.filter_subjects) = ("a".into(), vec!["b".into()])),
         (10139, |c| c.filter_subjects = vec![String::new()]),

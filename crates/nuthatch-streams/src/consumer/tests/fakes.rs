@@ -1,6 +1,6 @@
 //! A stream, a log and a sink in memory, as plain as they can be.
 
-use crate::consumer::{Ack, Consumer, Pull, TickOutcome};
+use crate::consumer::{Ack, Consumer, FlowReply, Pull, TickOutcome};
 use crate::index::{MessageIndex, MessageMeta};
 use crate::sink::{AccountId, Delivery, Message, Sink};
 use bytes::Bytes;
@@ -407,6 +407,15 @@ impl Rig {
             body: body.as_bytes(),
         };
         self.consumer.as_mut().expect("created").ack(&mut env, &ack);
+    }
+
+    /// An answer to a flow control request, and what it leads to at once.
+    pub fn answer_flow(&mut self, subject: &str, headers: &str) -> Vec<Delivered> {
+        let mut env = env!(self);
+        let reply = FlowReply { subject: subject.as_bytes(), headers: headers.as_bytes() };
+        self.consumer.as_mut().expect("created").flow_response(&mut env, &reply);
+        self.pump();
+        self.take()
     }
 
     pub fn ack(&mut self, delivered: &Delivered) {

@@ -82,12 +82,66 @@ fn flow_control_stalls_and_resumes() {
     assert!(rig.take().is_empty());
     let heartbeat = rig.outbox.messages.remove(0).2;
     assert!(heartbeat.contains(&format!("Nats-Consumer-Stalled: {reply}\r\n")), "{heartbeat}");
-    rig.consumer().flow_response(b"$JS.FC.S.C.nope");
+    assert!(rig.answer_flow("$JS.FC.S.C.nope", "").is_empty());
+    assert!(rig.answer_flow(&reply, "").len() > first);
+}
+
+/// A consumer whose flow control replies acknowledge, with three messages out of the five there are.
+fn acked_by_flow() -> (Rig, String) {
+    let mut rig = Rig::new();
+    for _ in 0..5 {
+        rig.publish("a");
+    }
+    rig.listen("out");
+    rig.create(|config| {
+        push(config);
+        config.ack_policy = AckPolicy::FlowControl;
+        config.max_ack_pending = 3;
+    });
     rig.pump();
+    assert_eq!(rig.take().len(), 3);
+    let (_, request, headers, _) = rig.outbox.messages.remove(0);
+    assert_eq!(headers, "NATS/1.0 100 FlowControl Request\r\n\r\n", "it is full");
+    (rig, request)
+}
+
+#[test]
+fn flow_control_acknowledges_what_its_answer_names() {
+    let (mut rig, request) = acked_by_flow();
+    let config = rig.consumer().config().clone();
+    assert!(config.flow_control && config.idle_heartbeat == SECOND && config.ack_wait == 0);
+    let last = |consumer: u64, stream: u64| {
+        format!("NATS/1.0\r\nNats-Last-Consumer: {consumer}\r\nNats-Last-Stream: {stream}\r\n\r\n")
+    };
+    let more = rig.answer_flow(&request, &last(2, 2));
+    assert_eq!(more.iter().map(|sent| sent.stream_seq).collect::<Vec<_>>(), [4, 5]);
+    assert_eq!((rig.info().ack_floor.stream_seq, rig.info().num_ack_pending), (2, 3));
+    // An answer to what is outstanding no more says nothing.
+    rig.answer_flow(&request, &last(5, 5));
+    assert_eq!(rig.info().ack_floor.stream_seq, 2);
+    // Nobody listens to other acknowledgements, and nothing is delivered again by itself.
+    rig.outbox.messages.clear();
+    rig.ack_with(&more[0].clone(), "+ACK", "inbox");
+    assert_eq!(rig.statuses(), [("inbox".to_owned(), "NATS/1.0 503".to_owned())]);
+    rig.pass(100 * SECOND);
     assert!(rig.take().is_empty());
-    rig.consumer().flow_response(reply.as_bytes());
-    rig.pump();
-    assert!(rig.take().len() > first);
+    assert_eq!(rig.info().ack_floor.stream_seq, 2);
+}
+
+#[test]
+fn flow_control_that_acknowledges_is_asked_for_at_the_end_and_after_a_restart() {
+    let (mut rig, request) = acked_by_flow();
+    rig.commit();
+    let created = rig.encoded();
+    rig.answer_flow(&request, "");
+    // What was out stays out; a heartbeat brings the next request.
+    rig.restart(&created);
+    rig.listen("out");
+    rig.outbox.messages.clear();
+    rig.pass(SECOND * 3 / 2);
+    let asked: Vec<_> = rig.statuses().into_iter().map(|(_, line)| line).collect();
+    assert_eq!(asked, ["NATS/1.0 100 Idle Heartbeat", "NATS/1.0 100 FlowControl Request"]);
+    assert_eq!((rig.take().len(), rig.info().num_ack_pending), (0, 3));
 }
 
 #[test]

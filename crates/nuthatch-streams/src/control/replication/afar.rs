@@ -5,55 +5,28 @@
 //! servers). It counts what it has delivered, so nothing can be missing without being noticed; then,
 //! and when it falls silent, a new one is made behind what has been stored.
 
-use super::{Action, Delivery, Happened, Now, Reader, Replicator, State, Unanswered};
+mod setup;
+
+use super::{Action, Delivery, Happened, Now, Reader, Replicator, State};
 use crate::op::{Range, Replica};
 use crate::rules::NOTICE_MISSING;
 use nuthatch_protocol::headers::{Headers, find_header};
-use nuthatch_protocol::js::{
-    AckPolicy, ConsumerConfig, CreateConsumerRequest, DeliverPolicy, StreamInfo, Time,
-};
+use nuthatch_protocol::js::Time;
 use nuthatch_protocol::jserror::JsError;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use setup::Created;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How often the other side says that it is there.
-const HEARTBEAT: Duration = Duration::from_secs(1);
 /// After so long a silence the consumer is taken for lost.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// Time for an answer.
 const ANSWER: Duration = Duration::from_secs(5);
-/// The other side deletes the consumer when it had no subscriber for so long.
-const FORGET: Duration = Duration::from_secs(10);
+/// Heartbeats in a row that name the same flow control request: our replies do not reach the other side.
+const STALLED_MAX: u32 = 3;
 /// Messages are stored in batches of up to so many bytes.
 const BATCH_BYTES: usize = 1024 * 1024;
 /// And so many.
 const BATCH_MESSAGES: usize = 1024;
-
-/// Response of the other API.
-#[derive(Deserialize)]
-struct Response<T> {
-    #[serde(default)]
-    error: Option<JsError>,
-    #[serde(flatten)]
-    found: Option<T>,
-}
-
-/// The part of a created consumer that matters.
-#[derive(Deserialize)]
-struct Created {
-    #[serde(default)]
-    delivered: DeliveredUpTo,
-    #[serde(default)]
-    num_pending: u64,
-}
-
-#[derive(Deserialize, Default)]
-struct DeliveredUpTo {
-    #[serde(default)]
-    stream_seq: u64,
-}
 
 /// Numbers of a delivery's reply subject.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,6 +72,39 @@ pub(super) struct Afar {
     pub(super) pending: u64,
     /// Subjects on which the other side expects our flow control replies.
     replies: VecDeque<Vec<u8>>,
+    /// Where messages are to come.
+    deliver_subject: String,
+    /// What the durable consumer has told when it was reset.
+    reset: Option<Created>,
+    /// The consumer is asked for as one that copies: the origin keeps messages for it if it does so for
+    /// any. Servers before 2.14 know none.
+    is_sourcing: bool,
+    /// Its name and its filter stand in the subject of the request, where exports may be about them.
+    is_named: bool,
+    /// Something came on the subject that is listened on.
+    has_heard: bool,
+    /// The flow control request that heartbeats name, and how many have named it.
+    stalled: (Vec<u8>, u32),
+}
+
+impl Afar {
+    /// An origin of this API.
+    pub(super) const fn new(api: String) -> Self {
+        Self {
+            api,
+            call: String::new(),
+            next: 1,
+            delivered: 0,
+            pending: 0,
+            replies: VecDeque::new(),
+            deliver_subject: String::new(),
+            reset: None,
+            is_sourcing: true,
+            is_named: true,
+            has_heard: false,
+            stalled: (Vec::new(), 0),
+        }
+    }
 }
 
 /// Received messages, sorted.
@@ -110,155 +116,17 @@ struct Batch {
 }
 
 impl Replicator {
-    /// What is wrong with the consumer of a mirror or a source.
-    fn trouble(&self, why: impl std::fmt::Display) -> JsError {
-        let error = match self.plan.mirrors {
-            true => JsError::MIRROR_CONSUMER_SETUP_FAILED,
-            false => JsError::SOURCE_CONSUMER_SETUP_FAILED,
-        };
-        error.with_err(why)
-    }
-
-    /// Asks for the origin's creation time, which is part of what tells it from others.
-    pub(super) fn ask_info(&mut self, api: String, now: Now) -> Action {
-        let subject = format!("{api}.STREAM.INFO.{}", self.plan.source.name);
-        self.state = State::Info { api };
-        Action::Ask { subject, body: Vec::new(), until: now + ANSWER }
-    }
-
-    pub(super) fn informed(&mut self, api: String, happened: Happened, _now: Now) -> Action {
-        let call = format!("{api}.STREAM.INFO.{}", self.plan.source.name);
-        match self.answer::<StreamInfo>(&call, happened) {
-            Ok(origin) => {
-                let key = self.rewrite.key(origin.created);
-                let replies = VecDeque::new();
-                let afar = Afar { api, call, next: 1, delivered: 0, pending: 0, replies };
-                self.position(key, Reader::Afar(Box::new(afar)))
-            }
-            Err(error) => self.failed(error),
-        }
-    }
-
-    pub(super) fn listen(&mut self, mut afar: Box<Afar>, next: u64) -> Action {
-        afar.next = next;
-        let kind = if self.plan.mirrors { "M" } else { "S" };
-        let prefix = match &self.plan.source.external {
-            Some(external) if !external.deliver.is_empty() => {
-                external.deliver.trim_end_matches('.')
-            }
-            _ => "$JS",
-        };
-        let prefix = format!("{prefix}.{kind}");
-        self.state = State::Listen(afar);
-        Action::Listen { prefix }
-    }
-
-    /// Makes the consumer.
-    pub(super) fn listening(
-        &mut self,
-        mut afar: Box<Afar>,
-        happened: Happened,
-        now: Now,
-    ) -> Action {
-        let deliver_subject = match happened {
-            Happened::Listening(subject) => subject,
-            Happened::Unanswered(_) => {
-                return self.failed(self.trouble("the account is not there"));
-            }
-            other => panic!("a subject was to be listened on: {other:?}"),
-        };
-        let request = self.consumer(afar.next, deliver_subject);
-        let body = match serde_json::to_vec(&request) {
-            Ok(body) => body,
-            Err(error) => return self.failed(self.trouble(error)),
-        };
-        let subject = format!("{}.CONSUMER.CREATE.{}", afar.api, self.plan.source.name);
-        afar.call.clone_from(&subject);
-        self.state = State::Create(afar);
-        Action::Ask { subject, body, until: now + ANSWER }
-    }
-
-    /// The consumer to ask for.
-    fn consumer(&self, next: u64, deliver_subject: String) -> CreateConsumerRequest {
-        let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
-        let source = &self.plan.source;
-        let (mut start, mut time) = (next, None);
-        if next == 1 {
-            start = source.opt_start_seq;
-            time = source.opt_start_time.filter(|_| start == 0);
-        }
-        let deliver_policy = match (start, time) {
-            (0, Some(_)) => DeliverPolicy::ByStartTime,
-            (0, None) => DeliverPolicy::All,
-            _ => DeliverPolicy::ByStartSequence,
-        };
-        let mut filters = self.rewrite.filters();
-        let filter_subject = if filters.len() == 1 { filters.remove(0) } else { String::new() };
-        let config = ConsumerConfig {
-            deliver_subject,
-            deliver_policy,
-            opt_start_seq: start,
-            opt_start_time: time,
-            ack_policy: AckPolicy::None,
-            max_deliver: 1,
-            filter_subject,
-            filter_subjects: filters,
-            idle_heartbeat: nanos(HEARTBEAT),
-            flow_control: true,
-            inactive_threshold: nanos(FORGET),
-            direct: true,
-            ..ConsumerConfig::default()
-        };
-        let stream_name = source.name.clone();
-        CreateConsumerRequest { stream_name, config, ..CreateConsumerRequest::default() }
-    }
-
-    /// Passes over sequences that the origin has deleted, before its first delivery.
-    pub(super) fn created(&mut self, mut afar: Box<Afar>, happened: Happened, now: Now) -> Action {
-        let created = match self.answer::<Created>(&afar.call, happened) {
-            Ok(created) => created,
-            Err(error) => return self.failed(error),
-        };
-        afar.pending = created.num_pending;
-        let seen = created.delivered.stream_seq;
-        if !self.plan.mirrors || seen < afar.next {
-            return self.go_on(Reader::Afar(afar), now);
-        }
-        afar.next = seen + 1;
-        let (next, last_seq) = (afar.next, seen + created.num_pending);
-        self.store(Range { messages: Vec::new(), next, last_seq }, Reader::Afar(afar), now)
-    }
-
-    /// What was asked for.
-    fn answer<T: DeserializeOwned>(&self, call: &str, happened: Happened) -> Result<T, JsError> {
-        let answer = match happened {
-            Happened::Answered(answer) => answer,
-            Happened::Unanswered(why) => return Err(self.unanswered(call, why)),
-            other => panic!("an answer was waited for: {other:?}"),
-        };
-        let response: Response<T> = serde_json::from_slice(&answer)
-            .map_err(|error| self.trouble(format!("answer to {call}: {error}")))?;
-        match (response.error, response.found) {
-            (Some(error), _) => Err(error),
-            (None, Some(found)) => Ok(found),
-            (None, None) => Err(self.trouble(format!("answer to {call} is not understood"))),
-        }
-    }
-
-    fn unanswered(&self, call: &str, why: Unanswered) -> JsError {
-        self.trouble(match why {
-            Unanswered::NobodyListens => format!("no server answers {call}"),
-            Unanswered::Late => format!("no answer to {call} within {ANSWER:?}"),
-            Unanswered::AccountGone => "the account is not there".to_owned(),
-        })
-    }
-
     /// Sends the flow control replies that are due: what came before is stored, so more may come.
     /// Then waits for messages.
     pub(super) fn reply(&mut self, mut afar: Box<Afar>, now: Now) -> Action {
         if let Some(subject) = afar.replies.pop_front() {
+            // Whose flow control acknowledges lets go what these numbers name: it is stored.
+            let (delivered, last) = (afar.delivered, afar.next - 1);
+            let headers = format!(
+                "NATS/1.0\r\nNats-Last-Consumer: {delivered}\r\nNats-Last-Stream: {last}\r\n\r\n"
+            );
             self.state = State::Reply(afar);
-            return Action::Send { subject };
+            return Action::Send { subject, headers: headers.into_bytes() };
         }
         self.state = State::Receive(afar);
         let (messages_max, bytes_max) = (BATCH_MESSAGES, BATCH_BYTES);
@@ -270,10 +138,11 @@ impl Replicator {
         let deliveries = match happened {
             Happened::Arrived(deliveries) => deliveries,
             Happened::Silent => {
-                return self.failed(self.trouble(format!("nothing was heard for {SILENCE_MAX:?}")));
+                return self.failed(self.silence(&afar));
             }
             other => panic!("messages were waited for: {other:?}"),
         };
+        afar.has_heard = true;
         let mut batch = Batch::default();
         for delivery in deliveries {
             if let Err(error) = self.sort(delivery, &mut afar, &mut batch, now) {
@@ -308,6 +177,7 @@ impl Replicator {
             return Err(self.trouble("deliveries are missing"));
         }
         afar.delivered = numbers.consumer_seq;
+        afar.stalled.1 = 0;
         batch.last = Some((numbers.stream_seq, numbers.pending));
         if numbers.stream_seq < afar.next {
             return Ok(());
@@ -329,8 +199,9 @@ impl Replicator {
             afar.replies.push_back(delivery.reply.clone());
             return Ok(());
         }
-        if let Some(stalled) = find_header(&delivery.headers, b"Nats-Consumer-Stalled") {
-            afar.replies.push_back(stalled.to_vec());
+        match find_header(&delivery.headers, b"Nats-Consumer-Stalled") {
+            Some(stalled) => self.stalled(afar, stalled),
+            None => afar.stalled.1 = 0,
         }
         let delivered = find_header(&delivery.headers, b"Nats-Last-Consumer")
             .and_then(|text| std::str::from_utf8(text).ok()?.parse::<u64>().ok());
@@ -340,6 +211,40 @@ impl Replicator {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The other side waits for the answer to a flow control request.
+    fn stalled(&mut self, afar: &mut Afar, request: &[u8]) {
+        afar.replies.push_back(request.to_vec());
+        if afar.stalled.0 != request {
+            afar.stalled = (request.to_vec(), 0);
+        }
+        afar.stalled.1 += 1;
+        if afar.stalled.1 >= STALLED_MAX {
+            let mut error = JsError::SOURCE_CONSUMER_FLOW_CONTROL_STALLED;
+            if self.plan.source.external.is_some() {
+                let stream = &self.plan.source.name;
+                error.description = format!(
+                    "{}: answers on $JS.FC.{stream}.> do not arrive, they must be exported and imported",
+                    error.description
+                )
+                .into();
+            }
+            self.status.error = Some(error);
+        }
+    }
+
+    /// Why nothing comes, as far as that is known.
+    fn silence(&self, afar: &Afar) -> JsError {
+        let text = format!("nothing was heard for {SILENCE_MAX:?}");
+        if afar.has_heard || self.plan.source.external.is_none() {
+            return self.trouble(text);
+        }
+        let subject = match &self.plan.source.consumer {
+            Some(consumer) => consumer.deliver_subject.clone(),
+            None => format!("{}.*", self.deliver_prefix()),
+        };
+        self.trouble(format!("{text} on {subject}: deliveries must be exported and imported"))
     }
 }
 
@@ -355,16 +260,5 @@ mod tests {
         assert_eq!(Numbers::parse(b"$JS.ACK.hub.hash.S.C.1.7.3.99.5.token"), Some(numbers));
         assert_eq!(Numbers::parse(b"$JS.ACK.S.C.1.7.3.99"), None);
         assert_eq!(Numbers::parse(b"_INBOX.1.7.3.99.5.6.7.8"), None);
-    }
-
-    #[test]
-    fn an_answer_is_an_error_or_what_was_asked_for() {
-        let text = br#"{"type":"x","error":{"code":404,"err_code":10059,"description":"d"}}"#;
-        let response: Response<Created> = serde_json::from_slice(text).unwrap();
-        assert_eq!(response.error.unwrap().err_code, 10059);
-        let text = br#"{"type":"x","name":"c","delivered":{"consumer_seq":0,"stream_seq":4},
-                        "num_pending":2}"#;
-        let created = serde_json::from_slice::<Response<Created>>(text).unwrap().found.unwrap();
-        assert_eq!((created.delivered.stream_seq, created.num_pending), (4, 2));
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::op::Replica;
 use nuthatch_protocol::headers;
-use nuthatch_protocol::js::{StreamSource, SubjectTransformConfig, Time};
+use nuthatch_protocol::js::{StreamSource, SubjectTransformConfig};
 use nuthatch_protocol::subject;
 use nuthatch_protocol::transform::Transform;
 
@@ -30,6 +30,9 @@ impl Rewrite {
         if let Some(external) = &source.external {
             name = format!("{name}:{}", external.api);
         }
+        if let Some(consumer) = &source.consumer {
+            name = format!("{name}:C={}", consumer.name);
+        }
         let filters: Vec<&str> = rules.iter().map(|rule| rule.filter.as_str()).collect();
         let dests: Vec<&str> = source.subject_transforms.iter().map(destination).collect();
         let dests = if dests.is_empty() { ">".to_owned() } else { dests.join("\x0c") };
@@ -46,10 +49,10 @@ impl Rewrite {
     }
 
     /// What tells this source from others of the stream: `<stream> <filters> <destinations> <origin>`.
-    /// The last part is when the origin was created, so that one of the same name that comes after
-    /// it is begun anew.
-    pub(super) fn key(&self, created: Time) -> Vec<u8> {
-        format!("{} {}", self.name, created.0).into_bytes()
+    /// The last part is when the origin was created, or its identity where that is not told, so that one
+    /// of the same name that comes after it is begun anew.
+    pub(super) fn key(&self, origin: &str) -> Vec<u8> {
+        format!("{} {origin}", self.name).into_bytes()
     }
 
     /// A message as it is stored here.

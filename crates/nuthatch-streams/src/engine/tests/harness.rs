@@ -31,6 +31,8 @@ pub(super) struct VecSink {
     pub(super) delivered: Vec<Out>,
     /// Who got each of them.
     pub(super) targets: Vec<String>,
+    /// Where the flow control request that came last is answered.
+    pub(super) flow: String,
     /// Deliveries that have not been handed over yet.
     pub(super) staged: Arc<AtomicUsize>,
 }
@@ -49,6 +51,9 @@ impl Sink for VecSink {
     }
 
     fn publish(&mut self, _: AccountId, message: &Message<'_>) {
+        if message.reply.starts_with(b"$JS.FC.") {
+            self.flow = String::from_utf8_lossy(message.reply).into_owned();
+        }
         self.published.push(out(message.subject, message.headers, message.body));
     }
 
