@@ -293,7 +293,7 @@ impl ConsumerCalls {
             return Ok(envelope::ok(ResponseType("consumer_names"), &body));
         }
         for info in &mut infos {
-            self.infos.complete_consumer(&entry, info);
+            self.infos.complete_listed_consumer(&entry, info);
         }
         let body = ListBody { page, consumers: infos };
         envelope::charged(ResponseType("consumer_list"), &body, share)

@@ -79,9 +79,9 @@ impl Infos {
         self.complete_cluster(&entry, info);
     }
 
-    /// Fills in what a list tells of a stream.
+    /// Fills in what a list tells of a stream: versions are not in it, as upstream.
     pub(super) fn complete_listed(&self, account: AccountId, info: &mut StreamInfo) {
-        self.complete_stream(info);
+        info.domain.clone_from(&self.domain);
         let Some(entry) = self.entry(account, info) else { return };
         self.complete_copies(&entry, info);
         self.complete_cluster(&entry, info);
@@ -96,6 +96,11 @@ impl Infos {
     /// Fills in all that is known of a consumer of a stream.
     pub(super) fn complete_consumer(&self, stream: &Entry, info: &mut ConsumerInfo) {
         add_dynamic_metadata(&mut info.config.metadata, &self.version);
+        self.complete_listed_consumer(stream, info);
+    }
+
+    /// Fills in what a list tells of a consumer of a stream.
+    pub(super) fn complete_listed_consumer(&self, stream: &Entry, info: &mut ConsumerInfo) {
         // It is kept as often as its stream unless it says otherwise.
         let own = info.config.num_replicas;
         let replicas = if own > 0 { own } else { stream.config.num_replicas };
