@@ -4,7 +4,7 @@ use super::Engine;
 use super::consumer_ops::ConsumerOps;
 use super::details::Details;
 use super::pending::OpOrInfo;
-use crate::op::{Op, OpOutcome, Respond};
+use crate::op::{Op, OpOutcome, OpResult, Respond};
 use crate::sink::Sink;
 use nuthatch_log::LogAccess;
 
@@ -39,6 +39,17 @@ impl<S: Sink> Engine<S> {
         ConsumerOps::new(&mut self.dispatch, streams, sweeps, out, &self.config.consumers, log)
     }
 
+    /// An operation on a consumer that writes nothing.
+    fn tell_consumer<L: LogAccess>(&mut self, op: Op, log: &mut L) -> OpResult {
+        match op {
+            Op::StartConsumer { id, name } => self.consumer_ops(log).start(id, &name),
+            Op::UnpinConsumer { id, name, group } => {
+                self.consumer_ops(log).unpin(id, &name, &group)
+            }
+            other => unreachable!("{other:?} is no notice to a consumer"),
+        }
+    }
+
     pub(super) fn run_op<L: LogAccess>(&mut self, op: Op, respond: Respond, log: &mut L) {
         let done = match op {
             Op::CreateStream { id, account, config } => {
@@ -69,12 +80,9 @@ impl<S: Sink> Engine<S> {
             Op::Sourced { id, key } => {
                 return respond(self.streams.sourced(id, &key));
             }
-            Op::StartConsumer { id, name } => {
-                return respond(self.consumer_ops(log).start(id, &name));
-            }
             Op::ResetConsumer { id, name, seq } => self.consumer_ops(log).reset(id, &name, seq),
-            Op::UnpinConsumer { id, name, group } => {
-                return respond(self.consumer_ops(log).unpin(id, &name, &group));
+            op @ (Op::StartConsumer { .. } | Op::UnpinConsumer { .. }) => {
+                return respond(self.tell_consumer(op, log));
             }
             Op::ConsumerInfo { id, name } => {
                 return respond(self.consumer_ops(log).info(id, &name));
