@@ -315,11 +315,9 @@ impl JetStream {
                 let told = (headers, &mut then.headers);
                 self.consumers.reset(account, (stream, name), body, told).await
             }
-            Call::ConsumerNames(stream) => {
-                self.consumers.page(account, stream, body, true, share).await
-            }
-            Call::ConsumerList(stream) => {
-                self.consumers.page(account, stream, body, false, share).await
+            Call::ConsumerNames(stream) | Call::ConsumerList(stream) => {
+                let names_only = matches!(api_call, Call::ConsumerNames(_));
+                self.consumers.page(account, stream, body, names_only, share).await
             }
             Call::AccountPurge(_) | Call::MetaStepDown | Call::ServerRemove => {
                 Err(JsError::CLUSTER_REQUIRED)
