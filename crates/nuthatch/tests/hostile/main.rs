@@ -24,7 +24,6 @@ mod restores;
 mod rig;
 mod streams;
 #[path = "../../../nuthatch-server/tests/support/tokens.rs"]
-#[allow(dead_code, reason = "the server's tests use the rest")]
 mod tokens;
 mod traffic;
 mod websocket;
