@@ -141,6 +141,15 @@ struct Ended {
     pause: Option<Duration>,
 }
 
+/// A connection to the other side, as it is being made.
+struct Dialed<'a> {
+    url: &'a LeafUrl,
+    conn: &'a Arc<Connection>,
+    stream: Arc<TcpStream>,
+    /// What this server asks of all leaf nodes' subscriptions.
+    isolated: bool,
+}
+
 impl Remote {
     /// Connects and stays connected.
     async fn connect(&self, url: &LeafUrl, of_all: &LeafOptions) -> Result<Ended, DialError> {
@@ -170,35 +179,30 @@ impl Remote {
             "{conn} - Leafnode connection created for account: {}",
             self.options.account
         ));
-        self.greet(url, of_all, &conn, stream).await
+        let isolated = of_all.isolated;
+        self.greet(Dialed { url, conn: &conn, stream, isolated }).await
     }
 
     /// INFO and TLS, in the order that the options say, then the rest.
-    async fn greet(
-        &self,
-        url: &LeafUrl,
-        of_all: &LeafOptions,
-        conn: &Arc<Connection>,
-        stream: Arc<TcpStream>,
-    ) -> Result<Ended, DialError> {
+    async fn greet(&self, dialed: Dialed<'_>) -> Result<Ended, DialError> {
+        let Dialed { url, conn, .. } = dialed;
+        let stream = dialed.stream.clone();
         let default = RemoteTls::default();
         let tls = self.options.tls.as_ref().unwrap_or(&default);
         let wait = self.options.first_info_timeout;
         let mut socket = Socket(stream.clone());
         if let Some(path) = &url.websocket {
             if !url.tls && self.options.tls.is_none() {
-                return self.upgrade((url, path), of_all, conn, stream, socket).await;
+                return self.upgrade(dialed, path, socket).await;
             }
             let secure = self.secure(tls, url, conn, socket).await?;
-            return self.upgrade((url, path), of_all, conn, stream, secure).await;
+            return self.upgrade(dialed, path, secure).await;
         }
         if tls.handshake_first {
             let mut secure = self.secure(tls, url, conn, socket).await?;
             let (info, rest) = within(wait, read_info(&mut secure)).await??;
             let (input, output) = tokio::io::split(secure);
-            return self
-                .begin(url, of_all, conn, stream, info, Cursor::new(rest).chain(input), output)
-                .await;
+            return self.begin(dialed, info, Cursor::new(rest).chain(input), output).await;
         }
         let (info, rest) = within(wait, read_info(&mut socket)).await??;
         if info.tls_required || self.options.tls.is_some() || url.tls {
@@ -207,26 +211,25 @@ impl Remote {
             }
             let secure = self.secure(tls, url, conn, socket).await?;
             let (input, output) = tokio::io::split(secure);
-            return self.begin(url, of_all, conn, stream, info, input, output).await;
+            return self.begin(dialed, info, input, output).await;
         }
         conn.outbox().set_socket(Some(stream.clone()));
         let (input, output) = (Cursor::new(rest).chain(socket), Socket(stream.clone()));
-        self.begin(url, of_all, conn, stream, info, input, output).await
+        self.begin(dialed, info, input, output).await
     }
 
     /// Makes a websocket of the connection; INFO comes in it.
     async fn upgrade<S>(
         &self,
-        (url, path): (&LeafUrl, &str),
-        of_all: &LeafOptions,
-        conn: &Arc<Connection>,
-        stream: Arc<TcpStream>,
+        dialed: Dialed<'_>,
+        path: &str,
         mut socket: S,
     ) -> Result<Ended, DialError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let wait = self.options.first_info_timeout;
+        let Dialed { url, conn, .. } = dialed;
         let place = url.to_string();
         let asked = websocket::dial::dial(&mut socket, (&place, path), &self.options);
         let agreed = within(wait, asked).await??;
@@ -240,17 +243,13 @@ impl Remote {
         let input = Cursor::new(rest).chain(input);
         // What nats-server compresses then is the frames, not what is in them: a websocket has its own way.
         let off = LeafCompression::Off;
-        self.run(url, of_all, conn, stream, (info, off), input, output).await
+        self.run(dialed, (info, off), input, output).await
     }
 
     /// Agrees on compression, then goes on.
-    #[allow(clippy::too_many_arguments, reason = "the parts of one connection")]
     async fn begin<R, W>(
         &self,
-        url: &LeafUrl,
-        of_all: &LeafOptions,
-        conn: &Arc<Connection>,
-        stream: Arc<TcpStream>,
+        dialed: Dialed<'_>,
         info: LeafInfo,
         input: R,
         mut output: W,
@@ -260,10 +259,11 @@ impl Remote {
         W: AsyncWrite + Unpin + Send + 'static,
     {
         check_port(&info)?;
+        let conn = dialed.conn;
         let agreed = self.options.compression.agree(&info.compression);
         let Some(mode) = agreed.map_err(DialError::Compression)? else {
             let off = LeafCompression::Off;
-            return self.run(url, of_all, conn, stream, (info, off), input, output).await;
+            return self.run(dialed, (info, off), input, output).await;
         };
         let wait = self.options.first_info_timeout;
         let said = LeafInfo::greeting(&self.server, conn, "").compressed(&mode).encode();
@@ -277,7 +277,7 @@ impl Remote {
         let output = s2::Output::new(output, compresses(conn, mode.clone()));
         let (packed, rest) = within(wait, read_info(&mut input)).await??;
         let input = Cursor::new(rest).chain(input);
-        self.run(url, of_all, conn, stream, (packed, mode), input, output).await
+        self.run(dialed, (packed, mode), input, output).await
     }
 
     async fn secure(
@@ -295,13 +295,9 @@ impl Remote {
         Ok(stream)
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the parts of one connection")]
     async fn run<R, W>(
         &self,
-        url: &LeafUrl,
-        of_all: &LeafOptions,
-        conn: &Arc<Connection>,
-        stream: Arc<TcpStream>,
+        dialed: Dialed<'_>,
         (info, compression): (LeafInfo, LeafCompression),
         input: R,
         output: W,
@@ -311,6 +307,7 @@ impl Remote {
         W: AsyncWrite + Unpin + Send + 'static,
     {
         check_port(&info)?;
+        let Dialed { url, conn, stream, isolated } = dialed;
         self.told.learn(&self.options, info.leafnode_urls.as_deref());
         let server = &self.server;
         let mut text = Vec::new();
@@ -328,7 +325,7 @@ impl Remote {
         }
         conn.send(&text);
         let told = self.told.clone();
-        let side = LeafSide::solicited(self.options.clone(), info, of_all.isolated, told);
+        let side = LeafSide::solicited(self.options.clone(), info, isolated, told);
         let side = side.compressed(compression);
         let reader = ConnReader::of_leaf(server.clone(), conn.clone(), String::new(), side);
         tokio::spawn(writer::run(server.clone(), conn.clone(), output, stream, Some(WELCOME)));
