@@ -95,7 +95,7 @@ pub fn log_txn(from: &mut Reader<'_>) -> Result<(LogNumber, Txn), Malformed> {
 /// No cluster has such a log.
 pub fn another_log(from: &mut Reader<'_>) -> Result<LogNumber, Malformed> {
     let log = from.u8()?;
-    match (1..LogCount::MAX.get()).contains(&log) {
+    match (1..LogCount::MOST.all()).contains(&log) {
         true => Ok(LogNumber(log)),
         false => Err(malformed("a log that no cluster has")),
     }
@@ -226,7 +226,12 @@ fn wish(from: &mut Reader<'_>) -> Result<Wish, Malformed> {
 fn put_log_row(to: &mut Writer, row: &LogRow) {
     to.u32(row.epoch.0);
     to.option(row.owner, |to, owner| put_member(to, &owner));
-    to.bool(row.phase == Phase::Serving);
+    // Only logs in memory begin anew: of others it is written as before there were such ones.
+    let began_anew = row.origin > Epoch(0);
+    to.u8(u8::from(row.phase == Phase::Serving) | if began_anew { BEGAN_ANEW } else { 0 });
+    if began_anew {
+        to.u32(row.origin.0);
+    }
     to.all(&row.set, put_member);
     to.u64(row.start.0);
     to.all(&row.cuts, |to, cut| {
@@ -236,11 +241,26 @@ fn put_log_row(to: &mut Writer, row: &LogRow) {
     });
 }
 
+/// In the byte of a phase: the epoch with which the log began anew follows.
+const BEGAN_ANEW: u8 = 2;
+
 fn log_row(from: &mut Reader<'_>) -> Result<LogRow, Malformed> {
+    let (epoch, owner) = (Epoch(from.u32()?), from.option(member)?);
+    let byte = from.u8()?;
+    let phase = match byte & !BEGAN_ANEW {
+        0 => Phase::Recovering,
+        1 => Phase::Serving,
+        _ => return Err(malformed("a phase that there is not")),
+    };
+    let origin = if byte & BEGAN_ANEW == 0 { 0 } else { from.u32()? };
+    if byte & BEGAN_ANEW != 0 && origin == 0 {
+        return Err(malformed("a log that began anew before its first epoch"));
+    }
     Ok(LogRow {
-        epoch: Epoch(from.u32()?),
-        owner: from.option(member)?,
-        phase: if from.bool()? { Phase::Serving } else { Phase::Recovering },
+        epoch,
+        owner,
+        phase,
+        origin: Epoch(origin),
         set: from.all(member)?,
         start: Lsn(from.u64()?),
         cuts: from.all(|from| {

@@ -131,6 +131,7 @@ fn without_disks(keepers: Vec<NodeId>) -> Catalog {
         set: vec![],
         start: Lsn(0),
         cuts: vec![],
+        origin: Epoch(0),
     };
     let first = Revision(1);
     let state = Snapshot {

@@ -46,39 +46,68 @@ impl fmt::Display for LogNumber {
     }
 }
 
-/// How many quorum logs a cluster has. That is decided when it is founded, for ever.
+/// How many quorum logs a cluster has, and whether it has one more that is in its nodes' memory. That is decided when it
+/// is founded, for ever.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct LogCount(u8);
+pub struct LogCount {
+    on_disks: u8,
+    in_memory: bool,
+}
+
+/// In the byte that says how many logs there are: there is one in memory, too.
+const IN_MEMORY: u8 = 1 << 7;
 
 impl LogCount {
     /// One log: what clusters were founded with before they could have several.
-    pub const ONE: Self = Self(1);
+    pub const ONE: Self = Self { on_disks: 1, in_memory: false };
 
-    /// Most logs: three for each of five nodes. Each one costs each node threads and connections of its own, and
+    /// Most logs on disks: three for each of five nodes. Each one costs each node threads and connections of its own, and
     /// beats to each other node, whether or not it is used.
-    pub const MAX: Self = Self(15);
+    pub const MAX: Self = Self { on_disks: 15, in_memory: false };
 
-    /// So many, if a cluster may have so many.
+    /// Most logs of all kinds.
+    pub const MOST: Self = Self { in_memory: true, ..Self::MAX };
+
+    /// So many on disks, if a cluster may have so many.
     #[must_use]
     pub fn new(count: u8) -> Option<Self> {
-        (1..=Self::MAX.0).contains(&count).then_some(Self(count))
+        let may = (1..=Self::MAX.on_disks).contains(&count);
+        may.then_some(Self { on_disks: count, in_memory: false })
     }
 
-    /// As a number.
+    /// The same with a log in memory.
+    #[must_use]
+    pub fn with_memory(self) -> Self {
+        Self { in_memory: true, ..self }
+    }
+
+    /// How many are on disks.
     #[must_use]
     pub fn get(self) -> u8 {
-        self.0
+        self.on_disks
+    }
+
+    /// How many there are of all kinds.
+    #[must_use]
+    pub fn all(self) -> u8 {
+        self.on_disks + u8::from(self.in_memory)
+    }
+
+    /// The log in memory, which is the last one.
+    #[must_use]
+    pub fn memory(self) -> Option<LogNumber> {
+        self.in_memory.then_some(LogNumber(self.on_disks))
     }
 
     /// The numbers of the logs, in order.
     pub fn numbers(self) -> impl Iterator<Item = LogNumber> {
-        (0..self.0).map(LogNumber)
+        (0..self.all()).map(LogNumber)
     }
 
     /// Appends it behind everything else of a document. One log is written as nothing, as before there could be several.
     pub fn put(self, to: &mut Writer) {
         if self != Self::ONE {
-            to.u8(self.0);
+            to.u8(self.on_disks | if self.in_memory { IN_MEMORY } else { 0 });
         }
     }
 
@@ -90,7 +119,10 @@ impl LogCount {
         if from.0.is_empty() {
             return Ok(Self::ONE);
         }
-        let count = Self::new(from.u8()?).filter(|count| *count != Self::ONE);
+        let byte = from.u8()?;
+        let in_memory = byte & IN_MEMORY != 0;
+        let count = Self::new(byte & !IN_MEMORY).map(|count| Self { in_memory, ..count });
+        let count = count.filter(|count| *count != Self::ONE);
         count.ok_or_else(|| malformed("a cluster with another number of logs than it may have"))
     }
 }
@@ -107,8 +139,14 @@ mod tests {
             count.put(&mut to);
             assert_eq!(to.0.is_empty(), count == LogCount::ONE);
             assert_eq!(LogCount::read(&mut Reader(&to.0)), Ok(count));
+            let more = count.with_memory();
+            assert_eq!((more.get(), more.all()), (count.get(), count.get() + 1));
+            assert_eq!((count.memory(), more.memory()), (None, Some(LogNumber(count.get()))));
+            let mut to = Writer::default();
+            more.put(&mut to);
+            assert_eq!(LogCount::read(&mut Reader(&to.0)), Ok(more));
         }
-        for none in [0, 1, 16, 255] {
+        for none in [0, 1, 16, 127, 128, 128 + 16, 255] {
             assert!(LogCount::read(&mut Reader(&[none])).is_err(), "{none}");
         }
         assert_eq!((LogCount::new(0), LogCount::new(16)), (None, None));

@@ -103,7 +103,8 @@ pub(crate) fn start(
         let mut balance = Balance::new(me, times, Instant::now());
         loop {
             thread::sleep(times.poll);
-            let seen: Vec<Seen> = logs.iter().map(|log| Seen::of(&log.sight())).collect();
+            let seen = logs.iter().map(|log| Seen::of(&log.sight(), log.is_in_memory()));
+            let seen: Vec<Seen> = seen.collect();
             if let Some((number, to)) = balance.look(&seen, Instant::now()) {
                 let log = &logs[number.index()];
                 let to_name = log.sight().preferred.name;
@@ -124,16 +125,18 @@ struct Seen {
     preferred: NodeId,
     /// The preferred node is there and has everything, as the owner sees it.
     ready: bool,
+    in_memory: bool,
 }
 
 impl Seen {
-    fn of(sight: &LogSight) -> Self {
+    fn of(sight: &LogSight, in_memory: bool) -> Self {
         let preferred = sight.preferred.id;
         Self {
             epoch: sight.epoch,
             owner: sight.owner.as_ref().map(|owner| owner.id),
             preferred,
             ready: sight.is_ready(preferred, LAG_MAX),
+            in_memory,
         }
     }
 }
@@ -198,10 +201,11 @@ impl Balance {
     }
 }
 
-/// True if one node owns two logs more than another one: whichever of these is to own something would do.
+/// True if one node owns two logs more than another one: whichever of these is to own something would do. The log in
+/// memory is one beside as many as there are nodes, which it must not keep from being one at each.
 fn is_uneven(seen: &[Seen]) -> bool {
     let mut owned: BTreeMap<NodeId, usize> = BTreeMap::new();
-    for log in seen {
+    for log in seen.iter().filter(|log| !log.in_memory) {
         owned.entry(log.preferred).or_default();
         if let Some(owner) = log.owner {
             *owned.entry(owner).or_default() += 1;
@@ -224,6 +228,7 @@ mod tests {
             owner: (*owner > 0).then_some(NodeId(*owner)),
             preferred: NodeId(*preferred),
             ready: *ready,
+            in_memory: false,
         };
         of.iter().map(seen).collect()
     }
@@ -281,6 +286,11 @@ mod tests {
     fn at_a_start_logs_that_lie_unevenly_go_at_once() {
         let began = Instant::now();
         let uneven = logs(&[(1, 1, true), (2, 2, false), (1, 3, true)]);
+        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
+        assert_eq!(moves(&mut balance, began, (5, 7), &uneven), [(6, 2, 3)]);
+        // One node has two on disks, whatever the one in memory makes of that.
+        let mut uneven = logs(&[(1, 1, true), (2, 2, false), (1, 3, true), (3, 1, false)]);
+        uneven[3].in_memory = true;
         let mut balance = Balance::new(ME, BalanceTimes::default(), began);
         assert_eq!(moves(&mut balance, began, (5, 7), &uneven), [(6, 2, 3)]);
         // Each has one, though not its own: that can wait.

@@ -4,6 +4,7 @@ use crate::balance::{self, BalanceTimes, Moving, OnMove};
 use crate::beginning::{begin, tell_count};
 use crate::config::ClusterConfig;
 use crate::directory::QuorumDirectory;
+use crate::in_memory::MEMORY_LOG;
 use crate::key::ClusterKey;
 use crate::line_limit::LineLimit;
 use crate::links::{Links, Local};
@@ -92,7 +93,7 @@ impl Cluster {
         let began = begin(config, &listener, (&disk, kept.incarnation()), &report)?;
         let founding = &began.founding;
         tell_count(config, founding, &report);
-        if founding.logs > LogCount::ONE {
+        if founding.logs.get() > 1 {
             small_files::note_several_logs(&*disk).map_err(at_dir)?;
         }
         let node = Arc::new(Myself {
@@ -109,6 +110,9 @@ impl Cluster {
             let report = report_of(number, founding.logs, &report);
             let kept = match first.take() {
                 Some(kept) => kept,
+                None if founding.logs.memory() == Some(number) => {
+                    Kept::in_memory(config.memory, &report).map_err(at_dir)?
+                }
                 None => log_disk(&disk, number)
                     .and_then(|disk| Kept::open(disk, &report))
                     .map_err(at_dir)?,
@@ -241,8 +245,11 @@ fn begin_all(
 /// What is said of a log names it where there are several.
 fn report_of(number: LogNumber, logs: LogCount, report: &Reporter) -> Reporter {
     let report = report.clone();
-    match logs {
-        LogCount::ONE => report,
+    match number {
+        number if logs.memory() == Some(number) => {
+            Reporter::new(move |text| report.say(&format!("log {MEMORY_LOG}: {text}")))
+        }
+        _ if logs.get() == 1 => report,
         _ => Reporter::new(move |text| report.say(&format!("log {number}: {text}"))),
     }
 }

@@ -38,6 +38,9 @@ pub struct ClusterConfig {
     /// How many quorum logs the cluster is founded with; none: as many as it has nodes. One that was founded keeps the
     /// number that it was founded with.
     pub logs: Option<u8>,
+    /// The cluster is founded with a log in its nodes' memory, of which this node's keeper takes so many bytes at most,
+    /// beside [`BESIDE_BYTES`](crate::in_memory::BESIDE_BYTES); none: it is founded without one.
+    pub memory: Option<u64>,
 }
 
 /// Why a node cannot be set up so.
@@ -113,7 +116,8 @@ impl ClusterConfig {
     pub fn founds(&self) -> Result<LogCount, ConfigError> {
         let nodes = u8::try_from(self.size()).unwrap_or(u8::MAX);
         let count = self.logs.unwrap_or(nodes);
-        LogCount::new(count).ok_or(ConfigError::Logs { count })
+        let on_disks = LogCount::new(count).ok_or(ConfigError::Logs { count })?;
+        Ok(if self.memory.is_some() { on_disks.with_memory() } else { on_disks })
     }
 
     /// Refuses what cannot be.
@@ -160,6 +164,7 @@ mod tests {
             key: None,
             may_be_open: false,
             logs: None,
+            memory: None,
         }
     }
 
@@ -170,6 +175,8 @@ mod tests {
         assert_eq!(with(None).founds().map(LogCount::get), Ok(3));
         assert_eq!(with(Some(1)).founds(), Ok(LogCount::ONE));
         assert_eq!(with(Some(15)).founds(), Ok(LogCount::MAX));
+        let memory = ClusterConfig { memory: Some(0), ..with(Some(15)) };
+        assert_eq!(memory.founds(), Ok(LogCount::MOST));
         for count in [0, 16] {
             let error = with(Some(count)).check().expect_err("none, or too many");
             assert_eq!(error, ConfigError::Logs { count });

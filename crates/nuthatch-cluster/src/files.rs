@@ -2,6 +2,7 @@
 
 use crate::directory::apply;
 use crate::host::Host;
+use crate::in_memory::Pace;
 use crate::incoming;
 use crate::links::{Links, Local};
 use crate::replica::{Replica, STATE, Snapshot, remove_files};
@@ -32,6 +33,10 @@ const JOURNAL_FILES: usize = 4;
 /// As many stay at most for a node that is brought files meanwhile: 4 GiB.
 const JOURNAL_FILES_HELD: usize = 64;
 
+/// That of a keeper on a disk.
+pub(crate) const ON_DISK: Pace =
+    Pace { mark_bytes: MARK_BYTES, files: JOURNAL_FILES, held: JOURNAL_FILES_HELD };
+
 /// After files of another node could not be brought it is not tried again for so long.
 const FETCH_RETRY: Duration = Duration::from_secs(1);
 
@@ -48,6 +53,31 @@ pub struct Files {
     pub holds: Arc<TrimHolds>,
     /// Held by whoever makes the files durable, or replaces them. Taken before the files.
     pub marking: Mutex<()>,
+    /// When they are made durable, and how much of the journal stays.
+    pub(crate) pace: Pace,
+}
+
+impl Files {
+    /// Where the directory began anew, opens the files anew before anything else is done with them.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub(crate) fn settle(&self) -> io::Result<()> {
+        if !self.host.is_renewed() {
+            // Nobody waits for a mark that is under way.
+            return Ok(());
+        }
+        let _marking = self.marking.lock();
+        settle(&self.host, &mut self.replica.lock())
+    }
+}
+
+fn settle(host: &Host, replica: &mut Replica) -> io::Result<()> {
+    if host.take_renewed() {
+        let disk = Arc::clone(replica.disk());
+        *replica = reopened(host, disk)?;
+    }
+    Ok(())
 }
 
 impl FileSource for Files {
@@ -171,10 +201,7 @@ fn apply_committed(files: &Files) -> io::Result<()> {
     let _marking = files.marking.lock();
     let unmarked = {
         let mut replica = files.replica.lock();
-        if host.take_renewed() {
-            let disk = Arc::clone(replica.disk());
-            *replica = reopened(host, disk)?;
-        }
+        settle(host, &mut replica)?;
         let commit = host.status().commit;
         if commit > replica.applied() {
             apply(host, &mut replica, commit)?;
@@ -183,14 +210,15 @@ fn apply_committed(files: &Files) -> io::Result<()> {
     };
     host.prepare_journal();
     // After a failure nobody knows what is durable: the next start reads it.
-    if (unmarked.0 >= MARK_ENTRIES || unmarked.1 >= MARK_BYTES) && !host.status().broken {
+    if (unmarked.0 >= MARK_ENTRIES || unmarked.1 >= files.pace.mark_bytes) && !host.status().broken
+    {
         match make_durable(files) {
             Err(error) => host.fail(&format!("the keeper's files cannot be made durable: {error}")),
             Ok(()) if host.is_renewed() => forget_mark(host, &files.replica.lock()),
             Ok(()) => {
                 let held = files.holds.free_to(Instant::now());
                 let marked = files.replica.lock().marked();
-                host.trim(marked, (JOURNAL_FILES, JOURNAL_FILES_HELD), held);
+                host.trim(marked, (files.pace.files, files.pace.held), held);
             }
         }
     }
@@ -213,6 +241,10 @@ fn make_durable(files: &Files) -> io::Result<()> {
 fn forget_mark(host: &Host, replica: &Replica) {
     let disk = replica.disk();
     let removed = disk.remove(STATE).and_then(|()| disk.sync_dir(""));
+    if removed.is_ok() && disk.medium().in_memory {
+        // A log in memory that began anew; the files are opened before they are looked at again.
+        return;
+    }
     let what = match removed {
         Ok(()) => "it must be started again".to_owned(),
         Err(error) => format!("remove {STATE} in it by hand: {error}"),

@@ -16,6 +16,7 @@ pub use self::status::{NotOwner, Status};
 pub use self::syncs::PendingSync;
 use crate::clock::{now, wall_now};
 use crate::coding::Malformed;
+use crate::in_memory;
 use crate::keeper_dir::KeeperDir;
 use crate::lease::Lease;
 use crate::packet::{Packet, hash_of};
@@ -27,7 +28,7 @@ use bytes::Bytes;
 use nuthatch_log::Reporter;
 use nuthatch_log::env::Standing;
 use nuthatch_quorum::catalog::Call;
-use nuthatch_quorum::effect::Effect;
+use nuthatch_quorum::effect::{Alarm, Effect};
 use nuthatch_quorum::entry::Base;
 use nuthatch_quorum::message::{Answer, Envelope, Message, Reply};
 use nuthatch_quorum::node::{Event, Node, Sight};
@@ -92,6 +93,7 @@ pub struct Host {
     helpers: Helpers,
     /// When a part of another node's files came last, by the clock of the cores.
     part_at: AtomicU64,
+    began_anew: AtomicU64,
 }
 
 impl Host {
@@ -124,6 +126,7 @@ impl Host {
             lease: Lease::default(),
             helpers,
             part_at: AtomicU64::new(0),
+            began_anew: AtomicU64::new(0),
         });
         let syncs = {
             let mut core = host.core.lock();
@@ -404,10 +407,25 @@ impl Host {
                 }
                 Effect::Catalog(call) => drop(self.helpers.catalog.send(call)),
                 Effect::Reply(reply) => self.reply(reply),
-                Effect::Alarm(alarm) => self.report(&format!("quorum log: {alarm:?}")),
+                Effect::Alarm(alarm) => self.alarm(&alarm),
             }
         }
         syncs
+    }
+
+    fn alarm(&self, alarm: &Alarm) {
+        if let Alarm::BeganAnew { .. } = alarm {
+            self.began_anew.fetch_add(1, Ordering::Relaxed);
+        }
+        match in_memory::words(alarm) {
+            Some(text) => self.report(&text),
+            None => self.report(&format!("quorum log: {alarm:?}")),
+        }
+    }
+
+    /// How often this node has begun the log anew.
+    pub(crate) fn began_anew(&self) -> u64 {
+        self.began_anew.load(Ordering::Relaxed)
     }
 
     fn store(&self, core: &mut Core, ops: &[StoreOp]) {
@@ -441,6 +459,10 @@ impl Host {
         }
         // One that failed half-way is finished by the next start, and by nobody before.
         core.renewed |= stored.is_ok() && ops.iter().any(renews);
+        if ops.contains(&StoreOp::BeginAnew) {
+            // Of what there was nothing is known any more.
+            core.commit = Lsn(0);
+        }
         if let Err(error) = stored {
             core.dir_failed = true;
             self.report(&format!("the keeper's directory cannot be written: {error}"));

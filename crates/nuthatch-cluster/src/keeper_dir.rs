@@ -263,13 +263,16 @@ impl KeeperDir {
     }
 
     fn set_aside(&self, after: Lsn) -> io::Result<()> {
+        if self.disk.medium().in_memory {
+            return Ok(());
+        }
         let name = self.torn_name(&format!("behind-{}", after.0))?;
         let file = self.disk.create(&name)?;
         self.journal.copy_behind(after, &*file)?;
         self.disk.sync_dir(TORN_DIR)
     }
 
-    /// Moves everything that the directory holds to `torn/`. The identity goes first: without it the
+    /// Moves everything that the directory holds to `torn/`, unless that is in memory, too. The identity goes first: without it the
     /// directory counts for nothing, should this end half-way.
     fn begin_anew(&mut self) -> io::Result<()> {
         let small = [IDENTITY, PROMISE, CUT, STATE, BASE, INSTALLING];
@@ -280,9 +283,13 @@ impl KeeperDir {
         }
         self.identity = None;
         self.take_turn();
+        let keeps = !self.disk.medium().in_memory;
         for path in paths {
-            let aside = self.torn_name(&path)?;
-            match self.disk.rename(&path, &aside) {
+            let gone = match keeps {
+                true => self.disk.rename(&path, &self.torn_name(&path)?),
+                false => self.disk.remove(&path),
+            };
+            match gone {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 moved => moved?,
             }

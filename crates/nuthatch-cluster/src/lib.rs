@@ -11,7 +11,7 @@
 //!   nodes keep themselves.
 //! - [`nodes`]: which nodes there are, and how that is changed.
 //! - [`host`]: the cores of a log on a node with their disk; [`lease`]: what an owner may say. [`quorum_log`]: one log;
-//!   [`balance`]: which node owns which. [`cluster`]: all of it put together; the keepers of further logs lie in the
+//!   [`in_memory`]: the one that is in memory. [`balance`]: which node owns which. [`cluster`]: all of it put together; the keepers of further logs lie in the
 //!   directory of the first one ([`sub_disk`]).
 //!
 //! # Why a journal with payloads
@@ -47,6 +47,7 @@ mod group_port;
 mod heal;
 pub mod hello;
 pub mod host;
+pub mod in_memory;
 pub mod incoming;
 pub mod inspect;
 pub mod journal;
@@ -84,6 +85,7 @@ pub use balance::OnMove;
 pub use cluster::Cluster;
 pub use config::{ClusterConfig, ConfigError};
 pub use directory::QuorumDirectory;
+pub use in_memory::{MEMORY_LOG, MemoryUsage};
 pub use key::{ClusterKey, KeyError};
 pub use nodes::{NodeSight, NodesError, NodesSight, Replacement};
 pub use nuthatch_catalog_group::{LogCount, LogNumber};

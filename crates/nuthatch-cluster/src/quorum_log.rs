@@ -2,8 +2,9 @@
 
 use crate::clock::now;
 use crate::directory::{QuorumDirectory, apply};
+use crate::files::Files;
 use crate::host::{Host, Status};
-use crate::replica::Replica;
+use crate::in_memory::{KeeperMemory, MEMORY_LOG, MemoryUsage};
 use crate::roll::Roll;
 use crate::threads::spawn;
 use nuthatch_catalog_group::LogNumber;
@@ -11,7 +12,6 @@ use nuthatch_log::env::Disk;
 use nuthatch_quorum::node::{Event, Sight};
 use nuthatch_quorum::timing::TICK;
 use nuthatch_quorum::types::{Epoch, NodeId, WallTime};
-use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -40,6 +40,8 @@ pub struct NodeName {
 pub struct LogSight {
     /// The log.
     pub number: LogNumber,
+    /// Its name ([`QuorumLog::name`]).
+    pub name: String,
     /// Its newest epoch that this node knows of.
     pub epoch: Epoch,
     /// Who owns it, as far as that was heard lately.
@@ -99,9 +101,11 @@ impl LogSight {
 pub struct QuorumLog {
     number: LogNumber,
     host: Arc<Host>,
-    replica: Arc<Mutex<Replica>>,
+    files: Arc<Files>,
     disk: Arc<dyn Disk>,
     roll: Arc<Roll>,
+    /// Where its keeper lies if that is memory.
+    memory: Option<KeeperMemory>,
     /// The epoch that was last waited for, 0 before the first.
     waited: AtomicU32,
     /// How long it took to apply the log then, in microseconds.
@@ -111,19 +115,48 @@ pub struct QuorumLog {
 impl QuorumLog {
     pub(crate) fn new(
         number: LogNumber,
-        host: Arc<Host>,
-        replica: Arc<Mutex<Replica>>,
+        files: Arc<Files>,
         disk: Arc<dyn Disk>,
         roll: Arc<Roll>,
+        memory: Option<KeeperMemory>,
     ) -> Self {
         let (waited, apply_micros) = (AtomicU32::new(0), AtomicU64::new(0));
-        Self { number, host, replica, disk, roll, waited, apply_micros }
+        let host = Arc::clone(&files.host);
+        Self { number, host, files, disk, roll, memory, waited, apply_micros }
     }
 
     /// Which log of the cluster it is.
     #[must_use]
     pub fn number(&self) -> LogNumber {
         self.number
+    }
+
+    /// The name of the log, by which a stream's placement tag chooses it: `default`, `default-N`, [`MEMORY_LOG`].
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self.number {
+            _ if self.is_in_memory() => MEMORY_LOG.to_owned(),
+            LogNumber::FIRST => "default".to_owned(),
+            number => format!("default-{number}"),
+        }
+    }
+
+    /// True if the log is in its nodes' memory.
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
+        self.memory.is_some()
+    }
+
+    /// What this node's keeper takes of its memory; `None`: it is on a disk.
+    #[must_use]
+    pub fn memory(&self) -> Option<MemoryUsage> {
+        self.memory.as_ref()?.usage().ok()
+    }
+
+    /// How often this process has begun the log anew because too few of its disks were left.
+    #[must_use]
+    pub fn began_anew(&self) -> u64 {
+        self.host.began_anew()
     }
 
     /// Waits until this node owns the log. After a loss that can be waited for again, as often as one likes.
@@ -167,10 +200,12 @@ impl QuorumLog {
     /// The disk's, and the loss of the ownership meanwhile.
     pub fn wait_until_owner(&self) -> io::Result<QuorumDirectory> {
         let epoch = self.wait_owned()?;
-        let (commit, began) = (self.host.status().commit, now());
-        apply(&self.host, &mut self.replica.lock(), commit)?;
+        let began = now();
+        self.files.settle()?;
+        let commit = self.host.status().commit;
+        apply(&self.host, &mut self.files.replica.lock(), commit)?;
         self.apply_micros.store(now().since(began), Ordering::Release);
-        let (host, replica) = (Arc::clone(&self.host), Arc::clone(&self.replica));
+        let (host, replica) = (Arc::clone(&self.host), Arc::clone(&self.files.replica));
         let label = format!("the quorum log in {}, epoch {}", self.disk.label(), epoch.0);
         QuorumDirectory::new(host, epoch, replica, Arc::clone(&self.disk), label)
     }
@@ -286,6 +321,7 @@ impl QuorumLog {
         };
         LogSight {
             number: self.number,
+            name: self.name(),
             epoch,
             owner: owner.map(|owner| self.named(owner)),
             preferred: self.named(self.preferred()),

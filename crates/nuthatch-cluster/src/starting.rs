@@ -6,6 +6,8 @@ use crate::clock::now;
 use crate::files::{self, Files};
 use crate::heal::{self, DOUBTS_MAX};
 use crate::host::{ColdPacket, Helpers, Host, Outbound, PendingSync};
+use crate::in_memory::{self, KeeperMemory};
+use crate::journal::Sizes;
 use crate::keeper_dir::KeeperDir;
 use crate::links::{Links, Local};
 use crate::myself::{Myself, OfLog};
@@ -48,6 +50,7 @@ pub(crate) struct Kept {
     pub(crate) disk: Arc<dyn Disk>,
     dir: KeeperDir,
     image: Image,
+    memory: Option<KeeperMemory>,
 }
 
 /// What the threads of a log wait for.
@@ -77,7 +80,14 @@ impl Kept {
     pub(crate) fn open(disk: Arc<dyn Disk>, report: &Reporter) -> io::Result<Self> {
         let (dir, image) = identified(&disk)?;
         tell_lost(&image, &disk.label(), report);
-        Ok(Self { disk, dir, image })
+        Ok(Self { disk, dir, image, memory: None })
+    }
+
+    /// A keeper in memory, which begins with nothing. It takes so many bytes at most.
+    pub(crate) fn in_memory(bytes: Option<u64>, report: &Reporter) -> io::Result<Self> {
+        let memory = KeeperMemory::new(bytes);
+        let kept = Self::open(memory.disk(), report)?;
+        Ok(Self { memory: Some(memory), ..kept })
     }
 
     /// Which disk it is.
@@ -98,10 +108,11 @@ impl Starting {
     ) -> io::Result<Self> {
         let links = Links::new(&roll.addresses());
         let (helpers, asks) = helpers(&links, report, logs);
-        let Kept { disk, dir, image } = kept;
+        let Kept { disk, dir, image, memory } = kept;
         let peers = roll.peers();
         let image = named(&*disk, image, node.id)?;
         let (cores, effects) = Node::boot(setup(node.id, peers), &image, now());
+        let cores = if memory.is_some() { cores.in_memory() } else { cores };
         let host = Host::new(cores, effects, dir, helpers);
         let replica = Arc::new(Mutex::new(Replica::open(Arc::clone(&disk))?));
         let files = Arc::new(Files {
@@ -109,9 +120,10 @@ impl Starting {
             replica: Arc::clone(&replica),
             holds: Arc::new(TrimHolds::default()),
             marking: Mutex::default(),
+            pace: if memory.is_some() { in_memory::PACE } else { files::ON_DISK },
         });
         let local = OfLog { node: Arc::clone(node), log: number, host: Arc::clone(&host) };
-        let log = QuorumLog::new(number, Arc::clone(&host), replica, disk, Arc::clone(roll));
+        let log = QuorumLog::new(number, Arc::clone(&files), disk, Arc::clone(roll), memory);
         let (log, local) = (Arc::new(log), Arc::new(local));
         Ok(Self { log, host, files, local, links, catalog, asks })
     }
@@ -169,13 +181,15 @@ fn helpers(links: &Arc<Links>, report: Reporter, logs: LogCount) -> (Helpers, As
         doubts: to_doubt,
         reads: to_read,
         report,
-        logs: logs.get().into(),
+        logs: logs.all().into(),
     };
     (helpers, Asks { catalog, syncs, scrubs, installs, reads, doubts })
 }
 
 fn identified(disk: &Arc<dyn Disk>) -> io::Result<(KeeperDir, Image)> {
-    let (mut dir, image) = KeeperDir::open(Arc::clone(disk))?;
+    let sizes = if disk.medium().in_memory { in_memory::SIZES } else { Sizes::default() };
+    let open = || KeeperDir::open_with(Arc::clone(disk), sizes);
+    let (mut dir, image) = open()?;
     let known = matches!(image.identity, Record::Good(_));
     let promised = image.promises.iter().any(|slot| matches!(slot, Record::Good(_)));
     if known && promised {
@@ -187,7 +201,7 @@ fn identified(disk: &Arc<dyn Disk>) -> io::Result<(KeeperDir, Image)> {
             dir.store(&ops, |_| unreachable!("a directory that begins anew has no entries"))?;
         }
     }
-    KeeperDir::open(Arc::clone(disk))
+    open()
 }
 
 /// What a node is told at its start.

@@ -117,6 +117,7 @@ fn node() {
         key: None,
         may_be_open: false,
         logs: told[4].parse().ok(),
+        memory: None,
     };
     let millis = Duration::from_millis;
     let times = BalanceTimes {

@@ -95,6 +95,7 @@ fn node() {
         key: None,
         may_be_open: false,
         logs: None,
+        memory: None,
     };
     let name = config.name.clone();
     let report = Reporter::new(move |text| {

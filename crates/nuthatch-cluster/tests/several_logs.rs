@@ -86,6 +86,7 @@ impl Nodes {
                 dir: PathBuf::new(),
                 may_be_open: false,
                 logs: None,
+                memory: None,
             };
             let lock = disk.take().expect("asked").expect("free");
             let on: Arc<dyn Disk> = Arc::new(disk.clone());

@@ -56,6 +56,7 @@ impl Nodes {
                 dir: PathBuf::new(),
                 may_be_open: false,
                 logs: Some(1),
+                memory: None,
             };
             let lock = disk.take().expect("asked").expect("free");
             let on = Arc::new(disk.clone());

@@ -235,6 +235,11 @@ pub trait CorePort: Send + Sync + 'static {
         None
     }
 
+    /// True if the cluster has a log in the memory of its nodes.
+    fn has_quorum_memory(&self) -> bool {
+        false
+    }
+
     /// Names of all quorum logs of the cluster.
     fn quorum_logs(&self) -> Vec<String> {
         Vec::new()

@@ -3,10 +3,9 @@
 //! owners of the others alone.
 
 use crate::clock;
-use crate::engine::{engine, reporter, sync_of};
+use crate::engine::{engine, engine_within, reporter, sync_of};
 use crate::known_logs::KnownLogs;
 use crate::registry::DEFAULT_LOG;
-use crate::replicas::{quorum_log_name, quorum_log_number};
 use crate::startup_hints;
 use nuthatch_log::env::{RealDisk, SystemEntropy};
 use nuthatch_log::{
@@ -17,7 +16,7 @@ use nuthatch_object::{
     PreparedDisk, TierOptions, TieredDisk,
 };
 use nuthatch_server::jetstream_port::LogSlot;
-use nuthatch_server::logs::{LogLocation, ServerClock};
+use nuthatch_server::logs::{LogLocation, QuorumLog, ServerClock, quorum_memory_bytes};
 use nuthatch_server::options::{
     CacheSettings, Compression, LogStore, Options, SyncPolicy, TierSettings,
 };
@@ -71,12 +70,19 @@ fn default_log(options: &Options, name: String, slot: LogSlot) -> DurableLog {
 }
 
 /// A quorum log, which is opened when this node comes to own it.
-pub(super) fn quorum_log(options: &Options, number: u8) -> DurableLog {
-    let slot = match number {
+pub(super) fn quorum_log(options: &Options, log: &QuorumLog) -> DurableLog {
+    let slot = match log.number().0 {
         0 => DEFAULT_SLOT,
         number => named_slot(options.jetstream.logs.len() + usize::from(number)),
     };
-    default_log(options, quorum_log_name(number), slot)
+    let home = default_log(options, log.name(), slot);
+    match log.is_in_memory() {
+        // Nothing of it is on a disk or in a bucket.
+        true => {
+            DurableLog { tier: None, cache: None, compression: None, keys: Keys::default(), ..home }
+        }
+        false => home,
+    }
 }
 
 /// The default log, if it is this server's own, then those that the configuration names, in the order of their engines.
@@ -169,11 +175,8 @@ impl DurableLog {
         &self,
         server: &Arc<Server>,
         options: &Options,
-        lost: OnLost,
+        (log, lost): (&QuorumLog, OnLost),
     ) -> Result<(Opened, Option<Arc<TieredDisk>>), String> {
-        let cluster = server.cluster.get().expect("it runs before its log is opened");
-        let number = quorum_log_number(&self.name).expect("it is named as one");
-        let log = &cluster.logs()[usize::from(number)];
         let disk = Arc::new(log.wait_until_owner().map_err(|error| error.to_string())?);
         let (epoch, label) = (disk.epoch(), disk.label());
         let report = reporter(server);
@@ -190,8 +193,15 @@ impl DurableLog {
         };
         server.logs.add(LogLocation::quorum(&self.name, label, tier.as_ref()));
         let log_options = LogOptions { reserve_bytes: Some(0), ..self.compressed(log_options) };
-        let engine = engine(server, self.slot, false, options);
-        let opened = open_on(disk, log_options, engine, clock::of_owner(server, number));
+        let (log_options, engine) = match log.is_in_memory() {
+            true => {
+                let bytes = quorum_memory_bytes(options);
+                let bounds = (true, Some(bytes));
+                (in_memory(log_options, bytes), engine_within(server, self.slot, bounds, options))
+            }
+            false => (log_options, engine(server, self.slot, false, options)),
+        };
+        let opened = open_on(disk, log_options, engine, clock::of_owner(server, log.number().0));
         let opened = opened.map_err(|error| error.to_string())?;
         log.watch(epoch, lost).map_err(|error| error.to_string())?;
         self.take_tier(tier.clone())?;
@@ -452,6 +462,19 @@ fn for_tier(options: LogOptions, tier: &TierSettings) -> LogOptions {
     let first_segment_bytes = options.first_segment_bytes.min(segment_bytes);
     let reserve_bytes = Some(segment_bytes);
     LogOptions { segment_bytes, first_segment_bytes, reserve_bytes, ..options }
+}
+
+/// A memory log has at least so many segments, unless they would be smaller than
+/// [`MEMORY_SEGMENT_MIN`] bytes.
+const MEMORY_SEGMENTS: u64 = 16;
+const MEMORY_SEGMENT_MIN: u64 = 64 << 10;
+
+/// Options of a log in memory of so many bytes.
+pub(super) fn in_memory(options: LogOptions, bytes: u64) -> LogOptions {
+    let segment_bytes =
+        options.segment_bytes.min((bytes / MEMORY_SEGMENTS).max(MEMORY_SEGMENT_MIN));
+    let first_segment_bytes = options.first_segment_bytes.min(segment_bytes);
+    LogOptions { segment_bytes, first_segment_bytes, ..options }
 }
 
 pub(super) fn open_on(

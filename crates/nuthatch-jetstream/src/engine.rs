@@ -18,6 +18,18 @@ pub(super) fn engine(
     is_memory: bool,
     options: &Options,
 ) -> Engine<ServerSink> {
+    let limits = &options.jetstream;
+    let bytes_max = if is_memory { limits.max_memory_bytes } else { limits.max_store_bytes };
+    engine_within(server, slot, (is_memory, bytes_max), options)
+}
+
+/// As [`engine`], for messages of so many bytes; `None`: of as many as there are.
+pub(super) fn engine_within(
+    server: &Arc<Server>,
+    slot: LogSlot,
+    (is_memory, bytes_max): (bool, Option<u64>),
+    options: &Options,
+) -> Engine<ServerSink> {
     let host: Arc<dyn ImportHost> = server.clone();
     let sink =
         ServerSink::new(server.accounts.clone(), slot).with_streams_of(Arc::downgrade(&host));
@@ -34,9 +46,6 @@ pub(super) fn engine(
             i64::try_from(timeout.as_nanos()).unwrap_or(i64::MAX)
         }),
     };
-    let limits_of_all = &options.jetstream;
-    let bytes_max =
-        if is_memory { limits_of_all.max_memory_bytes } else { limits_of_all.max_store_bytes };
     let bytes_max = bytes_max.unwrap_or(u64::MAX);
     let accounts = account_bounds(&server.accounts, options, is_memory);
     let hash_seed = RandomState::new().build_hasher().finish();

@@ -7,6 +7,7 @@ mod api;
 mod api_stats;
 pub mod audit;
 mod banner;
+mod begun_anew;
 mod call_places;
 mod changing;
 mod clock;

@@ -3,7 +3,7 @@
 use crate::logs_port::{LogsPort, NotTaken, begin, call, finished};
 use crate::move_table::Moves;
 use crate::outcome::{told, unexpected};
-use crate::registry::{Entry, MEMORY_LOG};
+use crate::registry::{Entry, is_memory_log};
 use crate::stream_table::StreamTable;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::StreamInfo;
@@ -128,7 +128,7 @@ impl LogCalls {
         let mut totals = [Usage::default(); 2];
         for (name, log) in self.logs.attached() {
             if let OpOutcome::Usage(usage) = self.run(log, Op::Usage { account }).await? {
-                totals[usize::from(name == MEMORY_LOG)].add(&usage);
+                totals[usize::from(is_memory_log(&name))].add(&usage);
             }
         }
         Ok(totals)

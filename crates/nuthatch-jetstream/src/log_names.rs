@@ -2,7 +2,7 @@
 
 use crate::logs_port::LogsPort;
 use crate::outcome::placement_error;
-use crate::registry::{DEFAULT_LOG, MEMORY_LOG};
+use crate::registry::{DEFAULT_LOG, MEMORY_LOG, is_memory_log};
 use nuthatch_protocol::js::{StorageType, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::LogId;
@@ -44,7 +44,7 @@ impl LogNames {
     pub(super) fn none_of(&self, name: &str) -> JsError {
         let attached = self.logs.attached();
         let names = attached.iter().map(|(name, _)| name.as_str());
-        let known: Vec<&str> = names.filter(|known| *known != MEMORY_LOG).collect();
+        let known: Vec<&str> = names.filter(|known| !is_memory_log(known)).collect();
         let known = known.join(", ");
         placement_error(&format!("there is no log {name:?} here; there are: {known}"))
     }
@@ -55,6 +55,7 @@ impl LogNames {
         match named_by_tag(config)? {
             Some(name) => self.chosen(name),
             None => {
+                // As far as this server decides: the cluster's memory log is chosen where all of its nodes are known.
                 let default = match config.storage {
                     StorageType::File => DEFAULT_LOG,
                     StorageType::Memory => MEMORY_LOG,
@@ -66,7 +67,7 @@ impl LogNames {
 
     /// The log of this name, if a stream may choose it.
     pub(super) fn chosen(&self, name: &str) -> Result<LogId, JsError> {
-        let found = self.find(name).filter(|_| name != MEMORY_LOG);
+        let found = self.find(name).filter(|_| !is_memory_log(name));
         found.ok_or_else(|| self.none_of(name))
     }
 

@@ -1,7 +1,7 @@
 //! The logs that are attached: each with its identity, its name and its queue. They come and go while
 //! the server runs.
 
-use crate::registry::MEMORY_LOG;
+use crate::registry::is_memory_log;
 use arc_swap::ArcSwap;
 use nuthatch_log::LogHandle;
 use nuthatch_server::jetstream_port::{LogId, LogSlot, Peer};
@@ -162,8 +162,8 @@ impl LogTable {
 }
 
 impl AttachedLog {
-    /// True if it is the memory log.
+    /// True if it is in memory.
     pub(crate) fn is_memory(&self) -> bool {
-        self.name == MEMORY_LOG
+        is_memory_log(&self.name)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::banner;
 use crate::clock;
-use crate::durable_logs::{MEMORY_SLOT, Taken, durable_logs, open_on, take_all};
+use crate::durable_logs::{MEMORY_SLOT, Taken, durable_logs, in_memory, open_on, take_all};
 use crate::engine::{engine, reporter};
 use crate::engines::Engines;
 use crate::handle::JetStreamHandle;
@@ -15,6 +15,7 @@ use crate::settings::settings;
 use nuthatch_log::env::RamDisk;
 use nuthatch_log::{LogCore, LogOptions};
 use nuthatch_server::jetstream_port::LogId;
+use nuthatch_server::logs::memory_store_bytes;
 use nuthatch_server::options::Options;
 use nuthatch_server::process::{QuorumLogs, StartedJetStream};
 use nuthatch_server::server::Server;
@@ -22,15 +23,6 @@ use nuthatch_server::sink::ServerSink;
 use nuthatch_streams::Engine;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Bytes of memory streams when the configuration sets no `max_memory_store`: three quarters of the
-/// machine's memory, as upstream, but at least this.
-const MEMORY_STORE_MIN_BYTES: u64 = 64 << 20;
-
-/// The memory log has at least so many segments, unless they would be smaller than
-/// [`MEMORY_SEGMENT_MIN`] bytes.
-const MEMORY_SEGMENTS: u64 = 16;
-const MEMORY_SEGMENT_MIN: u64 = 64 << 10;
 
 /// Opens the logs, starts their threads and loads the registry. Blocks while it recovers; runs on
 /// a thread of the runtime that may block.
@@ -90,26 +82,12 @@ fn open_memory(
     server: &Arc<Server>,
     options: &Options,
 ) -> Result<LogCore<Engine<ServerSink>>, String> {
-    let budget = options.jetstream.max_memory_bytes.unwrap_or_else(default_memory_bytes);
-    let memory = LogOptions::memory();
-    let segment_bytes =
-        memory.segment_bytes.min((budget / MEMORY_SEGMENTS).max(MEMORY_SEGMENT_MIN));
-    let first_segment_bytes = memory.first_segment_bytes.min(segment_bytes);
+    let budget = memory_store_bytes(options);
     let report = reporter(server);
-    let log_options = LogOptions { segment_bytes, first_segment_bytes, report, ..memory };
+    let log_options = in_memory(LogOptions { report, ..LogOptions::memory() }, budget);
     let engine = engine(server, MEMORY_SLOT, true, options);
     let disk = Arc::new(RamDisk::new(budget));
     let opened = open_on(disk, log_options, engine, clock::of(server));
     let (core, _) = opened.map_err(|error| error.to_string())?;
     Ok(core)
-}
-
-fn default_memory_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total_kib = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))
-        .and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok())
-        .unwrap_or(0);
-    (total_kib * 1024 / 4 * 3).max(MEMORY_STORE_MIN_BYTES)
 }

@@ -2,12 +2,14 @@
 //! another node's.
 
 use crate::banner;
+use crate::begun_anew;
 use crate::durable_logs::quorum_log;
 use crate::handle::JetStreamHandle;
 use crate::log_table::AttachedLog;
 use nuthatch_log::LogHandle;
 use nuthatch_object::TieredDisk;
 use nuthatch_server::jetstream_port::{BoxFuture, JetStreamPort as _, LogId, LogSlot, Peer};
+use nuthatch_server::logs::QUORUM_MEMORY_LOG;
 use nuthatch_server::process::{OnLost, QuorumLogs};
 use nuthatch_server::server::Server;
 use nuthatch_streams::Event;
@@ -64,16 +66,21 @@ impl OwnedLogs {
     async fn serve(&self, number: u8, lost: OnLost) -> Result<Vec<String>, String> {
         let server = self.server.upgrade().ok_or("the server is gone")?;
         let options = server.options();
-        let home = quorum_log(&options, number);
+        let cluster = server.cluster.get().ok_or("the cluster is not found yet")?;
+        let quorum = cluster.logs()[usize::from(number)].clone();
+        let (home, log) = (quorum_log(&options, &quorum), quorum.clone());
         let (name, slot) = (home.name.clone(), home.slot);
         let opening = tokio::task::spawn_blocking(move || {
             let _context = Handle::current().enter();
-            let taken = home.take_quorum(&server, &options, lost);
+            let taken = home.take_quorum(&server, &options, (&log, lost));
             taken.inspect_err(|_| server.logs.remove(&home.name))
         });
         let ((core, report), tier) = opening.await.map_err(|panic| panic.to_string())??;
         let id = LogId(core.log_id());
         let handle = core.spawn(&format!("log-{name}")).map_err(|error| error.to_string())?;
+        if quorum.is_in_memory() {
+            self.restore(&handle, report.epoch.0).await;
+        }
         let log = AttachedLog { id, slot, name: name.clone(), handle: handle.clone() };
         let open = Open { id, slot, name: name.clone(), handle, tier };
         match self.jetstream.attach(log).await {
@@ -86,6 +93,22 @@ impl OwnedLogs {
                 let also = also.map(|error| format!("; closing it: {error}")).unwrap_or_default();
                 Err(format!("log {name}: {why}{also}"))
             }
+        }
+    }
+
+    /// Where the log has begun anew its streams are there again.
+    async fn restore(&self, handle: &LogHandle<Event<Peer>>, epoch: u32) {
+        let Some(server) = self.server.upgrade() else { return };
+        let Some(restored) = begun_anew::restore(&server, handle, epoch).await else { return };
+        let count = restored.count;
+        server.log.warn(format_args!(
+            "Log {QUORUM_MEMORY_LOG} has begun anew: THE MESSAGES OF {count} STREAMS ARE LOST. The streams are there again, \
+             without messages and consumers, above every sequence that they gave out"
+        ));
+        if let Some((name, why)) = restored.failed {
+            server.log.error(format_args!(
+                "Log {QUORUM_MEMORY_LOG} has begun anew: stream {name:?}, and perhaps others, did not come back: {why}"
+            ));
         }
     }
 

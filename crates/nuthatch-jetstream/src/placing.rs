@@ -2,12 +2,14 @@
 
 use crate::core_port::CorePort;
 use crate::log_names::{LogNames, named_by_tag};
-use crate::registry::{DEFAULT_LOG, MEMORY_LOG};
-use crate::replicas::{Replicas, is_quorum_log};
+use crate::outcome::described;
+use crate::registry::{DEFAULT_LOG, MEMORY_LOG, is_memory_log};
+use crate::replicas::{Replicas, quorum_log_number};
 use crate::stream_table::StreamTable;
 use nuthatch_protocol::js::{StorageType, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::LogId;
+use nuthatch_server::logs::QUORUM_MEMORY_LOG;
 use nuthatch_server::served::Served;
 use nuthatch_streams::AccountId;
 use std::sync::Arc;
@@ -79,13 +81,18 @@ impl Placing {
             return self.here(config).map(Home::Here);
         };
         let tag = named_by_tag(config)?;
+        let memory_log = self.memory_log(config);
         let is_fit = |name: &str| match (tag, config.storage) {
-            (Some(tag), _) => name == tag && name != MEMORY_LOG,
-            (None, StorageType::Memory) => name == MEMORY_LOG,
-            (None, StorageType::File) => is_quorum_log(name),
+            (Some(tag), _) => name == tag && !is_memory_log(name),
+            (None, StorageType::Memory) => name == memory_log,
+            (None, StorageType::File) => quorum_log_number(name).is_some(),
         };
         let mut candidates = self.candidates(account, &served, is_fit);
         let Some(fewest) = candidates.iter().map(|one| one.streams).min() else {
+            if config.storage == StorageType::Memory {
+                let why = format!("no node serves log {memory_log}: try again later");
+                return Err(described(JsError::CLUSTER_NOT_AVAIL, why));
+            }
             return Err(self.names.none_of(tag.unwrap_or(DEFAULT_LOG)));
         };
         candidates.retain(|one| one.streams == fewest);
@@ -95,6 +102,15 @@ impl Placing {
         let chosen = candidates.remove(turn);
         self.replicas.check(config, &chosen.log)?;
         Ok(chosen.home)
+    }
+
+    /// The memory log for a new stream: with several replicas the one that is in the memory of all nodes, if the cluster
+    /// has it.
+    fn memory_log(&self, config: &StreamConfig) -> &'static str {
+        match config.num_replicas > 1 && self.core.has_quorum_memory() {
+            true => QUORUM_MEMORY_LOG,
+            false => MEMORY_LOG,
+        }
     }
 
     /// The log of this server for a new stream.

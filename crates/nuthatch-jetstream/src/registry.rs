@@ -14,6 +14,7 @@ use nuthatch_protocol::subject;
 use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome, SubjectTree};
 use nuthatch_server::change_log::ChangeLog;
 use nuthatch_server::jetstream_port::{LogId, StreamRoute};
+use nuthatch_server::logs::QUORUM_MEMORY_LOG;
 use nuthatch_server::route::is_region;
 use nuthatch_streams::AccountId;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -37,6 +38,11 @@ pub const DEFAULT_LOG: &str = "default";
 
 /// Name of the memory log.
 pub const MEMORY_LOG: &str = "memory";
+
+/// True if the log of this name is in memory: this server's own, or the cluster's.
+pub(super) fn is_memory_log(name: &str) -> bool {
+    name == MEMORY_LOG || name == QUORUM_MEMORY_LOG
+}
 
 /// A stream as the registry knows it.
 #[derive(Clone, PartialEq, Debug)]

@@ -5,21 +5,17 @@
 
 use crate::core_port::CorePort;
 use crate::log_names::LogNames;
-use crate::registry::DEFAULT_LOG;
+use crate::registry::{DEFAULT_LOG, MEMORY_LOG};
 use nuthatch_protocol::js::{ClusterInfo, Nanos, PeerInfo, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::LogId;
+use nuthatch_server::logs::QUORUM_MEMORY_LOG;
 use std::sync::Arc;
 
 /// What the names of quorum logs but the first begin with.
 const QUORUM_LOG: &str = "default-";
 
-/// The name of a quorum log of the cluster.
-pub(super) fn quorum_log_name(number: u8) -> String {
-    if number == 0 { DEFAULT_LOG.to_owned() } else { format!("{QUORUM_LOG}{number}") }
-}
-
-/// The number of the quorum log of this name; `None`: it is none.
+/// The number of the quorum log of this name that is on disks; `None`: it is none.
 pub(super) fn quorum_log_number(name: &str) -> Option<u8> {
     if name == DEFAULT_LOG {
         return Some(0);
@@ -29,7 +25,7 @@ pub(super) fn quorum_log_number(name: &str) -> Option<u8> {
 
 /// True if the log of this name is on all nodes of a cluster.
 pub(super) fn is_quorum_log(name: &str) -> bool {
-    quorum_log_number(name).is_some()
+    quorum_log_number(name).is_some() || name == QUORUM_MEMORY_LOG
 }
 
 /// Most replicas of a stream that can be asked for, of nodes of a cluster.
@@ -64,9 +60,11 @@ impl Replicas {
         } else if asked > cluster.size {
             refuse(format!("{asked} replicas are asked for and there are {} nodes", cluster.size))
         } else if !is_quorum_log(log) {
-            refuse(format!(
-                "log '{log}' is on one node; storage 'file' without a tag 'log:NAME' is on all"
-            ))
+            let on_all = match log {
+                MEMORY_LOG => "a stream of storage 'memory' that is created with several replicas",
+                _ => "storage 'file' without a tag 'log:NAME'",
+            };
+            refuse(format!("log '{log}' is on one node; {on_all} is on all"))
         } else {
             Ok(())
         }

@@ -4,13 +4,13 @@ use crate::core_port::{
     Arrived, ClusterView, CorePort, Inbox, InboxSender, NotRemoved, OtherNode, Take,
 };
 use crate::foreign::{self, Foreign};
-use crate::replicas::{quorum_log_name, quorum_log_number};
 use bytes::Bytes;
 use nuthatch_protocol::js::StreamSource;
 use nuthatch_server::account::Account;
 use nuthatch_server::account_imports::{Inbound, route_inbound};
 use nuthatch_server::egress::{DeliveryContext, DirectWrites, EgressBatch, Groups, Outgoing};
 use nuthatch_server::interest::Matched;
+use nuthatch_server::logs::QuorumLog;
 use nuthatch_server::member_rng::MemberRng;
 use nuthatch_server::nodes::peer_id;
 use nuthatch_server::operations::OperationListener;
@@ -84,9 +84,7 @@ impl CorePort for CoreRouting {
 
     fn keepers(&self, log: &str) -> Option<Vec<OtherNode>> {
         let server = self.server.upgrade()?;
-        let number = quorum_log_number(log)?;
-        let logs = server.cluster.get()?.logs();
-        let sight = logs.get(usize::from(number))?.sight();
+        let sight = quorum_log(&server, log)?.sight();
         let owner = sight.owner.as_ref()?;
         let others = sight.keepers_but(&owner.name).into_iter();
         let others = others.map(|keeper| OtherNode {
@@ -119,7 +117,9 @@ impl CorePort for CoreRouting {
     }
 
     fn step_down(&self, log: &str, to: Option<String>) -> Option<oneshot::Receiver<bool>> {
-        self.server.upgrade()?.nodes.step_down(quorum_log_number(log)?, to)
+        let server = self.server.upgrade()?;
+        let number = quorum_log(&server, log)?.number().0;
+        server.nodes.step_down(number, to)
     }
 
     fn remove_node(
@@ -151,7 +151,13 @@ impl CorePort for CoreRouting {
     fn quorum_logs(&self) -> Vec<String> {
         let Some(server) = self.server.upgrade() else { return Vec::new() };
         let logs = server.cluster.get().map_or(&[][..], |cluster| cluster.logs());
-        logs.iter().map(|log| quorum_log_name(log.number().0)).collect()
+        logs.iter().map(|log| log.name()).collect()
+    }
+
+    fn has_quorum_memory(&self) -> bool {
+        let Some(server) = self.server.upgrade() else { return false };
+        let logs = server.cluster.get().map_or(&[][..], |cluster| cluster.logs());
+        logs.iter().any(|log| log.is_in_memory())
     }
 
     fn say(&self, text: &str) {
@@ -283,4 +289,9 @@ impl Receiver for Taker {
         (self.0)(&Message { subject: routed, reply, headers, body });
         true
     }
+}
+
+/// The cluster's log of this name.
+fn quorum_log(server: &Server, name: &str) -> Option<Arc<QuorumLog>> {
+    server.cluster.get()?.logs().iter().find(|log| log.name() == name).cloned()
 }

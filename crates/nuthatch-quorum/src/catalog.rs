@@ -4,7 +4,7 @@
 //! group order the same transactions later, behind [`Ordering`].
 
 use crate::rules::Rule;
-use crate::types::{BootCount, Epoch, Incarnation, Lsn, Member, NodeId, Revision};
+use crate::types::{BootCount, Epoch, Incarnation, Lsn, Member, NodeId, Revision, majority};
 use std::collections::{BTreeMap, VecDeque};
 use thiserror::Error;
 
@@ -37,6 +37,9 @@ pub struct LogRow {
     pub owner: Option<Member>,
     /// How far that is.
     pub phase: Phase,
+    /// The epoch with which the log last began anew, which only one in memory does; 0: it never has. What disks hold of
+    /// earlier epochs counts for nothing.
+    pub origin: Epoch,
     /// The disks that hold the log.
     pub set: Vec<Member>,
     /// The last entry before the epoch.
@@ -187,6 +190,43 @@ impl Snapshot {
     }
 }
 
+/// How a log in memory begins anew.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Anew {
+    /// The disks that it begins on.
+    pub set: Vec<Member>,
+    /// How many disks of its former set may be there still.
+    pub left: usize,
+}
+
+/// Logs in memory, whose disks end with their nodes' processes.
+impl Snapshot {
+    /// How a log in memory begins anew, where it has to; none while it goes on, or waits for disks to do so.
+    ///
+    /// It goes on while a majority of its set may be there: what was acknowledged is on one of those. A disk is gone when
+    /// its node has named another one, which it does after its end and never takes back, so fewer are left with time
+    /// and never more. With fewer than a majority nobody can tell any more what was acknowledged. Then it begins on disks
+    /// that were never in its set. One of these may have been brought some of it: that counts for nothing
+    /// ([`LogRow::origin`]), as does what one has that is left, which may lack what others have acknowledged.
+    #[must_use]
+    pub fn anew(&self) -> Option<Anew> {
+        let LogRow { epoch, set, .. } = &self.log.value;
+        let named = |m: &&Member| {
+            self.nodes.get(&m.node).is_some_and(|row| row.value.incarnation == m.incarnation)
+        };
+        let left = set.iter().filter(named).count();
+        let needed =
+            if Rule::AnewWithoutMajority.holds() { majority(set.len()) } else { set.len() };
+        if *epoch == Epoch(0) || left >= needed {
+            return None;
+        }
+        let target = self.target();
+        let new: Vec<Member> = target.iter().filter(|m| !set.contains(m)).copied().collect();
+        let enough = new.len() >= majority(target.len()) || !Rule::AnewWithoutMajority.holds();
+        enough.then_some(Anew { set: new, left })
+    }
+}
+
 /// An answer of the catalog.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CatalogReply {
@@ -224,6 +264,7 @@ impl Catalog {
             set,
             start: Lsn(0),
             cuts: vec![],
+            origin: Epoch(0),
         };
         let first = Revision(1);
         let rows =

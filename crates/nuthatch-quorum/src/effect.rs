@@ -100,6 +100,22 @@ pub enum Alarm {
         /// The last of them.
         lsn: Lsn,
     },
+    /// A log in memory has begun anew: everything that was acknowledged before is lost.
+    BeganAnew {
+        /// The epoch that it began with.
+        epoch: Epoch,
+        /// How many disks of its former set were left.
+        left: usize,
+        /// How many there were.
+        of: usize,
+    },
+    /// This disk in memory holds what a log was before it began anew, and gives it up.
+    LeftOut {
+        /// The node.
+        node: NodeId,
+        /// The last entry that it held.
+        last: Lsn,
+    },
     /// Entries of one position that differ.
     Diverged {
         /// The keeper that noticed.

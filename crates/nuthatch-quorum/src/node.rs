@@ -1,6 +1,6 @@
 //! One node: its keeper, what it has heard of the others, and what it owns or is taking over.
 
-use crate::catalog::{Call, CatalogReply, Key, LogRow, Phase, Snapshot, Txn, TxnId, Value};
+use crate::catalog::{Call, CatalogReply, Key, LogRow, Snapshot, Txn, Value};
 use crate::detector::Detector;
 use crate::effect::Effect;
 use crate::keeper::Keeper;
@@ -12,18 +12,21 @@ use crate::store::{Image, Names, StoreError};
 use crate::takeover::{Candidate, Next};
 use crate::timing::{ASK, BEAT, CATALOG_POLL, RESEND};
 use crate::types::{
-    Epoch, Incarnation, Lsn, Member, NodeId, RequestId, Revision, SyncId, Time, WallTime, majority,
+    Epoch, Incarnation, Lsn, Member, NodeId, RequestId, SyncId, Time, WallTime, majority,
 };
 use crate::wall::Walls;
 use std::collections::BTreeSet;
 
+mod anew;
 mod beats;
+mod claims;
 mod clients;
 mod doing;
 mod register;
 mod sight;
 mod wish;
 
+use anew::Memory;
 pub use sight::Sight;
 
 /// What a linearizable read rests on.
@@ -114,6 +117,11 @@ pub enum Event {
 enum Purpose {
     Register,
     Claim,
+    /// A claim with which the log begins anew; so many disks were left of so many.
+    ClaimAnew {
+        left: usize,
+        of: usize,
+    },
     Serve,
 }
 
@@ -167,6 +175,7 @@ pub struct Node {
     lacking: Option<Lsn>,
     /// The claim under way is to follow an owner that still serves.
     prepares: bool,
+    memory: Memory,
 }
 
 impl Node {
@@ -194,6 +203,7 @@ impl Node {
             round: 0,
             lacking: None,
             prepares: false,
+            memory: Memory::default(),
             config,
         };
         (node, out.effects)
@@ -300,7 +310,11 @@ impl Node {
     fn tick_role(&mut self, now: Time, out: &mut Out) {
         let wall = self.expiry_clock(now);
         match &mut self.role {
-            Role::Follower => self.look_for_owner(now, out),
+            Role::Follower => {
+                if !self.begins_anew(now, out) {
+                    self.look_for_owner(now, out);
+                }
+            }
             Role::Asking { since, .. } => {
                 if now.since(*since) >= ASK {
                     self.fall_back(now, out);
@@ -487,35 +501,6 @@ impl Node {
         }
     }
 
-    /// The first transaction of a takeover.
-    fn claim(&mut self, now: Time, out: &mut Out) {
-        let me = self.me();
-        let Some(snapshot) = &self.row else { return };
-        let mut row = snapshot.log.value.clone();
-        row.epoch = row.epoch.next();
-        row.owner = Some(me);
-        row.phase = Phase::Recovering;
-        let revision = snapshot.log.revision;
-        self.propose(Key::Log, revision, Value::Log(row), Purpose::Claim, now, out);
-    }
-
-    fn propose(
-        &mut self,
-        key: Key,
-        revision: Revision,
-        value: Value,
-        purpose: Purpose,
-        now: Time,
-        out: &mut Out,
-    ) {
-        self.number += 1;
-        let id = TxnId { proposer: self.config.fresh[0], number: self.number };
-        let seen = self.keeper.identity().seen;
-        let txn = Txn { id, key, revision, seen, value };
-        out.effects.push(Effect::Catalog(Call::Propose(txn.clone())));
-        self.proposal = Some(Proposal { txn, purpose, sent_at: now });
-    }
-
     fn catalog_answered(&mut self, reply: CatalogReply, now: Time, out: &mut Out) {
         if self.keeper.is_poisoned() {
             return;
@@ -536,37 +521,8 @@ impl Node {
         if let Some((id, outcome)) = reply.outcome {
             self.decided(id, outcome.ok(), now, out);
         }
+        self.look_at_seat(now, out);
         self.try_register(now, out);
-    }
-
-    fn decided(&mut self, id: TxnId, applied: Option<Revision>, now: Time, out: &mut Out) {
-        let Some(proposal) = self.proposal.take_if(|proposal| proposal.txn.id == id) else {
-            return;
-        };
-        let prepares = proposal.purpose == Purpose::Claim && std::mem::take(&mut self.prepares);
-        match (proposal.purpose, applied) {
-            (Purpose::Register, applied) => self.registered = applied.is_some(),
-            (Purpose::Claim, Some(revision)) => {
-                let Value::Log(row) = proposal.txn.value else { unreachable!("as proposed") };
-                self.fall_back(now, out);
-                self.detector.begin_role(now);
-                let snapshot = self.row.as_ref().expect("a row was proposed");
-                let target = snapshot.target_of(self.me());
-                let mut candidate = Candidate::new(self.me(), row, revision, target, now);
-                if prepares {
-                    candidate.hold(now);
-                }
-                self.role = Role::Candidate(Box::new(candidate));
-                self.tick_role(now, out);
-            }
-            (Purpose::Serve, Some(_)) => {
-                if let Role::Candidate(candidate) = &mut self.role {
-                    candidate.committed(self.keeper.log(), out);
-                }
-            }
-            (Purpose::Claim, None) => self.detector.begin_anew(now),
-            (Purpose::Serve, None) => self.fall_back(now, out),
-        }
     }
 
     fn next(&mut self, next: Next, now: Time, out: &mut Out) {

@@ -176,6 +176,10 @@ rules! {
     ResignAlone = "detector.resign-alone";
     /// A candidate asks a majority before it raises the epoch (F3, M13).
     AskOthers = "detector.ask-others";
+    /// A log in memory begins anew only when fewer than a majority of its disks are left.
+    AnewWithoutMajority = "node.anew-without-majority";
+    /// What a disk holds of a log that has begun anew since counts for nothing.
+    FormerIsNothing = "takeover.former-is-nothing";
 }
 
 #[cfg(feature = "mutations")]
@@ -191,6 +195,12 @@ pub fn turn_off(rules: &[Rule]) {
 }
 
 impl Rule {
+    /// True for what only logs in memory keep: their schedules find its loss (`memory_logs` of `nuthatch-sim`).
+    #[must_use]
+    pub fn is_of_memory(self) -> bool {
+        matches!(self, Rule::AnewWithoutMajority | Rule::FormerIsNothing)
+    }
+
     /// The rule that alone prevents what this one prevents, too: while it holds the loss of this one shows
     /// nowhere. Both are kept, since either costs a comparison.
     #[must_use]

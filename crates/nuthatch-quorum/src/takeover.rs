@@ -190,8 +190,16 @@ impl Candidate {
         self.row.set.contains(member) || !Rule::SealCountsMembers.holds()
     }
 
+    /// True for what a disk has of a log that has begun anew since: it counts for nothing until that is gone, whatever it
+    /// is. Nobody knows how much of what was acknowledged then it has.
+    fn is_former(&self, sealed: &Sealed) -> bool {
+        let older = sealed.position.accepted < self.row.origin && sealed.position.lsn > Lsn(0);
+        older && Rule::FormerIsNothing.holds()
+    }
+
     fn counted(&self) -> impl Iterator<Item = (Member, &Sealed)> {
-        self.answers.iter().filter(|(member, _)| self.counts(member)).map(|(m, s)| (*m, s))
+        let counts = |(m, s): &(&Member, &Sealed)| self.counts(m) && !self.is_former(s);
+        self.answers.iter().filter(counts).map(|(m, s)| (*m, s))
     }
 
     /// Sends what is due, and goes on where time has passed.
@@ -561,7 +569,8 @@ impl Candidate {
 
     fn serving_row(&self, set: Vec<Member>, start: Lsn) -> LogRow {
         let cuts = self.row.cuts.iter().chain(&self.cuts).copied().collect();
-        LogRow { epoch: self.epoch, owner: Some(self.me), phase: Phase::Serving, set, start, cuts }
+        let (owner, phase, origin) = (Some(self.me), Phase::Serving, self.row.origin);
+        LogRow { epoch: self.epoch, owner, phase, origin, set, start, cuts }
     }
 
     /// True if the epoch may start before the row says that it serves: with the set that it was claimed with, whoever

@@ -38,6 +38,7 @@ use tokio::sync::watch;
 mod accept;
 mod dial;
 mod hello;
+pub(crate) mod memory_streams;
 
 /// Connections of other nodes that wait to be greeted; one more is closed, and comes again.
 const WAITING_MAX: usize = 64;
@@ -98,6 +99,7 @@ pub(crate) async fn keep_advertising(server: Arc<Server>) {
     while changes.changed().await.is_ok() {
         changes.mark_unchanged();
         server.advertise_all();
+        server.nodes.tables_changed();
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::connections::Connections;
 use crate::meaning::name_hash;
+use nuthatch_protocol::js::StreamConfig;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -39,7 +40,13 @@ pub struct Nodes {
     accounts: watch::Sender<u64>,
     /// Who hands quorum logs over, by their numbers.
     step_downs: Mutex<BTreeMap<u8, mpsc::Sender<StepDown>>>,
+    /// Changes with what nodes tell of streams.
+    tables: watch::Sender<u64>,
+    memory_streams: Mutex<MemoryStreams>,
 }
+
+/// Configurations of the streams in the log in memory, by the names of their accounts.
+pub type MemoryStreams = BTreeMap<String, Vec<StreamConfig>>;
 
 /// A quorum log is to be handed over to another node.
 pub struct StepDown {
@@ -80,6 +87,8 @@ impl Default for Nodes {
             were_told: AtomicBool::new(false),
             accounts: watch::Sender::new(0),
             step_downs: Mutex::default(),
+            tables: watch::Sender::new(0),
+            memory_streams: Mutex::default(),
         }
     }
 }
@@ -109,6 +118,26 @@ impl Nodes {
         let step_downs = self.step_downs.lock();
         step_downs.get(&log)?.try_send(StepDown { to, done }).ok()?;
         Some(hears)
+    }
+
+    /// A node has told something of streams, or this one has.
+    pub(crate) fn tables_changed(&self) {
+        self.tables.send_modify(|version| *version += 1);
+    }
+
+    /// Hears of that.
+    pub(crate) fn table_changes(&self) -> watch::Receiver<u64> {
+        self.tables.subscribe()
+    }
+
+    /// The streams in the log in memory, as far as this node knows them: they are what comes back when it begins anew.
+    #[must_use]
+    pub fn memory_streams(&self) -> MemoryStreams {
+        self.memory_streams.lock().clone()
+    }
+
+    pub(crate) fn set_memory_streams(&self, streams: MemoryStreams) {
+        *self.memory_streams.lock() = streams;
     }
 
     /// Accounts of this server have come or gone.

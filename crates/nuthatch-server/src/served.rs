@@ -8,6 +8,7 @@
 //! draws a token and tells it to the other side only, in an INFO, so no client's message is taken for a node's.
 
 use self::table::{NodeTable, Told};
+use crate::logs::QUORUM_MEMORY_LOG;
 use crate::outlet::Outlet;
 use bytes::Bytes;
 use nuthatch_protocol::js::{StorageType, StreamConfig, StreamSource};
@@ -60,7 +61,12 @@ impl OwnStream {
             allow_direct: self.config.allow_direct,
             mirror: self.config.mirror.clone(),
             sources: self.config.sources.clone(),
+            whole: self.is_in_quorum_memory().then(|| Box::new((*self.config).clone())),
         }
+    }
+
+    fn is_in_quorum_memory(&self) -> bool {
+        &*self.log == QUORUM_MEMORY_LOG
     }
 }
 
@@ -88,6 +94,9 @@ pub struct ServedStream {
     /// What it copies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<StreamSource>,
+    /// All of its configuration, if it is in the log in memory: every node keeps that of those.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub whole: Option<Box<StreamConfig>>,
 }
 
 impl ServedStream {
@@ -388,6 +397,22 @@ impl Served {
         let inner = self.inner.lock();
         let nodes = inner.nodes.iter();
         nodes.map(|(node, table)| (node.clone(), table.part(after, max))).collect()
+    }
+
+    /// Configurations of the streams in the log in memory, by name, as the node that serves it tells; `None`: none does.
+    pub(crate) fn memory_streams(&self) -> Option<Vec<StreamConfig>> {
+        let inner = self.inner.lock();
+        let serves = |state: &NodeState| state.logs.iter().any(|log| log == QUORUM_MEMORY_LOG);
+        if serves(&inner.own.state) {
+            let own = inner.own.streams.iter().filter(|stream| stream.is_in_quorum_memory());
+            return Some(own.map(|stream| (*stream.config).clone()).collect());
+        }
+        let table = inner.nodes.values().find(|table| table.is_complete && serves(&table.state))?;
+        let told =
+            table.streams.values().filter_map(|(_, stream)| stream.whole.as_deref().cloned());
+        let mut told: Vec<StreamConfig> = told.collect();
+        told.sort_by(|one, other| one.name.cmp(&other.name));
+        Some(told)
     }
 
     /// How many streams other nodes serve.

@@ -227,9 +227,15 @@ fn the_files_of_a_nats_cluster_make_one() {
     let why = "no suitable peers for placement: 5 replicas are asked for and there are 3 nodes";
     refused(&mut first, &base, why);
     let memory = json!({"name": "R", "subjects": ["r"], "num_replicas": 3, "storage": "memory"});
-    let why = "no suitable peers for placement: log 'memory' is on one node; storage 'file' without a tag \
-               'log:NAME' is on all";
-    refused(&mut first, &memory, why);
+    api_ok(&mut first, "STREAM.CREATE.R", &memory);
+    kept_on_three(&mut first, "STREAM.INFO.R");
+    let memory = json!({"name": "R1", "subjects": ["r1"], "storage": "memory"});
+    api_ok(&mut first, "STREAM.CREATE.R1", &memory);
+    let memory = json!({"name": "R1", "subjects": ["r1"], "storage": "memory", "num_replicas": 3});
+    let answer =
+        first.request("$JS.API.STREAM.UPDATE.R1", b"", memory.to_string().as_bytes(), ANSWER);
+    let answer = String::from_utf8_lossy(&answer.expect("answered").payload).into_owned();
+    assert!(answer.contains("log 'memory' is on one node"), "{answer}");
     let nobody: Result<OwnedMessage, RequestError> = first.request("nobody", b"", b"", ANSWER);
     assert!(matches!(nobody, Err(RequestError::NoResponders(_))), "{nobody:?}");
     an_owner_that_was_replaced_comes_back(&nodes);

@@ -95,7 +95,7 @@ pub fn state(
             enrolled.member = member;
         }
     }
-    for log in LogCount::MAX.numbers().skip(1) {
+    for log in LogCount::MOST.numbers().skip(1) {
         if !from.0.is_empty() && !roster_follows(&from) {
             catalogs.push(LogCatalog::restored(log, catalog(&mut from)?));
         }

@@ -137,6 +137,10 @@ impl Core {
     /// Where the payloads of committed entries behind `after` are, in their order, as many as one may hold.
     pub(super) fn committed(&self, after: Lsn) -> Vec<(Lsn, Payload)> {
         let (mut found, mut bytes, mut lsn) = (vec![], 0, after.next());
+        if self.renewed {
+            // Whoever has files of what the log was opens them anew before anything else is applied to them.
+            return found;
+        }
         while lsn <= self.commit && bytes < BATCH_BYTES && found.len() < ENTRIES_MAX {
             let entry = self.node.keeper().log().get(lsn).copied();
             let Some((payload, len)) = entry.and_then(|entry| self.place(&entry)) else { break };

@@ -1,9 +1,9 @@
 //! What metrics show: what accounts use, the largest streams, and durable consumers of those.
 
 use super::{CONSUMERS_PAGE, View};
-use crate::registry::{Entry, MEMORY_LOG};
+use crate::registry::Entry;
 use nuthatch_log::StreamId;
-use nuthatch_protocol::js::{ConsumerInfo, DiscardPolicy};
+use nuthatch_protocol::js::{ConsumerInfo, DiscardPolicy, StorageType};
 use nuthatch_server::jetstream_port::{
     AccountSample, ConsumerSample, JsSample, LogId, SampleQuery, StreamSample,
 };
@@ -23,9 +23,7 @@ impl View {
     /// further.
     pub(super) async fn sample_of(&self, query: &SampleQuery) -> JsSample {
         let mut sizes: HashMap<(LogId, StreamId), StreamSize> = HashMap::new();
-        let mut memory = None;
-        for (name, log) in self.names.all() {
-            memory = memory.or((name == MEMORY_LOG).then_some(log));
+        for (_, log) in self.names.all() {
             // A log that does not answer shows no streams, and is broken in the health check.
             if let Ok(OpOutcome::Sizes(found)) = self.calls.run(log, Op::Sizes).await {
                 sizes.extend(found.into_iter().map(|size| ((log, size.id), size)));
@@ -46,7 +44,7 @@ impl View {
                 Some((entry, size))
             });
             let found: Vec<Found> = found.collect();
-            sample.accounts.push(self.account_sample(*id, name, &found, memory));
+            sample.accounts.push(self.account_sample(*id, name, &found));
             let fits = |(entry, _): &Found| {
                 let patterns = &query.streams;
                 patterns.is_empty() || patterns.iter().any(|p| is_like(p, &entry.config.name))
@@ -59,15 +57,11 @@ impl View {
         sample
     }
 
-    fn account_sample(
-        &self,
-        id: AccountId,
-        name: &str,
-        found: &[Found],
-        memory: Option<LogId>,
-    ) -> AccountSample {
+    fn account_sample(&self, id: AccountId, name: &str, found: &[Found]) -> AccountSample {
         let bytes = |in_memory: bool| {
-            let here = found.iter().filter(|(e, _)| (Some(e.engine) == memory) == in_memory);
+            let is_here =
+                |entry: &Entry| (entry.config.storage == StorageType::Memory) == in_memory;
+            let here = found.iter().filter(|(entry, _)| is_here(entry));
             here.map(|(_, size)| size.bytes).sum()
         };
         let limits = self.accounts.own_limits_of(id);

@@ -10,6 +10,7 @@ fn txn(number: u64, revision: u64, epoch: u32) -> Txn {
         set: vec![],
         start: Lsn(0),
         cuts: vec![],
+        origin: Epoch(0),
     };
     let id = TxnId { proposer: Incarnation(1), number };
     let seen = Revision(0);
@@ -69,4 +70,63 @@ fn a_catalog_that_was_set_back_takes_nothing_of_who_has_seen_more() {
     catalog.call(&Call::Propose(txn(2, 1, 1)));
     let again = Txn { id: txn(3, 2, 1).id, revision: Revision(2), ..later };
     assert_eq!(catalog.call(&Call::Propose(again)).outcome.map(|(_, o)| o), Some(Ok(Revision(3))));
+}
+
+fn disk(node: u8, incarnation: u128) -> Member {
+    Member { node: NodeId(node), incarnation: Incarnation(incarnation) }
+}
+
+/// A log of these disks in an epoch, and the disks that its nodes have named last.
+fn in_memory(epoch: u32, set: &[Member], named: &[Member]) -> Snapshot {
+    let row = |disk: &Member| {
+        let (incarnation, boots) = (disk.incarnation, BootCount(1));
+        (disk.node, NodeRow { incarnation, boots, former: vec![] })
+    };
+    let mut state = Catalog::founded(set.to_vec(), named.iter().map(row).collect()).state;
+    state.log.value.epoch = Epoch(epoch);
+    state.wish.value.keepers = named.iter().map(|disk| disk.node).collect();
+    state
+}
+
+/// Every subset of three and five nodes that have started again since, with every subset of those having named its disk.
+#[test]
+fn a_log_in_memory_begins_anew_just_where_no_majority_of_its_set_is_left() {
+    for nodes in [3_u8, 5] {
+        let set: Vec<Member> = (1..=nodes).map(|node| disk(node, node.into())).collect();
+        for again in 0..1_u8 << nodes {
+            let is_again = |node: u8| again & 1 << (node - 1) != 0;
+            let now =
+                |node: u8| disk(node, u128::from(node) + if is_again(node) { 100 } else { 0 });
+            let named: Vec<Member> = (1..=nodes).map(now).collect();
+            let new: Vec<Member> = (1..=nodes).filter(|node| is_again(*node)).map(now).collect();
+            let left = set.len() - new.len();
+            let expected = (left < majority(set.len())).then(|| Anew { set: new.clone(), left });
+            assert_eq!(in_memory(7, &set, &named).anew(), expected, "{again:b} of {nodes}");
+            assert_eq!(in_memory(0, &set, &named).anew(), None, "nothing was acknowledged yet");
+        }
+    }
+}
+
+/// Whoever is left comes into the set later: by then it has named another disk.
+#[test]
+fn what_begins_anew_has_no_disk_of_its_former_set() {
+    let set = [disk(1, 1), disk(2, 2), disk(3, 3)];
+    let named = [disk(1, 1), disk(2, 22), disk(3, 33)];
+    let anew = in_memory(7, &set, &named).anew().expect("one is left");
+    assert_eq!(anew, Anew { set: vec![disk(2, 22), disk(3, 33)], left: 1 });
+    // The disk that is left is no majority's, so it may lack what the others have acknowledged.
+    let again = in_memory(8, &anew.set, &[disk(1, 11), disk(2, 22), disk(3, 33)]);
+    assert_eq!(again.anew(), None, "it goes on");
+    let again = in_memory(8, &anew.set, &[disk(1, 11), disk(2, 22), disk(3, 333)]);
+    let anew = again.anew().expect("one of two is no majority");
+    assert_eq!(anew, Anew { set: vec![disk(1, 11), disk(3, 333)], left: 1 });
+}
+
+/// A node that another one takes the place of has ended only when it has named another disk.
+#[test]
+fn a_disk_of_a_node_that_keeps_the_log_no_more_may_be_there() {
+    let set = [disk(1, 1), disk(2, 2), disk(3, 3)];
+    let mut state = in_memory(7, &set, &[disk(1, 11), disk(2, 2), disk(3, 3), disk(4, 4)]);
+    state.wish.value.keepers = [1, 4, 3].map(NodeId).to_vec();
+    assert_eq!(state.anew(), None);
 }

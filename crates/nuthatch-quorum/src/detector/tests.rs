@@ -14,6 +14,7 @@ fn row(owner: Option<u8>, nodes: u8) -> LogRow {
         set: (0..nodes).map(member).collect(),
         start: Lsn(0),
         cuts: vec![],
+        origin: Epoch(0),
     }
 }
 

@@ -7,8 +7,9 @@ impl Node {
     /// What the node is doing.
     #[must_use]
     pub fn activity(&self) -> Activity {
-        let claims =
-            self.proposal.as_ref().is_some_and(|proposal| proposal.purpose == Purpose::Claim);
+        let is_claim =
+            |purpose: Purpose| matches!(purpose, Purpose::Claim | Purpose::ClaimAnew { .. });
+        let claims = self.proposal.as_ref().is_some_and(|proposal| is_claim(proposal.purpose));
         let doing = match &self.role {
             Role::Candidate(candidate) => candidate.doing(),
             Role::Owner(_) => Doing::Owning,

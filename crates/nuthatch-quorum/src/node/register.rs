@@ -42,6 +42,7 @@ impl Node {
             }
             if !same {
                 former.push(known.incarnation);
+                self.forget_former(&mut former);
             }
         }
         let row = NodeRow { incarnation, boots, former };

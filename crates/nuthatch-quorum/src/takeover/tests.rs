@@ -92,6 +92,7 @@ fn candidate() -> Candidate {
         set: (0..KEEPERS).map(member).collect(),
         start: Lsn(0),
         cuts: vec![],
+        origin: Epoch(0),
     };
     let target = row.set.clone();
     Candidate::new(member(0), row, Revision(7), target, Time(0))

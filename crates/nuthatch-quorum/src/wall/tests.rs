@@ -17,6 +17,7 @@ fn row(nodes: u8) -> LogRow {
         set: (0..nodes).map(member).collect(),
         start: Lsn(0),
         cuts: vec![],
+        origin: Epoch(0),
     }
 }
 

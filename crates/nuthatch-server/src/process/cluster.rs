@@ -3,6 +3,7 @@
 
 use super::{OnLost, QuorumLogs, RunError, StartJetStream, attach_jetstream, quorum_logs};
 use crate::jetstream_port::BoxFuture;
+use crate::logs::{QUORUM_MEMORY_LOG, keeper_memory_bytes};
 use crate::node_service;
 use crate::private_files::{OUR_DIRECTORY, close_directory};
 use crate::server::Server;
@@ -39,7 +40,7 @@ pub(super) fn config(server: &Server) -> Result<Option<ClusterConfig>, RunError>
     let options = server.options();
     let Some(settings) = &options.cluster else { return Ok(None) };
     if let Some(log) = options.jetstream.logs.iter().find(|log| is_quorum_name(&log.name)) {
-        let why = "the quorum logs of a cluster are called default-1, default-2 and so on";
+        let why = "the quorum logs of a cluster are called default-1, default-2 and so on, and memory-quorum";
         return Err(RunError::Cluster(format!(
             "jetstream.logs: a log of a node cannot be called {:?}: {why}; give it another name",
             log.name
@@ -56,6 +57,7 @@ pub(super) fn config(server: &Server) -> Result<Option<ClusterConfig>, RunError>
         key,
         may_be_open: settings.may_be_open,
         logs: None,
+        memory: Some(keeper_memory_bytes(&options)),
     };
     let per_node = settings.logs_per_node;
     let count = usize::from(per_node).saturating_mul(config.size());
@@ -70,6 +72,7 @@ pub(super) fn config(server: &Server) -> Result<Option<ClusterConfig>, RunError>
 /// True if a log of this name may be one of the cluster's (`quorum_log_name` of the JetStream service).
 fn is_quorum_name(name: &str) -> bool {
     name.strip_prefix("default-").is_some_and(|number| number.parse::<u8>().is_ok())
+        || name == QUORUM_MEMORY_LOG
 }
 
 /// What a server does as a node, beside its clients. It ends with this.
@@ -124,6 +127,8 @@ async fn be_node(
     if server.options().jetstream.enabled {
         // Before other nodes are connected: what they hand on is taken.
         quorum = attach_jetstream(server, start_jetstream).await?;
+        node_service::memory_streams::load(server).map_err(RunError::Cluster)?;
+        tasks.spawn(node_service::memory_streams::keep(server.clone()));
         tasks.spawn(node_service::keep_advertising(server.clone()));
     }
     tasks.spawn(node_service::serve(server.clone(), cluster.clone(), name));

@@ -140,9 +140,9 @@ impl Kept {
                     .log
                     .info(format_args!("Node {name} owns the quorum log (epoch {epoch})"));
             }
-            number => {
-                let log = &self.server.log;
-                log.info(format_args!("Node {name} owns quorum log {number} (epoch {epoch})"));
+            _ => {
+                let (log, of) = (&self.server.log, self.label());
+                log.info(format_args!("Node {name} owns quorum log {of} (epoch {epoch})"));
             }
         }
         Ok(())
@@ -212,7 +212,15 @@ impl Kept {
         sleep(WITHDRAW_REST).await;
     }
 
+    /// As people are told of the log.
+    fn label(&self) -> String {
+        match self.log.is_in_memory() {
+            true => self.log.name(),
+            false => self.number.to_string(),
+        }
+    }
+
     fn say(&self, what: std::fmt::Arguments<'_>) {
-        self.server.log.info(format_args!("Quorum log {} {what}", self.number));
+        self.server.log.info(format_args!("Quorum log {} {what}", self.label()));
     }
 }

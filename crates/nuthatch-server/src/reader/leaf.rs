@@ -478,7 +478,10 @@ impl<'a> Turn<'a> {
         let node = conn.link().map(|link| link.remote_name.clone()).unwrap_or_default();
         match account.served.receive(&node, what, publish.payload()) {
             NodeMessage::Taken => {}
-            NodeMessage::Table => server.jetstream().nodes_changed(),
+            NodeMessage::Table => {
+                server.nodes.tables_changed();
+                server.jetstream().nodes_changed();
+            }
             NodeMessage::Unknown => server.log.error(format_args!(
                 "{conn} - message of node {node} that is not understood: {}",
                 String::from_utf8_lossy(what)

@@ -1,6 +1,6 @@
 //! The cluster of a server, for the console.
 
-use nuthatch_cluster::{KeeperSight, LogNumber, LogSight};
+use nuthatch_cluster::{KeeperSight, LogSight};
 use nuthatch_console::{Cluster, QuorumLog, Replica};
 use nuthatch_server::server::Server;
 
@@ -18,10 +18,7 @@ pub fn cluster(server: &Server) -> Option<Cluster> {
 
 fn quorum_log(sight: LogSight) -> QuorumLog {
     QuorumLog {
-        name: match sight.number {
-            LogNumber::FIRST => "default".to_owned(),
-            number => format!("default-{number}"),
-        },
+        name: sight.name,
         epoch: u64::from(sight.epoch.0),
         owner: sight.owner.map(|owner| owner.name),
         preferred: sight.preferred.name,

@@ -147,6 +147,7 @@ pub const JETSTREAM_LAYERS: &[&[&str]] = &[
         "handle",
         "routing",
         "banner",
+        "begun_anew",
         "owned_logs",
         "open",
     ],

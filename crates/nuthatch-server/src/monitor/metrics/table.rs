@@ -117,6 +117,12 @@ metrics! {
             "Other nodes that are away or lack more than 16 entries of it; told by its owner alone");
         QUORUM_LAG = gauge("nuthatch_quorum_log_replica_lag_entries", &["log", "node"],
             "Entries (syncs of the log) that a node lacks; likewise");
+        QUORUM_MEMORY = gauge("nuthatch_quorum_log_memory_bytes", LOG,
+            "Memory that this node's replica of the log in memory takes, what is set aside for it included");
+        QUORUM_MEMORY_MAX = gauge("nuthatch_quorum_log_memory_max_bytes", LOG,
+            "Memory that it may take");
+        QUORUM_ANEW = counter("nuthatch_quorum_log_began_anew", LOG,
+            "Times that this node began the log in memory anew, because too few nodes still had it: what it held is lost");
     }
     "Process and runtime" {
         RESIDENT = gauge("process_resident_memory_bytes", &[], "Resident memory");

@@ -4,11 +4,19 @@ use super::super::Family;
 use super::super::table as t;
 use super::{put, put_all};
 use crate::server::Server;
-use nuthatch_cluster::{KeeperSight, LogNumber, LogSight};
+use nuthatch_cluster::{KeeperSight, LogSight, MEMORY_LOG, MemoryUsage};
 use std::collections::BTreeSet;
 
-const ALL: [&t::Metric; 5] =
-    [&t::CLUSTER_NODES, &t::CLUSTER_CONNECTED, &t::QUORUM_OWNED, &t::QUORUM_BEHIND, &t::QUORUM_LAG];
+const ALL: [&t::Metric; 8] = [
+    &t::CLUSTER_NODES,
+    &t::CLUSTER_CONNECTED,
+    &t::QUORUM_OWNED,
+    &t::QUORUM_BEHIND,
+    &t::QUORUM_LAG,
+    &t::QUORUM_MEMORY,
+    &t::QUORUM_MEMORY_MAX,
+    &t::QUORUM_ANEW,
+];
 
 /// Names without numbers of a server that is alone, or has not found its cluster yet.
 pub(super) fn of_cluster(page: &mut Vec<Family>, server: &Server) {
@@ -21,7 +29,7 @@ pub(super) fn of_cluster(page: &mut Vec<Family>, server: &Server) {
         .logs()
         .iter()
         .map(|log| (log, log.sight()))
-        .map(|(log, sight)| (name(sight.number), sight, log.owned().is_some()))
+        .map(|(log, sight)| (sight.name.clone(), sight, log.owned().is_some()))
         .collect();
     let owned = logs.iter().map(|(name, _, owned)| (vec![name.as_str()], u64::from(*owned)));
     put_all(page, &t::QUORUM_OWNED, owned);
@@ -35,17 +43,20 @@ pub(super) fn of_cluster(page: &mut Vec<Family>, server: &Server) {
         all.iter().filter_map(|k| Some((vec![*log, k.node.name.as_str()], k.lag?)))
     });
     put_all(page, &t::QUORUM_LAG, lags);
+    let in_memory: Vec<_> = cluster.logs().iter().filter(|log| log.is_in_memory()).collect();
+    let usage = |of: fn(MemoryUsage) -> u64| {
+        in_memory.iter().filter_map(move |log| Some((vec![MEMORY_LOG], of(log.memory()?))))
+    };
+    put_all(page, &t::QUORUM_MEMORY, usage(|usage| usage.bytes));
+    put_all(page, &t::QUORUM_MEMORY_MAX, usage(|usage| usage.bytes_max));
+    let anew = in_memory.iter().map(|log| (vec![MEMORY_LOG], log.began_anew()));
+    put_all(page, &t::QUORUM_ANEW, anew);
 }
 
 /// The other nodes that at least one account is connected to.
 fn connected(server: &Server) -> BTreeSet<String> {
     let open = server.nodes.connections.open();
     open.iter().filter_map(|conn| Some(conn.link()?.remote_name.clone())).collect()
-}
-
-/// As the JetStream service names it.
-fn name(number: LogNumber) -> String {
-    if number == LogNumber::FIRST { "default".to_owned() } else { format!("default-{number}") }
 }
 
 fn others(sight: &LogSight) -> Vec<&KeeperSight> {

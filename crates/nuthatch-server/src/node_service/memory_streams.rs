@@ -1,0 +1,107 @@
+//! Configurations of the streams in the log in memory, which each node keeps on its disk: when too few nodes have that log
+//! any more and it begins anew, its streams come back with them, empty.
+//!
+//! The node that serves the log tells the others, as it tells what streams there are, and each writes it down a moment
+//! later. While nobody serves it nothing is written: what was told last counts. Nothing is agreed upon, so what was created
+//! or deleted a moment before the loss, or while the next owner was away, may be missing or come back.
+
+use crate::nodes::MemoryStreams;
+use crate::private_files::OUR_DIRECTORY;
+use crate::server::Server;
+use nuthatch_log::env::{Disk, RealDisk, read_exact_at, replace_file};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where they are, in our directory of the store.
+const DIR: &str = "memory-quorum";
+const FILE: &str = "streams";
+
+/// Streams of which a node keeps the configuration; of further ones it keeps none, and says so.
+pub const KEPT_MAX: usize = 16 * 1024;
+
+/// Changes that come within this are written together.
+const SETTLE: Duration = Duration::from_millis(50);
+
+fn dir(server: &Server) -> PathBuf {
+    server.options().jetstream.store_dir.join(OUR_DIRECTORY).join(DIR)
+}
+
+/// Reads what this node kept.
+///
+/// # Errors
+/// A sentence: it cannot be read. Whatever is there stays.
+pub(crate) fn load(server: &Server) -> Result<(), String> {
+    let dir = dir(server);
+    let failed = |error: String| format!("{}/{FILE}: {error}", dir.display());
+    let streams = match read(&dir).map_err(|error| failed(error.to_string()))? {
+        None => return Ok(()),
+        Some(bytes) => serde_json::from_slice::<MemoryStreams>(&bytes),
+    };
+    server.nodes.set_memory_streams(streams.map_err(|error| failed(error.to_string()))?);
+    Ok(())
+}
+
+fn read(dir: &Path) -> io::Result<Option<Vec<u8>>> {
+    if !dir.join(FILE).exists() {
+        return Ok(None);
+    }
+    let file = RealDisk::open(dir)?.open(FILE)?;
+    let len = usize::try_from(file.len()?).map_err(io::Error::other)?;
+    read_exact_at(&*file, 0, len).map(Some)
+}
+
+fn write(dir: &Path, streams: &MemoryStreams) -> io::Result<()> {
+    let disk = RealDisk::open(dir)?;
+    disk.create_dir("tmp")?;
+    replace_file(&disk, FILE, &serde_json::to_vec(streams)?)
+}
+
+/// Writes down what is told of such streams.
+pub(crate) async fn keep(server: Arc<Server>) {
+    let mut changes = server.nodes.table_changes();
+    let mut told = String::new();
+    while changes.changed().await.is_ok() {
+        tokio::time::sleep(SETTLE).await;
+        changes.mark_unchanged();
+        let before = server.nodes.memory_streams();
+        let mut streams = before.clone();
+        for account in server.accounts.all() {
+            if let Some(of_account) = account.served.memory_streams() {
+                streams.insert(account.name.clone(), of_account);
+            }
+        }
+        streams.retain(|_, of_account| !of_account.is_empty());
+        let left_out = bound(&mut streams);
+        if streams == before {
+            continue;
+        }
+        server.nodes.set_memory_streams(streams.clone());
+        let dir = dir(&server);
+        let written = tokio::task::spawn_blocking(move || write(&dir, &streams)).await;
+        let failure = match written {
+            Ok(Ok(())) if left_out == 0 => String::new(),
+            Ok(Ok(())) => format!("there are {left_out} more than {KEPT_MAX}, which are not kept"),
+            Ok(Err(error)) => error.to_string(),
+            Err(panic) => panic.to_string(),
+        };
+        if !failure.is_empty() && failure != told {
+            server.log.warn(format_args!(
+                "Streams of the log in memory cannot all come back should it begin anew: {failure}"
+            ));
+        }
+        told = failure;
+    }
+}
+
+/// Leaves out what is more than is kept; how many that are.
+fn bound(streams: &mut MemoryStreams) -> usize {
+    let (mut room, mut left_out) = (KEPT_MAX, 0);
+    for of_account in streams.values_mut() {
+        left_out += of_account.len().saturating_sub(room);
+        of_account.truncate(room);
+        room -= of_account.len();
+    }
+    left_out
+}
