@@ -12,7 +12,7 @@ use nuthatch_server::jetstream_port::{BoxFuture, JetStreamPort as _, LogId, LogS
 use nuthatch_server::logs::QUORUM_MEMORY_LOG;
 use nuthatch_server::process::{OnLost, QuorumLogs};
 use nuthatch_server::server::Server;
-use nuthatch_streams::Event;
+use nuthatch_streams::{EndOfPulls, Event};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -125,11 +125,12 @@ impl OwnedLogs {
         open.close(&self.server).await
     }
 
-    /// Tells the pull requests that wait that nothing comes any more: their clients ask again, at the next owner.
+    /// Ends the pull requests that wait: their clients ask again, at the next owner.
     async fn end_pulls(&self, slot: LogSlot) {
         let (told, mut all_told) = mpsc::channel::<()>(1);
         // The event holds it until it is done, or dropped by a log that takes nothing.
-        let end = Event::EndPulls(Box::new(move || drop(told)));
+        let end =
+            Event::EndPulls { why: EndOfPulls::OwnerChanges, told: Box::new(move || drop(told)) };
         if self.jetstream.notify(slot, end).is_ok() {
             let _ = timeout(PULLS_MAX, all_told.recv()).await;
         }

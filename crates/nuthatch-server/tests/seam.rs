@@ -95,7 +95,7 @@ impl JetStreamPort for Recorder {
                 let text = format!("interest {subject:?}");
                 self.others.lock().unwrap().push(text);
             }
-            Event::EndPulls(done) => done(),
+            Event::EndPulls { told, .. } => told(),
             Event::Writable => self.others.lock().unwrap().push("writable".to_owned()),
             Event::Op(..) | Event::Depart { .. } | Event::Install { .. } => {}
         }

@@ -255,10 +255,10 @@ impl<S: Sink> Machine for Engine<S> {
             Event::Interest(subject) => {
                 self.dispatch.interest(subject.as_deref(), &mut self.streams, &mut self.out, log);
             }
-            Event::EndPulls(done) => {
-                self.dispatch.end_pulls(&mut self.streams, &mut self.out, log);
+            Event::EndPulls { why, told } => {
+                self.dispatch.end_pulls(why, &mut self.streams, &mut self.out, log);
                 self.out.flush();
-                done();
+                told();
             }
             Event::Writable => self.dispatch.wake_slow(&mut self.streams, &mut self.out, log),
             Event::Depart { id, respond, forgotten } => respond(self.depart(id, forgotten, log)),

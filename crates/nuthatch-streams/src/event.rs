@@ -38,6 +38,16 @@ impl Span {
     }
 }
 
+/// Why pull requests that wait are ended. Clients know both texts (`checkPendingRequests` and
+/// `processStreamSignalUpdate` of nats-server).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EndOfPulls {
+    /// The server is about to stop: `409 Server Shutdown`, with what is left open.
+    ServerStops,
+    /// Another node is to own the log: `409 Leadership Change`. Clients ask again at once.
+    OwnerChanges,
+}
+
 /// An event for an engine. `P` identifies the connection it came from ([`crate::Sink::Peer`]).
 pub enum Event<P> {
     /// The JetStream traffic of one socket read, in its order.
@@ -46,9 +56,13 @@ pub enum Event<P> {
     Op(Op, Respond),
     /// Interest in a subject appeared or vanished; `None`: look at all deliver subjects again.
     Interest(Option<Bytes>),
-    /// The server is about to stop: every pull request that waits is told, and is over. Whoever has asked
-    /// is told once that is handed to the connections; the call must be quick.
-    EndPulls(Box<dyn FnOnce() + Send>),
+    /// The log is about to be closed here: every pull request that waits is told, and is over.
+    EndPulls {
+        /// What they are told.
+        why: EndOfPulls,
+        /// Called once that is handed to the connections; it must be quick.
+        told: Box<dyn FnOnce() + Send>,
+    },
     /// Some connection that refused deliveries ([`crate::Sink::ready`]) takes them again.
     Writable,
     /// A stream that has left ([`Op::Leave`]) and is durable elsewhere ([`Op::Settle`]): this log

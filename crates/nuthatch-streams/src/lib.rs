@@ -24,8 +24,8 @@ pub mod validate;
 pub use budget::AccountBounds;
 pub use engine::{BatchLimits, Engine, EngineConfig};
 pub use event::{
-    AckItem, ClientBatch, DirectGetItem, Event, FlowItem, HandOff, Item, PublishItem, PullItem,
-    Span,
+    AckItem, ClientBatch, DirectGetItem, EndOfPulls, Event, FlowItem, HandOff, Item, PublishItem,
+    PullItem, Span,
 };
 pub use index::{MessageIndex, MessageMeta};
 pub use op::{Op, OpOutcome, OpResult, Respond};

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support::{TIMEOUT, create_stream, read_all};
+use support::{TIMEOUT, create_stream};
 
 #[test]
 fn a_killed_owner_is_followed_by_one_that_has_everything() {
@@ -210,8 +210,7 @@ fn segments_of_a_quorum_log_move_to_a_bucket_whoever_owns_it() {
         assert!(Instant::now() < deadline, "the bucket and the nodes have {so_far:?}");
         std::thread::sleep(Duration::from_millis(50));
     }
-    let (mut client, _) = nodes.owner();
-    let mut found = read_all(&mut client, "LARGE", 1).into_iter();
+    let mut found = nodes.read_all("LARGE").into_iter();
     for turn in 0..3 {
         for number in turn * 60..(turn + 1) * 60 {
             let (_, message) = found.next().expect("all that was acknowledged");

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use support::{TIMEOUT, create_stream, read_all};
+use support::{TIMEOUT, api_ok, create_stream, read_all};
 
 /// When clients ask again by default if nobody responds (nats.go, which does so twice).
 const DEFAULT_WAIT: Duration = Duration::from_millis(250);
@@ -237,6 +237,37 @@ fn an_owner_that_ends_hands_over_without_an_error_to_clients_that_wait() {
     }
     let by_handover = said.iter().map(|text| text.matches("by=handover").count()).sum::<usize>();
     assert!(by_handover >= 3, "nobody was told to follow:\n{}", said.join("\n--\n"));
+}
+
+/// Clients know the text, and ask again at once (`ErrConsumerLeadershipChanged` of nats.go).
+#[test]
+fn a_pull_that_waits_hears_that_the_owner_changes() {
+    let mut nodes = Nodes::new("quorum-handover-pull");
+    nodes.nodes.iter_mut().for_each(Node::start);
+    let (mut client, _) = nodes.owner();
+    create_stream(&mut client, "Q", &json!({"subjects": ["Q.*"], "num_replicas": 3}));
+    let owner = whole(&nodes);
+    let mut client = nodes.client((owner + 1) % NODES);
+    let config = json!({"stream_name": "Q", "config": {"durable_name": "C", "ack_policy": "none"}});
+    api_ok(&mut client, "CONSUMER.DURABLE.CREATE.Q.C", &config);
+    let inbox = format!("{}.pull", client.inbox());
+    client.subscribe(&inbox, "").expect("subscribed");
+    let body = json!({"batch": 1, "expires": 60_000_000_000_u64}).to_string();
+    let subject = "$JS.API.CONSUMER.MSG.NEXT.Q.C";
+    client
+        .writer
+        .publish(subject.as_bytes(), inbox.as_bytes(), b"", body.as_bytes())
+        .expect("sent");
+    let waits =
+        |client: &mut Client| api_ok(client, "CONSUMER.INFO.Q.C", &Value::Null)["num_waiting"] == 1;
+    while !waits(&mut client) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    nodes.nodes[owner].signal("-TERM");
+    let told = client.next_message(Instant::now() + TIMEOUT).expect("told");
+    let headers = String::from_utf8_lossy(&told.headers).into_owned();
+    assert!(headers.starts_with("NATS/1.0 409 Leadership Change\r\n"), "{headers}");
+    assert_eq!(nodes.nodes[owner].ended().code(), Some(0), "{}", nodes.nodes[owner].text());
 }
 
 /// `cargo test --profile ci -p nuthatch --features nuthatch/otlp --test quorum_handover -- --ignored --nocapture`: how long

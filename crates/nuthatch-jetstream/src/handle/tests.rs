@@ -11,7 +11,7 @@ use nuthatch_server::logs::Logs;
 use nuthatch_server::sink::ServerSink;
 use nuthatch_streams::consumer::PreparedConsumer;
 use nuthatch_streams::op::Replica;
-use nuthatch_streams::{Delivery, Engine, EngineConfig, Message, Sink};
+use nuthatch_streams::{Delivery, EndOfPulls, Engine, EngineConfig, Message, Sink};
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -68,10 +68,13 @@ fn open_with<S: Sink<Peer = Peer>>(slot: u32, name: &str, sink: S) -> AttachedLo
 /// Keeps the log's engine from doing anything until what is returned is dropped.
 fn hold_up(log: &LogHandle<Event<Peer>>) -> std::sync::mpsc::Sender<()> {
     let (release, released) = std::sync::mpsc::channel();
-    let wait = Event::EndPulls(Box::new(move || {
-        // Its error is the release.
-        let _ = released.recv();
-    }));
+    let wait = Event::EndPulls {
+        why: EndOfPulls::ServerStops,
+        told: Box::new(move || {
+            // Its error is the release.
+            let _ = released.recv();
+        }),
+    };
     assert!(log.send(wait, 0).is_ok(), "it is open");
     release
 }

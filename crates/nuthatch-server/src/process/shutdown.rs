@@ -4,7 +4,7 @@ use super::RunError;
 use crate::close_reason::CloseReason;
 use crate::server::Server;
 use crate::system::events;
-use nuthatch_streams::Event;
+use nuthatch_streams::{EndOfPulls, Event};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -65,7 +65,9 @@ async fn end_pulls(server: &Server) {
     for slot in jetstream.slots().iter() {
         // The event holds it until it is done, or dropped by a log that takes nothing.
         let told = told.clone();
-        let _ = jetstream.notify(*slot, Event::EndPulls(Box::new(move || drop(told))));
+        let end =
+            Event::EndPulls { why: EndOfPulls::ServerStops, told: Box::new(move || drop(told)) };
+        let _ = jetstream.notify(*slot, end);
     }
     drop(told);
     let _ = timeout(PULLS_MAX, all_told.recv()).await;

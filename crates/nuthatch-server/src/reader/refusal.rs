@@ -13,8 +13,10 @@ use std::sync::atomic::Ordering;
 
 /// Status of an answer for which there was no room.
 const TOO_MANY: &[u8] = b"NATS/1.0 429 Too Many Requests\r\n\r\n";
-/// Status of a pull whose log is gone (`JSPullRequestStatus…` of nats-server at its end).
+/// Status of a pull whose log is closed: the server stops.
 const SHUTDOWN: &[u8] = b"NATS/1.0 409 Server Shutdown\r\n\r\n";
+/// Status of a pull whose log another node is to own (`checkPendingRequests` of nats-server).
+const LEADERSHIP_CHANGE: &[u8] = b"NATS/1.0 409 Leadership Change\r\n\r\n";
 /// Status without responders.
 const NO_RESPONDERS: &[u8] = b"NATS/1.0 503\r\n\r\n";
 
@@ -54,7 +56,8 @@ impl Refusal {
             (Item::Ack(_), _) | (Item::DirectGet(_), Self::Closed | Self::Elsewhere) => {
                 NO_RESPONDERS
             }
-            (Item::Pull(_), Self::Closed | Self::Elsewhere) => SHUTDOWN,
+            (Item::Pull(_), Self::Closed) => SHUTDOWN,
+            (Item::Pull(_), Self::Elsewhere) => LEADERSHIP_CHANGE,
             _ => TOO_MANY,
         }
     }

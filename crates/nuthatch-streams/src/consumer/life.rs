@@ -5,6 +5,7 @@ use super::pull::QueuedPull;
 use super::push::{Flow, exceeded_expires};
 use super::request::{PullRequest, parse_pull};
 use super::{Consumer, Env, Mode, Pull, TickOutcome};
+use crate::event::EndOfPulls;
 use crate::index::MessageIndex;
 use crate::sink::{AccountId, Message, Sink};
 use nuthatch_log::LogAccess;
@@ -25,6 +26,7 @@ pub(super) enum Status {
     ExceededMaxWaiting,
     ConsumerDeleted,
     ServerShutdown,
+    LeadershipChange,
     PushBased,
     IdleHeartbeat,
     WrongPin,
@@ -41,6 +43,7 @@ impl Status {
             Self::ExceededMaxWaiting => (409, "Exceeded MaxWaiting"),
             Self::ConsumerDeleted => (409, "Consumer Deleted"),
             Self::ServerShutdown => (409, "Server Shutdown"),
+            Self::LeadershipChange => (409, "Leadership Change"),
             Self::PushBased => (409, "Consumer is push based"),
             Self::IdleHeartbeat => (100, "Idle Heartbeat"),
             Self::WrongPin => (423, "Nats-Wrong-Pin-Id"),
@@ -353,14 +356,17 @@ impl<T> Consumer<T> {
         }
     }
 
-    /// The server is about to stop: tells whoever waits what is left open.
-    pub fn server_stops<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
+    /// The log is about to be closed here: tells whoever waits.
+    pub fn end_pulls<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, why: EndOfPulls)
     where
         I: MessageIndex,
         L: LogAccess,
         S: Sink<Target = T>,
     {
-        self.mode.end_all(env, Status::ServerShutdown, true);
+        match why {
+            EndOfPulls::ServerStops => self.mode.end_all(env, Status::ServerShutdown, true),
+            EndOfPulls::OwnerChanges => self.mode.end_all(env, Status::LeadershipChange, false),
+        }
     }
 
     /// The consumer (or its stream) is being deleted: tells whoever waits.

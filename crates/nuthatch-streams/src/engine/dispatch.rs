@@ -8,7 +8,7 @@ use super::outputs::Outputs;
 use super::registry::Streams;
 use super::stream_slot::StreamSlot;
 use crate::consumer::{Ack, Consumer, Env, FlowReply, Pull, TickOutcome};
-use crate::event::{AckItem, ClientBatch, FlowItem, PullItem};
+use crate::event::{AckItem, ClientBatch, EndOfPulls, FlowItem, PullItem};
 use crate::sink::Sink;
 use crate::stream::Contents;
 use nuthatch_log::{LogAccess, Lsn, Seq, StreamId, Timestamp, Urgency};
@@ -263,9 +263,10 @@ impl Dispatcher {
         }
     }
 
-    /// The server is about to stop: tells the requests that wait on any consumer.
+    /// The log is about to be closed: tells the requests that wait on any consumer.
     pub(super) fn end_pulls<S: Sink, L: LogAccess>(
         &mut self,
+        why: EndOfPulls,
         streams: &mut Streams<S>,
         out: &mut Outputs<S>,
         log: &mut L,
@@ -277,7 +278,7 @@ impl Dispatcher {
         };
         let keys: Vec<ConsumerKey> = streams.iter().flat_map(keys_of).collect();
         for key in keys {
-            self.call(key, streams, out, log, Consumer::server_stops);
+            self.call(key, streams, out, log, |consumer, env| consumer.end_pulls(env, why));
         }
     }
 

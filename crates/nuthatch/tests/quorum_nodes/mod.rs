@@ -1,7 +1,7 @@
 //! Nodes of a quorum log as processes, and clients at them.
 #![allow(dead_code)] // each test binary uses its part
 
-use crate::support::{TIMEOUT, TempDir, create_stream, read_all};
+use crate::support::{TIMEOUT, TempDir, create_stream, read_on};
 use nuthatch_client::{Client, ConnectOptions, OwnedMessage};
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -293,7 +293,7 @@ impl Nodes {
     pub fn expect(&self, count: u64) {
         let deadline = Instant::now() + TIMEOUT;
         // A node that has been replaced may take connections a moment longer.
-        let mut client = loop {
+        loop {
             let (mut client, _) = self.owner();
             let asked = client.request("$JS.API.STREAM.INFO.Q", b"", b"", ANSWER);
             let is_served = |answer: OwnedMessage| {
@@ -301,14 +301,28 @@ impl Nodes {
                 answer.get("error").is_none()
             };
             if asked.is_ok_and(is_served) {
-                break client;
+                break;
             }
             assert!(Instant::now() < deadline, "no answer about the stream");
-        };
-        let found = read_all(&mut client, "Q", 1);
+        }
+        let found = self.read_all("Q");
         let number = |payload: &[u8]| String::from_utf8_lossy(payload).parse().expect("a number");
         let found: Vec<u64> = found.iter().map(|(_, message)| number(&message.payload)).collect();
         assert_eq!(found, (0..count).collect::<Vec<_>>());
+    }
+
+    /// Reads a stream at whoever owns the log, which may change meanwhile: a node that is back is given its own one.
+    pub fn read_all(&self, stream: &str) -> Vec<(u64, OwnedMessage)> {
+        let deadline = Instant::now() + TIMEOUT;
+        let mut all: Vec<(u64, OwnedMessage)> = Vec::new();
+        loop {
+            let (mut client, _) = self.owner();
+            let from = all.last().map_or(1, |(seq, _)| seq + 1);
+            if read_on(&mut client, stream, from, &mut all) == 0 {
+                return all;
+            }
+            assert!(Instant::now() < deadline, "{stream} cannot be read to its end");
+        }
     }
 
     /// Waits until a node has said something.
