@@ -69,7 +69,7 @@ impl<T> Consumer<T> {
         L: LogAccess,
         S: Sink<Target = T>,
     {
-        if self.is_beyond(ack.stream_seq) {
+        if self.is_beyond(env.index, ack.stream_seq) {
             return false;
         }
         match self.terms.ack_policy {
@@ -89,6 +89,8 @@ impl<T> Consumer<T> {
         S: Sink<Target = T>,
     {
         let seq = ack.stream_seq.0;
+        // Whether it was still waited for or not: as upstream.
+        self.activity.acked = env.log.now().0;
         let Some(entry) = self.pending.remove(seq) else {
             if !self.exhausted.is_empty() && self.exhausted.remove(seq) {
                 self.logging.changed();
@@ -103,9 +105,8 @@ impl<T> Consumer<T> {
         }
     }
 
-    fn acked<I, L: LogAccess, S>(&mut self, env: &mut Env<'_, I, L, S>, seq: u64) {
+    fn acked<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, seq: u64) {
         self.logging.changed();
-        self.activity.acked = env.log.now().0;
         self.move_floor();
         release(env, seq);
     }

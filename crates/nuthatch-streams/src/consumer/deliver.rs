@@ -207,7 +207,14 @@ impl<T> Consumer<T> {
                     return self.wait_for_readable(env, candidate);
                 }
                 Outcome::Refused => {}
-                Outcome::Stop(stop) => return stop,
+                Outcome::Stop(stop) => {
+                    if candidate.delivered > 1 && matches!(stop, Stop::NoReceiver | Stop::NoneFits)
+                    {
+                        // No request takes this one: the next request is served with another.
+                        self.pending.pass_due();
+                    }
+                    return stop;
+                }
             }
         }
     }

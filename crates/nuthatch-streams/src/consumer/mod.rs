@@ -45,7 +45,7 @@ pub use config::{
 pub use env::{Ack, Env, FlowReply, Pull, StateError, TickOutcome};
 pub use filter::Filter;
 pub use priority::is_valid_group;
-pub use update::{WORKQUEUE_FILTERS_MAX, check_create, check_update, check_workqueue};
+pub use update::{WORKQUEUE_FILTERS_MAX, check_alone, check_create, check_update, check_workqueue};
 
 use crate::index::MessageIndex;
 use crate::sink::Sink;

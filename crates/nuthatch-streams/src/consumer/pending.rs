@@ -210,6 +210,13 @@ impl Pending {
         self.due.len()
     }
 
+    /// The message that [`Pending::next_due`] showed comes after the others that are due.
+    pub fn pass_due(&mut self) {
+        if self.due.len() > 1 {
+            self.due.rotate_left(1);
+        }
+    }
+
     /// The message that [`Pending::next_due`] showed has been delivered once more.
     pub fn redeliver(&mut self, seq: u64, deadline: i64) {
         debug_assert_eq!(self.due.front(), Some(&seq));

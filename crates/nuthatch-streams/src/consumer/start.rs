@@ -244,7 +244,8 @@ impl<T> Consumer<T> {
             }
         }
         self.watch_inactivity(now.0);
-        self.cursor.sync(env.index, &mut self.filter, |_| {});
+        // What left the stream since the last call is not waited for any longer.
+        self.sync(env);
     }
 
     /// `CONSUMER.RESET`: starts again at stream sequence `seq` (0: behind the acknowledgement floor),
@@ -433,8 +434,8 @@ impl<T> Consumer<T> {
         self.pending.iter().map(|entry| entry.seq).chain(self.exhausted.iter())
     }
 
-    /// True if a sequence lies beyond everything that was ever looked at.
-    pub(super) fn is_beyond(&self, seq: Seq) -> bool {
-        seq.0 >= self.cursor.next
+    /// True if a sequence lies beyond everything that was ever looked at; one that is gone from the stream does not.
+    pub(super) fn is_beyond<I: MessageIndex>(&self, index: &I, seq: Seq) -> bool {
+        seq.0 >= self.cursor.next && seq >= index.first()
     }
 }

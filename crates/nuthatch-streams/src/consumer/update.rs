@@ -79,6 +79,18 @@ pub fn check_workqueue<'a>(
             return Err(JsError::CONSUMER_WQ_CONSUMER_NOT_DELIVER_ALL);
         }
     }
+    check_alone(new, filter, others)
+}
+
+/// Work-queue streams: whether `new`, with this filter, selects nothing that one of the others does.
+///
+/// # Errors
+/// 10099 or 10100; 10012 above [`WORKQUEUE_FILTERS_MAX`].
+pub fn check_alone<'a>(
+    new: &ConsumerConfig,
+    filter: &Filter,
+    others: impl Iterator<Item = &'a ConsumerConfig>,
+) -> Result<(), JsError> {
     let mut filters = patterns_of(new).count();
     for other in others.filter(|other| !other.direct && !other.sourcing) {
         if patterns_of(new).next().is_none() {

@@ -8,8 +8,8 @@ use super::outputs::{Done, Outputs};
 use super::registry::Streams;
 use super::stream_slot::StreamSlot;
 use crate::consumer::{
-    Consumer, ConsumerLimits, Env, Filter, PreparedConsumer, check_create, check_workqueue,
-    validate_prepared,
+    Consumer, ConsumerLimits, Env, Filter, PreparedConsumer, check_alone, check_create,
+    check_workqueue, validate_prepared,
 };
 use crate::op::{OpOutcome, OpResult};
 use crate::records::CONSUMER_DELETE_BODY;
@@ -369,12 +369,21 @@ fn check_beside<S: Sink>(
     default_max: i64,
 ) -> Result<(), JsError> {
     let old = existing.and_then(|index| slot.consumers.get(index));
+    let is_queue = slot.stream.limits().retention == RetentionPolicy::Workqueue;
+    let others = || slot.consumers.configs().filter(|other| other.name != config.name);
     match old {
         Some(old) => {
             if action == ConsumerAction::Create {
                 check_create(old.consumer.config(), config)?;
             }
-            old.consumer.check_update(config)?;
+            // Which error comes first is as upstream, which has no rule against taking all filters away.
+            let alone = if is_queue { check_alone(config, filter, others()) } else { Ok(()) };
+            match alone {
+                Err(error) if error != JsError::CONSUMER_WQ_MULTIPLE_UNFILTERED => {
+                    return Err(error);
+                }
+                _ => old.consumer.check_update(config)?,
+            }
         }
         None if action == ConsumerAction::Update => return Err(JsError::CONSUMER_DOES_NOT_EXIST),
         None => {
@@ -387,14 +396,7 @@ fn check_beside<S: Sink>(
             }
         }
     }
-    if slot.stream.limits().retention == RetentionPolicy::Workqueue {
-        check_workqueue(
-            config,
-            filter,
-            slot.consumers.configs().filter(|other| other.name != config.name),
-        )?;
-    }
-    Ok(())
+    if is_queue { check_workqueue(config, filter, others()) } else { Ok(()) }
 }
 
 /// Logs a consumer that was created or updated.

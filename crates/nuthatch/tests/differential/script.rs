@@ -49,6 +49,8 @@ pub struct Script {
     pub config: String,
     /// Intended difference that all its steps are marked with.
     pub mark: Option<String>,
+    /// Differences are excused by what led to them: see `defects`.
+    pub recognises_defects: bool,
     /// Steps in order.
     pub lines: Vec<Line>,
 }
@@ -65,7 +67,8 @@ impl Script {
             if let Some(title) = line.strip_prefix("== ") {
                 let (mark, title) = marked(title);
                 let (name, config) = (format!("{file} / {title}"), config.clone());
-                sections.push(Self { name, config, mark, lines: Vec::new() });
+                let recognises_defects = false;
+                sections.push(Self { name, config, mark, recognises_defects, lines: Vec::new() });
                 continue;
             }
             match line {

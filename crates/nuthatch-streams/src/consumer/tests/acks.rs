@@ -300,3 +300,48 @@ fn however_large_max_ack_pending_is_no_more_are_out_than_the_bound() {
         assert_eq!(back.terms.max_ack_pending, ACK_PENDING_MAX, "{given}, after a restart");
     }
 }
+
+#[test]
+fn an_ack_of_what_is_not_pending_is_activity_too() {
+    let mut rig = ten(|_| {});
+    let got = rig.pull("in", "1");
+    rig.ack(&got[0]);
+    let first = rig.info().ack_floor.last_active;
+    assert!(first.is_some());
+    rig.log.now += SECOND;
+    rig.ack(&got[0]);
+    let second = rig.info().ack_floor.last_active;
+    assert!(second > first, "{second:?} after {first:?}");
+    assert_eq!(rig.info().ack_floor.consumer_seq, 1);
+}
+
+#[test]
+fn a_redelivery_that_no_request_takes_comes_after_the_others() {
+    let mut rig = Rig::new();
+    rig.create(|_| {});
+    rig.publish_with("a", b"", &[b'x'; 500]);
+    rig.publish("a");
+    let got = rig.pull("in", "2");
+    rig.ack_with(&got[0], "-NAK", "");
+    rig.ack_with(&got[1], "-NAK", "");
+    assert_eq!(rig.pull_seqs("{\"batch\":1,\"max_bytes\":200}"), [0_u64; 0]);
+    assert_eq!(rig.pull_seqs("{\"batch\":1,\"max_bytes\":200}"), [2], "the smaller one");
+    assert_eq!(rig.pull_seqs("1"), [1]);
+}
+
+#[test]
+fn an_ack_of_what_left_the_stream_before_it_was_looked_at_is_confirmed() {
+    let mut rig = ten(|_| {});
+    let got = rig.pull("in", "3");
+    // Created anew, the consumer has delivered nothing yet.
+    rig.create(|_| {});
+    rig.outbox.listening.insert("confirmed".to_owned());
+    rig.ack_with(&got[2], "", "confirmed");
+    rig.commit();
+    assert!(rig.statuses().is_empty(), "it is there, and was not delivered");
+    (1..=5).for_each(|seq| assert!(rig.stream.remove(seq)));
+    rig.ack_with(&got[2], "", "confirmed");
+    rig.commit();
+    assert_eq!(rig.statuses().len(), 1);
+    assert_eq!(rig.pull_seqs("1"), [6]);
+}

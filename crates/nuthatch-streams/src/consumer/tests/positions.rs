@@ -196,3 +196,17 @@ fn changed_filters_apply_from_here() {
     assert_eq!(rig.info().num_pending, 2);
     assert_eq!(all_of(&mut rig), [4, 8]);
 }
+
+#[test]
+fn an_update_forgets_what_left_the_stream() {
+    let mut rig = Rig::with(&SUBJECTS);
+    rig.create(|_| {});
+    assert_eq!(rig.pull_seqs("3"), [1, 2, 3]);
+    rig.stream.remove(2);
+    let mut config = rig.consumer().config().clone();
+    config.headers_only = true;
+    let mut env = env!(rig);
+    let filter = crate::consumer::Filter::new(&config);
+    rig.consumer.as_mut().expect("created").update(config, filter, &rig.config, &mut env);
+    assert_eq!(rig.info().num_ack_pending, 2, "2 is not waited for");
+}
