@@ -6,6 +6,7 @@ use crate::core_port::CorePort;
 use crate::engines::{EVENT_BASE_BYTES, Engines};
 use crate::log_table::{AttachError, AttachedLog};
 use crate::registry::DEFAULT_LOG;
+use crate::replicas::is_quorum_log;
 use crate::request::Call;
 use crate::service::{JetStream, Settings};
 use crate::settings;
@@ -555,6 +556,11 @@ impl JetStreamPort for JetStreamHandle {
     fn notify(&self, slot: LogSlot, event: Event<Peer>) -> Result<(), SendError> {
         let Some(log) = self.engines.logs.at(slot) else { return Err(SendError::Closed(event)) };
         log.handle.send_seen(event, EVENT_BASE_BYTES, u64::MAX, true).map_err(refused)
+    }
+
+    fn is_handed_over(&self, log: LogId) -> bool {
+        // One of this node alone stays attached until the server ends.
+        self.engines.logs.with(log, |at| is_quorum_log(&at.name)).unwrap_or(true)
     }
 
     fn moved(&self, log: LogId, stream: StreamId) -> Option<StreamRoute> {

@@ -138,6 +138,11 @@ pub trait JetStreamPort: Send + Sync + 'static {
     /// (without a value) once that is done, and what depends on it should wait.
     fn api_request(&self, request: ApiRequest) -> Option<oneshot::Receiver<()>>;
 
+    /// True if a log that takes nothing any more is another node's, or soon will be.
+    fn is_handed_over(&self, _log: LogId) -> bool {
+        false
+    }
+
     /// New location of a stream that moved away from this one; `None` if it did not.
     fn moved(&self, _log: LogId, _stream: StreamId) -> Option<StreamRoute> {
         None

@@ -67,7 +67,7 @@ pub mod subscription;
 pub mod system;
 pub mod system_port;
 pub mod tls;
-mod trace_service;
+pub mod trace_service;
 mod traced_publish;
 pub mod trim;
 pub mod version;

@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use asked::{Asked, DEST, DISABLED, HOP, may_ask};
+pub use asked::{Asked, DEST, DISABLED, HOP, TRACE_HEADER_BYTES_MAX, TRACE_HEADERS_MAX, may_ask};
 pub use queue::{TRACE_BYTES_QUEUED_MAX, TRACES_QUEUED_MAX, TraceQueue};
 pub use stream_error::Outcome;
 pub use target::TraceTarget;
@@ -179,8 +179,8 @@ pub struct StreamQuestion {
     pub subject: Vec<u8>,
     /// Reply subject or empty.
     pub reply: Vec<u8>,
-    /// Header block.
-    pub headers: Vec<u8>,
+    /// Header block: one for all streams that the message goes to with it.
+    pub headers: Arc<[u8]>,
     /// Bytes of the body.
     pub body_len: usize,
     /// It was not stored: the question is what would have become of it.
@@ -213,8 +213,16 @@ impl StreamQuestion {
 pub struct Request {
     /// Its headers.
     pub header: BTreeMap<String, Vec<String>>,
+    /// Header lines that are not shown.
+    #[serde(rename = "header_omitted", skip_serializing_if = "is_zero")]
+    pub omitted: u64,
     /// Bytes of headers and body.
     pub msgsize: usize,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// A trace as it is published.
@@ -282,6 +290,8 @@ pub struct Trace {
     next_hop: String,
     /// Servers that got the message from here.
     hops: u32,
+    /// The header block with which the message went to a stream last.
+    block: Mutex<Arc<[u8]>>,
 }
 
 /// A message that is traced, as it came.
@@ -319,11 +329,11 @@ impl Trace {
             error: String::new(),
         };
         // Only servers say how far a message has come.
-        let hop = if from.kind == PartyKind::Client { String::new() } else { asked.hop() };
+        let hop = if from.kind == PartyKind::Client { String::new() } else { asked.hop };
         let mut finished = Finished {
             account,
             dest: dest.to_vec(),
-            request: Request { header: asked.headers, msgsize: size },
+            request: Request { header: asked.headers, omitted: asked.omitted, msgsize: size },
             hops: 0,
             steps: Vec::new(),
             omitted: 0,
@@ -338,6 +348,7 @@ impl Trace {
             hop,
             next_hop: String::new(),
             hops: 0,
+            block: Mutex::default(),
         }
     }
 
@@ -437,10 +448,21 @@ impl Trace {
         if is_other { to.account.clone() } else { String::new() }
     }
 
+    /// A header block for a [`StreamQuestion`]: a message that goes to many streams has it once.
+    #[must_use]
+    pub fn block(&self, headers: &[u8]) -> Arc<[u8]> {
+        let mut block = self.block.lock();
+        if **block != *headers {
+            *block = headers.into();
+            self.shared.with(|finished| finished.weight += headers.len());
+        }
+        block.clone()
+    }
+
     /// It goes to a stream, which is asked `question` in the end.
     #[must_use]
     pub fn stored(&self, stream: String, question: StreamQuestion) -> StreamPart {
-        let weight = question.subject.len() + question.headers.len() + question.reply.len();
+        let weight = question.subject.len() + question.reply.len();
         let at = self.push(
             weight,
             Step::Stream {
@@ -473,6 +495,7 @@ impl StreamPart {
     pub fn answered(&self, body: &[u8]) {
         let Some(at) = self.at else { return };
         self.shared.with(|finished| {
+            finished.weight += body.len();
             let step = finished.steps.get_mut(at);
             if let Some(Step::Stream { ts, question: Some(question), .. }) = step {
                 *ts = now();

@@ -12,7 +12,7 @@ use std::time::Duration;
 const VERDICT_WAIT: Duration = Duration::from_secs(2);
 
 /// Publishes traces for as long as the server runs.
-pub(crate) async fn serve(server: Arc<Server>) {
+pub async fn serve(server: Arc<Server>) {
     let traces = server.accounts.traces.clone();
     let Some(mut finished) = traces.take() else { return };
     while let Some(mut trace) = finished.recv().await {

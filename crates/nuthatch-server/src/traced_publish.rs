@@ -64,7 +64,7 @@ pub fn batch(
         account: stored.account,
         subject: stored.subject.to_vec(),
         reply: stored.reply.to_vec(),
-        headers: stored.headers.to_vec(),
+        headers: trace.block(stored.headers),
         body_len: stored.body.len(),
         only: trace.only,
         answer: None,

@@ -31,6 +31,8 @@ struct Recorder {
     /// Queues that are full, one bit each.
     busy: AtomicU8,
     closed: AtomicBool,
+    /// Closed logs are other nodes' now.
+    handed_over: AtomicBool,
     /// What the next API request answers.
     change: Mutex<Option<Receiver<()>>>,
 }
@@ -100,6 +102,9 @@ impl JetStreamPort for Recorder {
             Event::Op(..) | Event::Depart { .. } | Event::Install { .. } => {}
         }
         Ok(())
+    }
+    fn is_handed_over(&self, _log: LogId) -> bool {
+        self.handed_over.load(Ordering::Relaxed)
     }
     fn slots(&self) -> Arc<[LogSlot]> {
         [LogSlot(0)].into()
@@ -353,10 +358,78 @@ fn a_closed_log_answers_all_that_wait_for_an_answer() {
     peer.send("PUB own.x r.pub 0\r\n\r\n");
     let body = "{\"error\":{\"code\":503,\"err_code\":10077,\"description\":\"the log is closed and takes no more writes\"},\"stream\":\"S\",\"seq\":0}";
     peer.flush(format!("MSG r.pub 1 {}\r\n{body}\r\n", body.len()));
-    // A node's log goes on at another node, and clients repeat what nobody responds to.
+    // One that is this node's alone is closed for good.
     server.server.nodes.set_cluster("C");
     peer.send("PUB own.x r.pub 0\r\n\r\n");
+    peer.flush(format!("MSG r.pub 1 {}\r\n{body}\r\n", body.len()));
+    // A log of several nodes goes on at another one, and clients repeat what nobody responds to.
+    recorder.handed_over.store(true, Ordering::Relaxed);
+    peer.send("PUB own.x r.pub 0\r\n\r\n");
     peer.flush("HMSG r.pub 1 16 16\r\nNATS/1.0 503\r\n\r\n\r\n");
+}
+
+/// A publish that asks for a trace on `d`.
+fn traced(subject_and_reply: &str) -> String {
+    let headers = "NATS/1.0\r\nNats-Trace-Dest: d\r\n\r\n";
+    format!("HPUB {subject_and_reply} {0} {0}\r\n{headers}\r\n", headers.len())
+}
+
+/// The step of a stream in the trace that comes next.
+fn stream_step(watcher: &mut support::Peer) -> serde_json::Value {
+    let head = watcher.line();
+    assert!(head.starts_with("MSG d 1 "), "{head}");
+    let trace: serde_json::Value = serde_json::from_str(&watcher.line()).unwrap();
+    let steps = trace["events"].as_array().unwrap();
+    steps.iter().find(|step| step["type"] == "js").unwrap().clone()
+}
+
+#[test]
+fn the_trace_of_what_was_not_stored_says_so() {
+    let (server, recorder) = start(Options::default());
+    recorder.closed.store(true, Ordering::Relaxed);
+    let mut watcher = server.client();
+    watcher.send("SUB d 1\r\nSUB _TRACE 2\r\nSUB r 3\r\n");
+    watcher.flush("");
+    let mut peer = server.client();
+    peer.send(traced("own.x"));
+    peer.flush("");
+    let error = "the log is closed and takes no more writes";
+    let step = stream_step(&mut watcher);
+    assert_eq!((&step["stream"], &step["error"]), (&"S".into(), &error.into()));
+    // Another node's: the publisher, if it listens, repeats it. Nobody hears of an inbox that it has not.
+    server.server.nodes.set_cluster("C");
+    recorder.handed_over.store(true, Ordering::Relaxed);
+    peer.send(traced("own.x"));
+    peer.flush("");
+    assert_eq!(stream_step(&mut watcher)["error"], error);
+    peer.send(traced("own.x r"));
+    peer.flush("");
+    watcher.expect("HMSG r 3 16 16\r\nNATS/1.0 503\r\n\r\n\r\n");
+    assert_eq!(stream_step(&mut watcher)["error"], error);
+    watcher.flush("");
+}
+
+#[test]
+fn a_traced_request_to_a_stream_of_another_account_hears_that_its_queue_is_full() {
+    let options = support::configured(
+        "accounts {
+           A { users: [{user: a, password: pw}], exports: [{service: 'own.>', allow_trace: true}] }
+           B { users: [{user: b, password: pw}], imports: [{service: {account: A, subject: 'own.x'}}] }
+         }",
+    );
+    let (server, recorder) = start(options);
+    recorder.busy.store(0b11, Ordering::Relaxed);
+    let mut watcher = server.connected(&support::login("b"));
+    watcher.send("SUB d 1\r\n");
+    watcher.flush("");
+    let mut peer = server.connected(&support::login("b"));
+    peer.send("SUB r 1\r\n");
+    peer.flush("");
+    peer.send(traced("own.x r"));
+    assert!(peer.line().starts_with("HMSG r 1 "));
+    assert_eq!(peer.line(), "NATS/1.0 429 Too Many Requests");
+    let step = stream_step(&mut watcher);
+    assert_eq!(step["error"], "too many requests (10167)");
 }
 
 /// What may depend on a new stream waits until it is there; nothing else does.

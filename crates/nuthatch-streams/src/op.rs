@@ -14,6 +14,7 @@ use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{ConsumerInfo, ConsumerSnapshot, StreamConfig, StreamInfo, Time};
 use nuthatch_protocol::jserror::JsError;
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
 mod weight;
 
@@ -133,6 +134,13 @@ pub enum Op {
         id: StreamId,
         /// The request.
         request: GetMessage,
+    },
+    /// What a stream would say to a message, which is not stored.
+    WouldTake {
+        /// Which.
+        id: StreamId,
+        /// The message.
+        message: Box<AskedMessage>,
     },
     /// `CONSUMER.CREATE` in all its forms; the name is in `request.config.name` (may be empty).
     CreateConsumer {
@@ -332,6 +340,7 @@ impl Op {
             | Self::Truncate { id, .. }
             | Self::DeleteMessage { id, .. }
             | Self::GetMessage { id, .. }
+            | Self::WouldTake { id, .. }
             | Self::CreateConsumer { id, .. }
             | Self::DeleteConsumer { id, .. }
             | Self::ConsumerInfo { id, .. }
@@ -355,6 +364,17 @@ impl Op {
             Self::Catalog | Self::SetAccounts(_) | Self::Sizes | Self::Usage { .. } => None,
         }
     }
+}
+
+/// A message that a stream is asked about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AskedMessage {
+    /// Its subject, mapped.
+    pub subject: Vec<u8>,
+    /// Header block or empty.
+    pub headers: Arc<[u8]>,
+    /// Bytes of its body.
+    pub body_len: usize,
 }
 
 /// A stream as the registry needs it.
@@ -439,6 +459,8 @@ pub enum OpOutcome {
         /// The last sequence given out before.
         last_seq: u64,
     },
+    /// The message would be taken; `Some`: it is stored already, with this sequence.
+    WouldTake(Option<u64>),
     /// Done, nothing to tell.
     Done,
     /// A message.

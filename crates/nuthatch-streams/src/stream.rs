@@ -27,6 +27,7 @@ mod state;
 mod subjects;
 mod timed;
 mod timers;
+mod trial;
 mod unwritten;
 mod writer;
 

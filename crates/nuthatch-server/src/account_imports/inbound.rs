@@ -13,8 +13,8 @@ use crate::route::deliver_on;
 use crate::traced_publish::{self, Stored};
 use bytes::Bytes;
 use nuthatch_streams::{
-    AckItem, ClientBatch, DirectGetItem, Event, FlowItem, Item, Message, PublishItem, PullItem,
-    Span,
+    AccountId, AckItem, ClientBatch, DirectGetItem, Event, FlowItem, Item, Message, PublishItem,
+    PullItem, Span,
 };
 use std::sync::Arc;
 
@@ -94,15 +94,16 @@ pub fn to_stream(
         headers: parts.span(&headers),
         body: parts.span(message.body),
     };
-    let sent = parts.send(host, route.log, Item::Publish(item), false, way);
-    if sent.is_err() && !message.reply.is_empty() {
-        let answer = Message {
-            subject: message.reply,
-            reply: b"",
-            headers: TOO_MANY_HEADERS,
-            body: TOO_MANY,
-        };
-        host.publish(account.id, &answer);
+    if parts.send(host, route.log, Item::Publish(item), false, way).is_err() {
+        refuse(host, account.id, message.reply);
+    }
+}
+
+/// Answers a publish that no queue took.
+fn refuse(host: &dyn ImportHost, account: AccountId, reply: &[u8]) {
+    if !reply.is_empty() {
+        let headers = TOO_MANY_HEADERS;
+        host.publish(account, &Message { subject: reply, reply: b"", headers, body: TOO_MANY });
     }
 }
 
@@ -116,9 +117,11 @@ fn to_stream_traced(
 ) {
     let outlet = way.from.map_or_else(|| host.own_peer().outlet.clone(), |from| (*from).clone());
     let batch = traced_publish::batch(trace, host.jetstream(), &outlet, stored);
-    if let Some(batch) = batch {
-        // What is not taken has no answer in the trace.
-        let _ = host.jetstream().send(stored.route.log, Event::Batch(batch), false, 0);
+    let Some(batch) = batch else { return };
+    let peer = batch.peer.clone();
+    if host.jetstream().send(stored.route.log, Event::Batch(batch), false, 0).is_err() {
+        peer.answered(TOO_MANY);
+        refuse(host, stored.account, stored.reply);
     }
 }
 

@@ -18,6 +18,13 @@ const TRACE_PARENT: &[u8] = b"traceparent";
 /// What every block begins with that may ask for a trace: one with a status does not.
 const FIRST_LINE: &[u8] = b"NATS/1.0\r\n";
 
+/// Header lines of a message that its trace shows; of those beyond only their number is.
+pub const TRACE_HEADERS_MAX: usize = 256;
+/// Bytes of names and values of the header lines that a trace shows.
+pub const TRACE_HEADER_BYTES_MAX: usize = 64 << 10;
+/// Memory of a header line beside its texts.
+const LINE_BYTES: usize = 128;
+
 /// True if a header block may ask for a trace; with `parents` also by a trace context.
 #[inline]
 #[must_use]
@@ -37,8 +44,10 @@ fn mentions_parent(block: &[u8]) -> bool {
 /// What a header block asks for.
 #[derive(Debug)]
 pub struct Asked {
-    /// All headers, with their values in order.
+    /// Its headers, with their values in order.
     pub headers: BTreeMap<String, Vec<String>>,
+    /// Lines beyond [`TRACE_HEADERS_MAX`] and [`TRACE_HEADER_BYTES_MAX`].
+    pub omitted: u64,
     /// The subject that the trace is published on; empty: a trace context asks for it, and the account
     /// names the subject.
     pub dest: Vec<u8>,
@@ -46,6 +55,8 @@ pub struct Asked {
     pub only: bool,
     /// It comes from an older server that has changed its account; with that header's value.
     pub origin: Option<String>,
+    /// The place that another server gave this one.
+    pub(super) hop: String,
     /// Memory of the headers, in bytes.
     pub weight: usize,
 }
@@ -55,8 +66,9 @@ impl Asked {
     #[must_use]
     pub fn read(block: &[u8]) -> Option<Self> {
         let mut rest = block.strip_prefix(FIRST_LINE)?;
-        let mut headers: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut kept = Kept::default();
         let (mut dest, mut by_parent) = (None, false);
+        let (mut only, mut origin, mut hop) = (None, None, None);
         while let Some((name, value, behind)) = next_line(rest) {
             rest = behind;
             if name.is_empty() || value.is_empty() {
@@ -70,28 +82,51 @@ impl Asked {
             } else if !by_parent && name.eq_ignore_ascii_case(TRACE_PARENT) {
                 by_parent = is_sampled(value);
             }
-            headers.entry(super::text(name)).or_default().push(super::text(value));
+            // The first value counts, wherever it stands.
+            match name {
+                ONLY => only = only.or(Some(value)),
+                ORIGIN_ACCOUNT => origin = origin.or(Some(value)),
+                HOP => hop = hop.or(Some(value)),
+                _ => {}
+            }
+            kept.add(name, value);
         }
         if dest.is_none() && !by_parent {
             return None;
         }
-        let first = |name: &[u8]| headers.get(&super::text(name)).and_then(|values| values.first());
-        let says_only = first(ONLY).is_some_and(|value| {
-            ["1", "true", "on"].iter().any(|yes| value.eq_ignore_ascii_case(yes))
+        let says_only = only.is_some_and(|value| {
+            [&b"1"[..], b"true", b"on"].iter().any(|yes| value.eq_ignore_ascii_case(yes))
         });
         Some(Self {
             only: dest.is_some() && says_only,
-            origin: first(ORIGIN_ACCOUNT).cloned(),
+            origin: origin.map(super::text),
+            hop: hop.map(super::text).unwrap_or_default(),
             dest: dest.unwrap_or_default().to_vec(),
-            headers,
-            weight: block.len(),
+            weight: kept.bytes + LINE_BYTES * kept.lines,
+            headers: kept.headers,
+            omitted: kept.omitted,
         })
     }
+}
 
-    /// The place that another server gave this one.
-    pub(super) fn hop(&self) -> String {
-        let values = self.headers.get(&super::text(HOP));
-        values.and_then(|values| values.first()).cloned().unwrap_or_default()
+/// The header lines that a trace shows.
+#[derive(Default)]
+struct Kept {
+    headers: BTreeMap<String, Vec<String>>,
+    lines: usize,
+    bytes: usize,
+    omitted: u64,
+}
+
+impl Kept {
+    fn add(&mut self, name: &[u8], value: &[u8]) {
+        let bytes = self.bytes + name.len() + value.len();
+        if self.lines == TRACE_HEADERS_MAX || bytes > TRACE_HEADER_BYTES_MAX {
+            self.omitted += 1;
+            return;
+        }
+        (self.lines, self.bytes) = (self.lines + 1, bytes);
+        self.headers.entry(super::text(name)).or_default().push(super::text(value));
     }
 }
 

@@ -79,7 +79,7 @@ fn a_trace_is_finished_with_its_last_part() {
         account: AccountId::GLOBAL,
         subject: b"s".to_vec(),
         reply: Vec::new(),
-        headers: block("Nats-Expected-Last-Sequence: 4\r\n"),
+        headers: trace.block(&block("Nats-Expected-Last-Sequence: 4\r\n")),
         body_len: 0,
         only: false,
         answer: None,
@@ -100,6 +100,33 @@ fn a_trace_is_finished_with_its_last_part() {
     };
     assert_eq!(question.outcome().error, "last sequence mismatch: 4 vs 9");
     assert!(!question.outcome().is_checked);
+}
+
+#[test]
+fn of_a_huge_header_block_little_is_kept() {
+    let many: String = (0..100_000).map(|n| format!("{n}:x\r\n")).collect();
+    let asked = asked(&format!("{many}Nats-Trace-Only: 1\r\nNats-Trace-Dest: t\r\n")).unwrap();
+    assert_eq!((&asked.dest[..], asked.only), (&b"t"[..], true), "whatever stands before");
+    assert_eq!(asked.headers.len(), TRACE_HEADERS_MAX);
+    assert_eq!(asked.omitted, 100_002 - TRACE_HEADERS_MAX as u64);
+    assert!(asked.weight > TRACE_HEADERS_MAX * 128 && asked.weight < 64 << 10, "{}", asked.weight);
+    let long = "x".repeat(TRACE_HEADER_BYTES_MAX);
+    let asked = Asked::read(&block(&format!("L: {long}\r\nNats-Trace-Dest: t\r\n"))).unwrap();
+    assert_eq!((asked.headers.len(), asked.omitted), (1, 1));
+    assert!(asked.headers.contains_key("Nats-Trace-Dest"));
+}
+
+#[test]
+fn a_message_that_goes_to_many_streams_has_its_headers_once() {
+    let queue = Arc::new(TraceQueue::default());
+    let mut finished = queue.take().expect("nobody has it");
+    let trace = begin(&queue, "Nats-Trace-Dest: t\r\n", PartyKind::Client);
+    let block = block(&format!("L: {}\r\n", "x".repeat(1 << 20)));
+    let (one, other) = (trace.block(&block), trace.block(&block));
+    assert!(Arc::ptr_eq(&one, &other));
+    drop(trace);
+    let weight = finished.try_recv().expect("it is finished").weight;
+    assert!(weight > block.len() && weight < block.len() + 4096, "{weight}");
 }
 
 #[test]
@@ -134,10 +161,9 @@ fn the_queue_drops_what_is_too_much() {
     while let Ok(trace) = finished.try_recv() {
         queue.published(&trace);
     }
-    let huge = "x".repeat(TRACE_BYTES_QUEUED_MAX / 3);
-    let huge = format!("Nats-Trace-Dest: t\r\nX: {huge}\r\n");
+    let huge = vec![b'x'; TRACE_BYTES_QUEUED_MAX / 3];
     for _ in 0..4 {
-        drop(begin(&queue, &huge, PartyKind::Client));
+        begin(&queue, "Nats-Trace-Dest: t\r\n", PartyKind::Client).mapped(&huge);
     }
     assert_eq!(queue.take_lost(), 2, "its bytes are bounded too");
 }

@@ -5,6 +5,7 @@ use crate::egress::{DirectWrites, EgressBatch, Outgoing};
 use crate::interest::Matched;
 use crate::jetstream_port::{LogId, Peer, StreamRoute};
 use crate::member_rng::MemberRng;
+use crate::peer::TRACED_HINT;
 use crate::route::deliver;
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::{ClientBatch, Item, PublishItem};
@@ -77,7 +78,9 @@ impl ConnReader {
         // A node closes a log that it hands over, and nothing of this was stored.
         let is_node = self.server.nodes.cluster().is_some();
         let refusal = match refusal {
-            Refusal::Closed if is_node => Refusal::Elsewhere,
+            Refusal::Closed if is_node && self.server.jetstream().is_handed_over(log) => {
+                Refusal::Elsewhere
+            }
             other => other,
         };
         self.note(batch, refusal);
@@ -138,6 +141,13 @@ impl RefusalReplies<'_> {
         };
         let reply = reply.of(&batch.buf);
         if reply.is_empty() {
+            return;
+        }
+        if let Item::Publish(publish) = item
+            && publish.hint == TRACED_HINT
+            && !batch.peer.answered(&self.publish_body(publish, refusal))
+        {
+            // Its publisher wants no answer: only the trace tells what became of it.
             return;
         }
         match item {

@@ -103,6 +103,7 @@ impl TestServer {
         server.set_runtime(runtime.handle().clone());
         nuthatch_server::system::install(&server);
         nuthatch_server::operator_service::start(&server).unwrap();
+        runtime.spawn(nuthatch_server::trace_service::serve(server.clone()));
         nuthatch_server::tls::Loaded::read(&server.options()).unwrap().install(&server.tls);
         let bind = || {
             runtime.block_on(async { tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap() })

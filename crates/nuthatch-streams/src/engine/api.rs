@@ -50,6 +50,15 @@ impl<S: Sink> Engine<S> {
         }
     }
 
+    /// An operation on a stream that writes nothing.
+    fn tell_stream<L: LogAccess>(&mut self, op: Op, log: &mut L) -> OpResult {
+        match op {
+            Op::Sourced { id, key } => self.streams.sourced(id, &key),
+            Op::WouldTake { id, message } => self.would_take(id, &message, log),
+            other => unreachable!("{other:?} is no question to a stream"),
+        }
+    }
+
     pub(super) fn run_op<L: LogAccess>(&mut self, op: Op, respond: Respond, log: &mut L) {
         let done = match op {
             Op::CreateStream { id, account, config } => {
@@ -77,8 +86,8 @@ impl<S: Sink> Engine<S> {
                 self.store_copies(id, &copies, Some(gap_to), true, log)
             }
             Op::Source { id, copies } => self.store_copies(id, &copies, None, false, log),
-            Op::Sourced { id, key } => {
-                return respond(self.streams.sourced(id, &key));
+            op @ (Op::Sourced { .. } | Op::WouldTake { .. }) => {
+                return respond(self.tell_stream(op, log));
             }
             Op::ResetConsumer { id, name, seq } => self.consumer_ops(log).reset(id, &name, seq),
             op @ (Op::StartConsumer { .. } | Op::UnpinConsumer { .. }) => {
@@ -131,6 +140,7 @@ const fn writes(op: &Op) -> bool {
             | Op::GetMessage { .. }
             | Op::ReadRange { .. }
             | Op::Sourced { .. }
+            | Op::WouldTake { .. }
             | Op::ConsumerInfo { .. }
             | Op::ConsumerState { .. }
             | Op::StartConsumer { .. }

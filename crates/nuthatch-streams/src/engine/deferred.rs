@@ -203,6 +203,7 @@ const fn asks(op: &Op) -> Option<StreamId> {
     match op {
         Op::StreamInfo { id, .. }
         | Op::GetMessage { id, .. }
+        | Op::WouldTake { id, .. }
         | Op::ConsumerInfo { id, .. }
         | Op::ConsumerState { id, .. }
         | Op::ReadRange { id, .. }

@@ -2,6 +2,7 @@
 
 use super::Engine;
 use crate::event::{ClientBatch, Item, PublishItem};
+use crate::op::{AskedMessage, OpOutcome, OpResult};
 use crate::rules::RELEASES_BEFORE_EVICTIONS;
 use crate::sink::{Message, Sink};
 use crate::stream::{Admitted, NO_HEADERS, Publish, PublishHeaders, rewritten, scan};
@@ -162,6 +163,40 @@ impl<S: Sink> Engine<S> {
         }
         stream
             .publish(publish, headers, log, ledger.budget(), |subject| consumers.any_wants(subject))
+    }
+
+    /// What a stream would say to a message. Of a batch only what belongs to the message itself is known
+    /// before its end: its size.
+    pub(super) fn would_take<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        message: &AskedMessage,
+        log: &mut L,
+    ) -> OpResult {
+        self.out.check_log()?;
+        self.prepare_run(id, log);
+        let (slot, ledger) = self.streams.live_entry(id)?;
+        let (limits, headers) = (slot.stream.limits(), scan(&message.headers));
+        let fits = message.headers.len() + message.body_len <= limits.message_bytes;
+        if !fits && !limits.sealed {
+            return Err(JsError::STREAM_MESSAGE_EXCEEDS_MAXIMUM);
+        }
+        let subject = &message.subject[..];
+        let publish = Publish { subject, reply: b"", headers: &message.headers, body: b"" };
+        if headers.aside {
+            slot.stream.check_size(&publish)?;
+            return Ok(OpOutcome::WouldTake(None));
+        }
+        let changed = rewritten(&message.headers, &headers, limits);
+        let budget = ledger.budget();
+        let stored = match &changed {
+            Some(block) => {
+                let publish = Publish { headers: block, ..publish };
+                slot.stream.would_take(&publish, &scan(block), log, budget)
+            }
+            None => slot.stream.would_take(&publish, &headers, log, budget),
+        };
+        stored.map(OpOutcome::WouldTake)
     }
 
     /// Queues the acknowledgements of a run (or sends them, if the stream wants that) and notes what

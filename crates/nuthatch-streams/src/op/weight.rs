@@ -37,6 +37,7 @@ impl Op {
             Self::GetMessage { request, .. } => {
                 request.last_by_subj.len() + request.next_by_subj.len()
             }
+            Self::WouldTake { message, .. } => message.subject.len() + message.headers.len(),
             Self::ReadRange { request, .. } => strings(&request.filters),
             Self::DeleteConsumer { name, .. }
             | Self::ConsumerInfo { name, .. }

@@ -204,7 +204,7 @@ impl Stream {
     }
 
     #[cold]
-    fn check_headers<'a>(
+    pub(super) fn check_headers<'a>(
         &mut self,
         publish: &Publish<'a>,
         headers: &PublishHeaders<'a>,
@@ -552,7 +552,7 @@ impl Limits {
 }
 
 /// Outcome of the header checks.
-enum Checked<'a> {
+pub(super) enum Checked<'a> {
     Go(Effects<'a>),
     Duplicate(u64),
 }
