@@ -3,6 +3,7 @@
 use crate::close_reason::CloseReason;
 use crate::conn::Connection;
 use crate::outbox::Tally;
+use crate::subscription::Subscription;
 use nuthatch_streams::AccountId;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -11,10 +12,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+/// Subscriptions that are remembered.
+pub type SubscriptionList = Arc<[Arc<Subscription>]>;
+
 /// A connection that was closed.
 #[derive(Clone, Debug)]
 pub struct Closed {
-    /// It, without its subscriptions.
+    /// It.
     pub conn: Arc<Connection>,
     /// When it was closed.
     pub stopped: SystemTime,
@@ -22,17 +26,69 @@ pub struct Closed {
     pub reason: CloseReason,
     /// How many subscriptions it had.
     pub subscriptions: usize,
+    /// Those that are remembered.
+    pub listed: SubscriptionList,
+}
+
+/// Subscriptions of closed connections that are remembered, in all; those of the connections that were
+/// closed first are forgotten first.
+pub const CLOSED_SUBSCRIPTIONS_MAX: usize = 65_536;
+
+/// Those of one connection.
+pub const CLOSED_SUBSCRIPTIONS_OF_ONE_MAX: usize = 4096;
+
+/// What a connection listened to that is being closed.
+#[derive(Clone, Debug, Default)]
+pub struct Listened {
+    /// How many subscriptions it had.
+    pub count: usize,
+    /// At most [`CLOSED_SUBSCRIPTIONS_OF_ONE_MAX`] of them.
+    pub some: SubscriptionList,
+}
+
+impl Listened {
+    /// What an open connection listens to.
+    #[must_use]
+    pub fn of(conn: &Connection) -> Self {
+        let some = conn.some_subscriptions(CLOSED_SUBSCRIPTIONS_OF_ONE_MAX).into();
+        Self { count: conn.subscription_count(), some }
+    }
 }
 
 #[derive(Default)]
 struct Table {
     open: FxHashMap<u64, Arc<Connection>>,
     closed: VecDeque<Closed>,
+    /// Subscriptions that they list.
+    listed: usize,
     /// Sums of connections that are gone.
     received: Tally,
     sent: Tally,
     /// The same by account; accounts are few and bounded by the configuration.
     gone: FxHashMap<AccountId, AccountTraffic>,
+}
+
+impl Table {
+    /// Remembers a connection; returns what is forgotten for it.
+    fn note_closed(
+        &mut self,
+        closed: Closed,
+        max: usize,
+    ) -> (Option<Closed>, Vec<SubscriptionList>) {
+        let oldest = if self.closed.len() >= max { self.closed.pop_front() } else { None };
+        self.listed -= oldest.as_ref().map_or(0, |closed| closed.listed.len());
+        self.listed += closed.listed.len();
+        self.closed.push_back(closed);
+        let mut lists = Vec::new();
+        for closed in &mut self.closed {
+            if self.listed <= CLOSED_SUBSCRIPTIONS_MAX {
+                break;
+            }
+            self.listed -= closed.listed.len();
+            lists.push(std::mem::take(&mut closed.listed));
+        }
+        (oldest, lists)
+    }
 }
 
 /// Traffic of one account's connections.
@@ -111,7 +167,7 @@ impl Connections {
     }
 
     /// Moves a connection to the closed ones.
-    pub fn remove(&self, conn: &Arc<Connection>, subscriptions: usize) {
+    pub fn remove(&self, conn: &Arc<Connection>, listened: Listened) {
         let account = conn.session().account.id;
         let (received, sent) = (conn.received.get(), conn.outbox().totals());
         let reason = conn.close_reason().unwrap_or(CloseReason::ClientClosed);
@@ -126,15 +182,19 @@ impl Connections {
         if self.closed_max == 0 {
             return;
         }
-        if table.closed.len() >= self.closed_max {
-            table.closed.pop_front();
-        }
-        table.closed.push_back(Closed {
-            conn: conn.clone(),
-            stopped: SystemTime::now(),
-            reason,
-            subscriptions,
-        });
+        let forgotten = table.note_closed(
+            Closed {
+                conn: conn.clone(),
+                stopped: SystemTime::now(),
+                reason,
+                subscriptions: listened.count,
+                listed: listened.some,
+            },
+            self.closed_max,
+        );
+        drop(table);
+        // Dropped outside of the lock: they may be many.
+        drop(forgotten);
     }
 
     /// Number of open connections.
@@ -163,6 +223,7 @@ impl Connections {
     pub fn forget_all(&self) {
         let mut table = self.table.lock();
         let (open, closed) = (std::mem::take(&mut table.open), std::mem::take(&mut table.closed));
+        table.listed = 0;
         drop(table);
         // Dropped outside of the lock: the last one may drop the server.
         drop((open, closed));

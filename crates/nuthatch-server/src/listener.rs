@@ -7,6 +7,7 @@ pub mod websocket;
 use self::proxy_protocol::read_header;
 use crate::close_reason::CloseReason;
 use crate::conn::{Connection, Transport};
+use crate::connections::Listened;
 use crate::info::ServerInfo;
 use crate::options::{HandshakeFirst, Options};
 use crate::random::new_nonce;
@@ -238,5 +239,5 @@ pub(crate) fn close_surplus(server: &Server) {
 fn forget(server: &Server, conn: &Arc<Connection>, reason: CloseReason) {
     conn.close(reason, None);
     conn.session().account.connections.fetch_sub(1, Ordering::Relaxed);
-    server.connections.remove(conn, 0);
+    server.connections.remove(conn, Listened::default());
 }

@@ -16,6 +16,7 @@ pub(crate) use self::told::Told;
 use crate::account_id::SYSTEM_ACCOUNT_ID;
 use crate::close_reason::CloseReason;
 use crate::conn::{Connection, Session, Transport};
+use crate::connections::Listened;
 use crate::egress::{DirectWrites, Groups};
 use crate::info;
 use crate::msg_trace::Trace;
@@ -158,7 +159,7 @@ impl ConnReader {
             server: self.server.clone(),
             conn: conn.clone(),
             reason: CloseReason::InternalError,
-            subscriptions: None,
+            listened: None,
         };
         let reason = self.read_loop(&mut input).await;
         leaving.reason = reason;
@@ -392,18 +393,18 @@ struct DisconnectGuard {
     server: Arc<Server>,
     conn: Arc<Connection>,
     reason: CloseReason,
-    /// How many subscriptions it had; `None`: it is not closed yet.
-    subscriptions: Option<usize>,
+    /// What it listened to; `None`: it is not closed yet.
+    listened: Option<Listened>,
 }
 
 impl DisconnectGuard {
     /// Closes it; nothing is delivered to it any more once its subscriptions are gone.
     fn close(&mut self) {
         let conn = &self.conn;
-        self.subscriptions.get_or_insert_with(|| {
-            let subscriptions = conn.subscription_count();
+        self.listened.get_or_insert_with(|| {
+            let listened = Listened::of(conn);
             conn.close(self.reason, None);
-            subscriptions
+            listened
         });
     }
 }
@@ -418,7 +419,7 @@ impl Drop for DisconnectGuard {
         } else {
             conn.session().account.connections.fetch_sub(1, Ordering::Relaxed);
         }
-        self.server.table_of(conn).remove(conn, self.subscriptions.unwrap_or_default());
+        self.server.table_of(conn).remove(conn, self.listened.take().unwrap_or_default());
         let reason = conn.close_reason().unwrap_or(CloseReason::ClientClosed);
         self.server.system().disconnected(conn, reason);
     }

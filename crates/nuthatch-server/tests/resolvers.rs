@@ -27,6 +27,8 @@ enum Answer {
     /// Nothing, ever.
     Silence,
     Status(&'static str),
+    /// To be asked for there.
+    Moved(String),
 }
 
 #[derive(Default)]
@@ -103,6 +105,7 @@ impl AccountServer {
             Some(Answer::Large(size)) => say("200 OK", &vec![b'x'; size]),
             Some(Answer::Silence) => std::thread::sleep(Duration::from_secs(20)),
             Some(Answer::Status(status)) => say(status, b"no"),
+            Some(Answer::Moved(to)) => say(&format!("302 Found\r\nLocation: {to}"), b""),
             None => say("404 Not Found", b""),
         }
     }
@@ -225,6 +228,33 @@ fn an_account_that_is_not_there() {
     there.put(&world.app, Answer::Token(token));
     std::thread::sleep(Duration::from_secs(1));
     world.connect(&server, &world.app);
+}
+
+#[test]
+fn an_account_that_is_to_be_asked_for_elsewhere() {
+    let (world, first, other) = (World::new(), AccountServer::start(), AccountServer::start());
+    let at = |server: &AccountServer, name: &str| {
+        format!("http://localhost:{}/jwt/v1/accounts/{name}", server.address.port())
+    };
+    first.put(&world.app, Answer::Moved(at(&other, "there")));
+    let token = world.account(&world.app, json!({}), json!({}));
+    let answers = |name: &str, answer| {
+        other.content.lock().unwrap().answers.insert(name.to_owned(), answer);
+    };
+    answers("there", Answer::Moved("here".to_owned()));
+    answers("here", Answer::Token(token));
+    let resolver = format!(
+        "resolver: URL(http://a:secret@localhost:{}/jwt/v1/accounts/)",
+        first.address.port()
+    );
+    let server = world.server(&resolver);
+    world.connect(&server, &world.app);
+    assert!(!first.content.lock().unwrap().logins.is_empty());
+    assert!(other.content.lock().unwrap().logins.is_empty(), "it is not told the password");
+    // One that leads back to itself does not go on for ever.
+    first.put(&world.shop, Answer::Moved(at(&first, &world.shop.public)));
+    world.refused(&server, &world.shop);
+    assert_eq!(first.asked(&world.shop), 11);
 }
 
 #[test]

@@ -104,6 +104,17 @@ fn documents_of_accounts() {
     assert_eq!(request(&mut sys, &of("STATZ"), "")["data"]["account_statz"][0]["conns"], 1);
     let conns = request(&mut sys, &of("CONNS"), "");
     assert_eq!((&conns["acc"], &conns["conns"]), (&json!("APP"), &json!(1)));
+    // Whoever has left is still told of, with what it listened to.
+    let mut left = server.connected(&login("app"));
+    left.send("SUB left.> q 9\r\n");
+    left.flush("");
+    drop(left);
+    let asked = r#"{"state":1,"acc":"APP","subscriptions_detail":true,"filter_subject":"left.x"}"#;
+    support::eventually("it has left", || {
+        let closed = request(&mut sys, "$SYS.REQ.SERVER.PING.CONNZ", asked);
+        let list = &closed["data"]["connections"][0]["subscriptions_list_detail"];
+        (&list[0]["subject"], &list[0]["qgroup"]) == (&json!("left.>"), &json!("q"))
+    });
     let all = request(&mut sys, "$SYS.REQ.ACCOUNT.PING.STATZ", "");
     assert_eq!(all["data"]["account_statz"].as_array().unwrap().len(), 2);
     // Others see their own account, and nothing else.

@@ -51,3 +51,22 @@ fn room_of_subscriptions_that_are_gone_is_given_back() {
     assert_eq!(conn.subscription_count(), 3);
     assert!(conn.subs.capacity() < SHRINK_FROM);
 }
+
+#[test]
+fn subscriptions_of_closed_connections_are_remembered_within_bounds() {
+    use crate::connections::{CLOSED_SUBSCRIPTIONS_MAX, CLOSED_SUBSCRIPTIONS_OF_ONE_MAX, Listened};
+    let server = server();
+    let many = CLOSED_SUBSCRIPTIONS_OF_ONE_MAX + 1;
+    let count = CLOSED_SUBSCRIPTIONS_MAX / CLOSED_SUBSCRIPTIONS_OF_ONE_MAX + 1;
+    for id in 0..count as u64 {
+        let conn = with_subscriptions(&server, id, many);
+        let listened = Listened::of(&conn);
+        conn.drop_subscriptions();
+        server.connections.remove(&conn, listened);
+    }
+    let closed = server.connections.closed();
+    assert!(closed.iter().all(|closed| closed.subscriptions == many));
+    let listed: Vec<usize> = closed.iter().map(|closed| closed.listed.len()).collect();
+    assert_eq!(listed[0], 0, "the first is forgotten");
+    assert!(listed[1..].iter().all(|len| *len == CLOSED_SUBSCRIPTIONS_OF_ONE_MAX), "{listed:?}");
+}

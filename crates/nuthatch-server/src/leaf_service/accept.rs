@@ -3,6 +3,7 @@
 use super::dial::compresses;
 use crate::close_reason::CloseReason;
 use crate::conn::{Connection, Transport};
+use crate::connections::Listened;
 use crate::leaf::hello::LeafInfo;
 use crate::leafs::LEAFS_MAX;
 use crate::options::{HandshakeFirst, LeafCompression, TlsOptions};
@@ -116,7 +117,7 @@ impl Newcomer {
 
     fn fail(&self, reason: CloseReason, text: Option<&str>) {
         self.conn.close(reason, text);
-        self.server.leafs.connections.remove(&self.conn, 0);
+        self.server.leafs.connections.remove(&self.conn, Listened::default());
     }
 
     async fn run_plain(self) {

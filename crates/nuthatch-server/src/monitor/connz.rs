@@ -6,6 +6,7 @@ use super::short_duration;
 use super::subsz::sub_detail;
 use super::varz::object;
 use crate::conn::{Connection, Session};
+use crate::connections::SubscriptionList;
 use crate::options::GLOBAL_ACCOUNT;
 use crate::server::Server;
 use crate::tls::peer::PeerCertificate;
@@ -26,6 +27,8 @@ struct Row {
     session: Arc<Session>,
     stopped: Option<SystemTime>,
     subscriptions: usize,
+    /// Of a closed one: its subscriptions, as far as they are remembered.
+    listed: SubscriptionList,
 }
 
 impl Row {
@@ -105,6 +108,7 @@ fn gather(server: &Server, query: &Query) -> Result<Vec<Row>, String> {
             session: conn.session(),
             subscriptions: conn.subscription_count(),
             stopped: None,
+            listed: Arc::default(),
             conn,
         }));
     }
@@ -113,6 +117,7 @@ fn gather(server: &Server, query: &Query) -> Result<Vec<Row>, String> {
             session: closed.conn.session(),
             subscriptions: closed.subscriptions,
             stopped: Some(closed.stopped),
+            listed: closed.listed,
             conn: closed.conn,
         }));
     }
@@ -134,7 +139,11 @@ fn gather(server: &Server, query: &Query) -> Result<Vec<Row>, String> {
             return Err("filter by subject only valid with account filtering".to_owned());
         }
         let listens = |row: &Row| {
-            row.conn.subscriptions().iter().any(|sub| overlap(&sub.subject, filter.as_bytes()))
+            let subscriptions = match row.stopped {
+                None => row.conn.subscriptions().into(),
+                Some(_) => row.listed.clone(),
+            };
+            subscriptions.iter().any(|sub| overlap(&sub.subject, filter.as_bytes()))
         };
         rows.retain(listens);
     }
@@ -228,7 +237,7 @@ fn show(server: &Server, row: &Row, auth: bool, subs: Subs, room: &mut Room) -> 
         set("tags", json!(grant.claims.nats.tags), !grant.claims.nats.tags.is_empty());
     }
     if subs != Subs::No && row.subscriptions > 0 {
-        let (name, list) = subscriptions(conn, subs, room);
+        let (name, list) = subscriptions(row, subs, room);
         room.rows -= list.len();
         set("subscriptions_truncated", json!(true), list.len() < row.subscriptions);
         let is_listed = !list.is_empty();
@@ -239,8 +248,11 @@ fn show(server: &Server, row: &Row, auth: bool, subs: Subs, room: &mut Room) -> 
 
 /// The list of a connection's subscriptions under the name that it has: built only when asked for,
 /// since a connection may have very many; at most as many as there is room for.
-fn subscriptions(conn: &Connection, subs: Subs, room: &Room) -> (&'static str, Vec<Value>) {
-    let list = conn.some_subscriptions(room.rows);
+fn subscriptions(row: &Row, subs: Subs, room: &Room) -> (&'static str, Vec<Value>) {
+    let list = match row.stopped {
+        None => row.conn.some_subscriptions(room.rows),
+        Some(_) => row.listed.iter().take(room.rows).cloned().collect(),
+    };
     let mut left = Room::new(list.len());
     let fits = |shown: &Value| left.take(shown);
     if subs == Subs::Detail {

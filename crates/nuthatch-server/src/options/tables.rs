@@ -23,7 +23,10 @@ const NO_ROUTE_USERS: &str = "nodes know each other by the key they share: write
 const NO_MQTT: &str = "this version does not speak MQTT; remove the block";
 const ALONE: &str = "there is no other server that knows accounts";
 const NO_TPM: &str = "keys are not taken from a TPM; use 'key'";
-const NO_OCSP: &str = "not there yet";
+/// Why a server that we connect to has no pins.
+const BY_AUTHORITY: &str = "the other side is known by its authority: name that in 'ca_file'";
+const ONE_CERTIFICATE: &str = "one is shown: 'cert_file'";
+const NO_OCSP: &str = "OCSP is not spoken: no response is asked for, checked or stapled";
 const NO_WINDOWS: &str = "it concerns Windows only";
 const CLUSTER_ONLY: &str = "it concerns clusters, and this server is alone";
 const REPORTS: &str =
@@ -164,8 +167,8 @@ const TOP_KEYS: &[Key] = &[
     ),
     yes(&["trusted_keys", "trusted"], "none", "public keys of operators, in place of `operator`"),
     yes(&["default_sentinel"], "none", "user JWT of clients that show none: a bearer or scoped"),
-    said(&["ocsp"], "OCSP stapling", "no OCSP response is stapled to our certificate"),
-    said(&["ocsp_cache"], "cache of OCSP responses", "no OCSP response is asked for"),
+    no(&["ocsp"], "OCSP stapling", NO_OCSP),
+    no(&["ocsp_cache"], "cache of OCSP responses", NO_OCSP),
     yes(
         &["proxies"],
         "none",

@@ -2,7 +2,6 @@
 
 use super::super::keys::{Block, no, said, yes};
 
-const NO_PROXIES: &str = "not there yet";
 const ALONE: &str = "it moves leaders of replicated streams, of which a single server has none";
 const MODES: &str = "S2: `off`, `accept`, `s2_auto`, `s2_fast`, `s2_better`, `s2_best` (the last three compress alike), or `{ mode, rtt_thresholds }`";
 
@@ -163,10 +162,10 @@ pub(in crate::options) static REMOTE_TLS: Block = Block {
         no(&["min_version"], "oldest TLS version", "TLS 1.2 and 1.3 are spoken"),
         no(&["cipher_suites"], "the only cipher suites", "the safe ones are offered"),
         no(&["curve_preferences"], "the only groups", "those of the library are offered"),
-        no(&["pinned_certs"], "the only certificates", NO_PROXIES),
-        no(&["certs", "certificates"], "several certificates", NO_PROXIES),
+        no(&["pinned_certs"], "the only certificates", super::BY_AUTHORITY),
+        no(&["certs", "certificates"], "several certificates", super::ONE_CERTIFICATE),
         no(&["connection_rate_limit"], "handshakes per second", "there are no clients here"),
-        no(&["ocsp_peer"], "OCSP of the other side", NO_PROXIES),
+        no(&["ocsp_peer"], "OCSP of the other side", super::NO_OCSP),
     ],
 };
 

@@ -40,9 +40,9 @@ pub(in super::super) static RESOLVER_TLS: Block = Block {
         no(&["min_version"], "oldest TLS version", "TLS 1.2 and 1.3 are spoken"),
         no(&["cipher_suites"], "the only cipher suites", "the safe ones are offered"),
         no(&["curve_preferences"], "the only groups", "those of the library are offered"),
-        no(&["pinned_certs"], "the only certificates", "not there yet"),
-        no(&["certs", "certificates"], "several certificates", "not there yet"),
+        no(&["pinned_certs"], "the only certificates", super::BY_AUTHORITY),
+        no(&["certs", "certificates"], "several certificates", super::ONE_CERTIFICATE),
         no(&["connection_rate_limit"], "handshakes per second", "there are no clients here"),
-        no(&["ocsp_peer"], "OCSP of the other side", "not there yet"),
+        no(&["ocsp_peer"], "OCSP of the other side", super::NO_OCSP),
     ],
 };
