@@ -37,7 +37,7 @@ const ATTEMPTS: u32 = 4;
 
 /// Intended differences that are there or not as chance has it, or that only seeds beside the fixed ones
 /// are known to show (5421).
-const BY_CHANCE: &[&str] = &["order-of-names", "left-behind"];
+const BY_CHANCE: &[&str] = &["order-of-names", "left-behind", "looked-at"];
 
 /// Seeds of the random part unless others are asked for. Where nats-server goes another way by a defect
 /// of its own, `random` names the steps.
