@@ -3,6 +3,8 @@ package embed_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,6 +89,84 @@ func TestThreeBrokersWriteCloseAndOpenAgain(t *testing.T) {
 		if found := stream.CachedInfo().State.Msgs; found != uint64(number+1) {
 			t.Errorf("%d messages in %d", found, number)
 		}
+		must(t, broker.Close())
+	}
+}
+
+// Three brokers of this process are the nodes of one cluster: a message that is acknowledged by one of them is there
+// when that one is closed, and when all of them were.
+func TestThreeBrokersAreACluster(t *testing.T) {
+	ctx := patient(t)
+	var routes []string
+	var listeners []net.Listener
+	for range 3 {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		listeners = append(listeners, listener)
+		routes = append(routes, "nats://"+listener.Addr().String())
+	}
+	for _, listener := range listeners {
+		must(t, listener.Close())
+	}
+	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()}
+	open := func(number int) *embed.Broker {
+		_, port, _ := strings.Cut(strings.TrimPrefix(routes[number], "nats://"), ":")
+		extra := fmt.Sprintf("server_name: n%d, cluster { name: c, host: 127.0.0.1, port: %s, routes: [%s] }",
+			number, port, strings.Join(routes, ", "))
+		return start(t, embed.Options{StoreDir: dirs[number], Extra: extra})
+	}
+	// JetStream answers when a majority is there.
+	until := func(what func() error) {
+		for err := what(); err != nil; err = what() {
+			if ctx.Err() != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	published := 0
+	publish := func(broker *embed.Broker) {
+		published++
+		js, id := connect(t, broker), fmt.Sprint(published)
+		until(func() error {
+			short, cancel := context.WithTimeout(ctx, 2*time.Second)
+			defer cancel()
+			_, err := js.Publish(short, "s.x", []byte(id), jetstream.WithMsgID(id))
+			return err
+		})
+	}
+	brokers := []*embed.Broker{open(0), open(1), open(2)}
+	config := jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}, Replicas: 3}
+	js := connect(t, brokers[0])
+	until(func() error {
+		short, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		_, err := js.CreateStream(short, config)
+		return err
+	})
+	publish(brokers[1])
+	must(t, brokers[0].Close())
+	publish(brokers[1])
+	brokers[0] = open(0)
+	publish(brokers[0])
+	for number, broker := range brokers {
+		must(t, broker.Err())
+		must(t, broker.Close())
+		brokers[number] = open(number)
+	}
+	publish(brokers[2])
+	js = connect(t, brokers[0])
+	var stream jetstream.Stream
+	until(func() (err error) {
+		short, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		stream, err = js.Stream(short, "S")
+		return err
+	})
+	if found := stream.CachedInfo().State.Msgs; found != uint64(published) {
+		t.Errorf("%d messages of %d", found, published)
+	}
+	for _, broker := range brokers {
 		must(t, broker.Close())
 	}
 }

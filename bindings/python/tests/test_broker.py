@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -76,6 +77,48 @@ class BrokerTest(unittest.TestCase):
         self.assertTrue(all(line.startswith("[") and "] 20" not in line[:12] for line in lines), lines[:3])
         for kind in ("[INF]", "[DBG]", "[TRC]"):
             self.assertTrue(any(kind in line for line in lines), kind)
+
+    def test_three_brokers_are_a_cluster(self):
+        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+        ports = [one.getsockname()[1] for one in sockets]
+        for one in sockets:
+            one.close()
+        routes = ", ".join(f"nats://127.0.0.1:{port}" for port in ports)
+
+        def opened(number):
+            cluster = f"cluster {{ name: c, host: 127.0.0.1, port: {ports[number]}, routes: [{routes}] }}"
+            extra = f"server_name: n{number}, {cluster}"
+            return Broker(port=-1, store_dir=self.dir / f"n{number}", extra=extra)
+
+        async def until(call):
+            # JetStream answers when a majority is there.
+            for left in range(600, -1, -1):
+                try:
+                    return await call()
+                except nats.errors.Error:
+                    if left == 0:
+                        raise
+                    await asyncio.sleep(0.1)
+
+        async def publish(broker, text, creates=False):
+            client = await nats.connect(broker.url, connect_timeout=60)
+            js = client.jetstream(timeout=2)
+            if creates:
+                await until(lambda: js.add_stream(name="S", subjects=["s.>"], num_replicas=3))
+            await until(lambda: js.publish("s.x", text, headers={"Nats-Msg-Id": text.decode()}))
+            count = (await until(lambda: js.stream_info("S"))).state.messages
+            await client.close()
+            return count
+
+        brokers = [opened(number) for number in range(3)]
+        self.assertEqual(asyncio.run(publish(brokers[0], b"1", creates=True)), 1)
+        brokers[0].close()
+        self.assertEqual(asyncio.run(publish(brokers[1], b"2")), 2)
+        brokers[0] = opened(0)
+        self.assertEqual(asyncio.run(publish(brokers[0], b"3")), 3)
+        for broker in brokers:
+            broker.check()
+            broker.close()
 
     def test_three_brokers_without_a_port(self):
         brokers = [Broker(store_dir=self.dir / name) for name in "abc"]

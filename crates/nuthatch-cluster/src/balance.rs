@@ -7,14 +7,13 @@
 //! that what is unwell moves nothing to and fro. Only when this node has just started, and the logs lie unevenly, is
 //! nothing waited for: nodes start one after the other, and the first ones have taken over what the last one is to own.
 
+use crate::life::Life;
 use crate::quorum_log::{LogSight, QuorumLog};
-use crate::threads::spawn;
 use nuthatch_catalog_group::LogNumber;
 use nuthatch_quorum::types::{Epoch, NodeId};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, OnceLock};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// Between two looks.
@@ -91,6 +90,7 @@ impl Moving {
 
 /// Begins to look after the balance of a node's logs. One log has none.
 pub(crate) fn start(
+    life: &Life,
     me: NodeId,
     logs: Vec<Arc<QuorumLog>>,
     moving: Arc<Moving>,
@@ -99,10 +99,10 @@ pub(crate) fn start(
     if logs.len() == 1 {
         return Ok(());
     }
-    spawn("node-balance", move || {
+    let lives = life.clone();
+    life.spawn("node-balance", move || {
         let mut balance = Balance::new(me, times, Instant::now());
-        loop {
-            thread::sleep(times.poll);
+        while !lives.pause(times.poll) {
             let seen = logs.iter().map(|log| Seen::of(&log.sight(), log.is_in_memory()));
             let seen: Vec<Seen> = seen.collect();
             if let Some((number, to)) = balance.look(&seen, Instant::now()) {

@@ -4,6 +4,7 @@ use crate::any_catalog::AnyCatalog;
 use crate::catalog::{BucketCatalog, CatalogError, Founder, Founding, found};
 use crate::config::ClusterConfig;
 use crate::group::{self, BUILT_IN, Door, GroupCatalog};
+use crate::life::Life;
 use crate::roll::Roll;
 use crate::start_error::StartError;
 use nuthatch_catalog_group::roster::Enrolled;
@@ -14,7 +15,6 @@ use nuthatch_object::{Bucket, BucketOptions, open_url};
 use nuthatch_quorum::types::{Incarnation, NodeId};
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 /// How long one request to the catalog is repeated.
@@ -67,16 +67,16 @@ pub(crate) fn begin(
     config: &ClusterConfig,
     listener: &TcpListener,
     (disk, keeper): (&Arc<dyn Disk>, Incarnation),
-    report: &Reporter,
+    (life, report): (&Life, &Reporter),
 ) -> Result<Began, StartError> {
     if config.catalog != BUILT_IN {
         let bucket = open_catalog(config, report)?;
-        let founding = founded(config, &bucket, keeper, report)?;
+        let founding = founded(config, &bucket, keeper, (life, report))?;
         let me = number(config, &founding)?;
         let roll = roll(config, me, fixed(&founding));
         return Ok(Began { founding, roll, way: Way::Bucket(Arc::new(bucket)) });
     }
-    let belongs = group::belong(config, listener, (keeper, &**disk), report)?;
+    let belongs = group::belong(config, listener, (keeper, &**disk), (life, report))?;
     let founder = |founder: &nuthatch_catalog_group::Founder| Founder {
         id: founder.id,
         name: founder.node.name.clone(),
@@ -86,7 +86,7 @@ pub(crate) fn begin(
     let nodes = belongs.founding.founders.iter().map(founder).collect();
     let founding = Founding { cluster, nodes, logs };
     let roll = roll(config, belongs.number, belongs.roster.clone());
-    let door = group::start(belongs, &roll, disk, report)?;
+    let door = group::start(belongs, &roll, (disk, life), report)?;
     Ok(Began { founding, roll, way: Way::Group(door) })
 }
 
@@ -116,7 +116,7 @@ fn founded(
     config: &ClusterConfig,
     bucket: &Bucket,
     keeper: Incarnation,
-    report: &Reporter,
+    (life, report): (&Life, &Reporter),
 ) -> Result<Founding, StartError> {
     let fresh = (random(), config.founds()?);
     let mut said = false;
@@ -134,7 +134,9 @@ fn founded(
             Err(error @ CatalogError::Bucket(_)) => report.say(&error.to_string()),
             Err(error) => return Err(error.into()),
         }
-        thread::sleep(FOUNDING_POLL);
+        if life.pause(FOUNDING_POLL) {
+            return Err(StartError::Ended);
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use rustls::{ClientConnection, ServerConnection, StreamOwned};
 use std::io::{self, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The first byte of a TLS handshake.
@@ -15,7 +16,7 @@ pub const TLS_HANDSHAKE: u8 = 22;
 /// little; without one each operation has the socket's own time.
 #[derive(Debug)]
 pub struct Socket {
-    stream: TcpStream,
+    stream: Arc<TcpStream>,
     deadline: Option<Instant>,
 }
 
@@ -34,19 +35,19 @@ impl Socket {
 impl Read for Socket {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.limit()?;
-        self.stream.read(bytes)
+        (&*self.stream).read(bytes)
     }
 }
 
 impl Write for Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.limit()?;
-        self.stream.write(bytes)
+        (&*self.stream).write(bytes)
     }
 
     fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         self.limit()?;
-        self.stream.write_vectored(parts)
+        (&*self.stream).write_vectored(parts)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -71,11 +72,11 @@ impl Channel {
     /// # Errors
     /// The connection's, and that the other side does not have the key.
     pub fn outward(
-        stream: TcpStream,
+        stream: impl Into<Arc<TcpStream>>,
         key: Option<&ClusterKey>,
         deadline: Instant,
     ) -> io::Result<Self> {
-        let mut socket = Socket { stream, deadline: Some(deadline) };
+        let mut socket = Socket { stream: stream.into(), deadline: Some(deadline) };
         let Some(key) = key else { return Ok(Self::Plain(socket)) };
         // There is no name to be checked; the key is.
         let name = ServerName::try_from("node").expect("a name");
@@ -91,11 +92,11 @@ impl Channel {
     /// # Errors
     /// The connection's, and that the other side does not have the key.
     pub fn inward(
-        stream: TcpStream,
+        stream: impl Into<Arc<TcpStream>>,
         key: Option<&ClusterKey>,
         deadline: Instant,
     ) -> io::Result<Self> {
-        let mut socket = Socket { stream, deadline: Some(deadline) };
+        let mut socket = Socket { stream: stream.into(), deadline: Some(deadline) };
         let Some(key) = key else { return Ok(Self::Plain(socket)) };
         let mut tls = ServerConnection::new(key.server.clone()).map_err(invalid)?;
         while tls.is_handshaking() {

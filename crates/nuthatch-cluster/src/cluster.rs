@@ -5,7 +5,9 @@ use crate::beginning::{begin, tell_count};
 use crate::config::ClusterConfig;
 use crate::directory::QuorumDirectory;
 use crate::in_memory::MEMORY_LOG;
+use crate::host::Host;
 use crate::key::ClusterKey;
+use crate::life::{Life, Unended};
 use crate::line_limit::LineLimit;
 use crate::links::{Links, Local};
 use crate::myself::Myself;
@@ -25,6 +27,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::Duration;
 
 pub use crate::myself::OnLink;
@@ -40,8 +43,48 @@ pub struct Cluster {
     nodes: Nodes,
     node: Arc<Myself>,
     moving: Arc<Moving>,
-    /// Nobody else works on the directory while this lives.
-    _lock: Box<dyn Tenure>,
+}
+
+/// A node that has its directory and its port, and has not begun.
+pub struct Prepared {
+    config: ClusterConfig,
+    disk: Arc<dyn Disk>,
+    listener: TcpListener,
+    life: Life,
+    report: Reporter,
+}
+
+impl Prepared {
+    /// How it is set up.
+    #[must_use]
+    pub fn config(&self) -> &ClusterConfig {
+        &self.config
+    }
+
+    /// What ends the node, also while it starts.
+    #[must_use]
+    pub fn life(&self) -> Life {
+        self.life.clone()
+    }
+
+    /// As [`Cluster::start`]. Where it fails nothing of the node is left.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(self) -> Result<Arc<Cluster>, StartError> {
+        self.start_balanced(BalanceTimes::default())
+    }
+
+    fn start_balanced(self, times: BalanceTimes) -> Result<Arc<Cluster>, StartError> {
+        let (life, report) = (self.life(), self.report.clone());
+        let started = Cluster::begin(self, times);
+        let Err(error) = started else { return started };
+        let was_ended = life.is_ending();
+        if let Err(unended) = life.end() {
+            report.say(&unended.to_string());
+        }
+        Err(if was_ended { StartError::Ended } else { error })
+    }
 }
 
 impl Cluster {
@@ -50,12 +93,32 @@ impl Cluster {
     /// # Errors
     /// [`StartError`].
     pub fn start(config: &ClusterConfig, report: Reporter) -> Result<Arc<Self>, StartError> {
+        Self::prepare(config, report)?.start()
+    }
+
+    /// Takes the directory and the port of a node, and starts nothing.
+    ///
+    /// # Errors
+    /// [`StartError`]: they cannot be had, or the node cannot be set up so.
+    pub fn prepare(config: &ClusterConfig, report: Reporter) -> Result<Prepared, StartError> {
+        config.check()?;
         let dir = config.dir.display().to_string();
         let at_dir = |source| StartError::Directory { dir: dir.clone(), source };
         let real = RealDisk::open(&config.dir).map_err(at_dir)?;
         let lock = real.take().map_err(at_dir)?;
         let lock = lock.ok_or_else(|| StartError::Locked { dir: dir.clone() })?;
-        Self::start_on(config, Arc::new(real), lock, report)
+        Self::prepare_on(config, (Arc::new(real), lock), report)
+    }
+
+    fn prepare_on(
+        config: &ClusterConfig,
+        (disk, lock): (Arc<dyn Disk>, Box<dyn Tenure>),
+        report: Reporter,
+    ) -> Result<Prepared, StartError> {
+        let listener = TcpListener::bind(config.listen)
+            .map_err(|source| StartError::Listen { address: config.listen, source })?;
+        let (config, life) = (config.clone(), Life::with_lock(lock));
+        Ok(Prepared { config, disk, listener, life, report })
     }
 
     /// As [`Cluster::start`] on a directory of any kind, which is this process's own by `lock`.
@@ -78,19 +141,23 @@ impl Cluster {
     #[doc(hidden)]
     pub fn start_balanced(
         config: &ClusterConfig,
-        (disk, lock): (Arc<dyn Disk>, Box<dyn Tenure>),
+        disk: (Arc<dyn Disk>, Box<dyn Tenure>),
         report: Reporter,
         times: BalanceTimes,
     ) -> Result<Arc<Self>, StartError> {
+        config.check()?;
+        Self::prepare_on(config, disk, report)?.start_balanced(times)
+    }
+
+    fn begin(prepared: Prepared, times: BalanceTimes) -> Result<Arc<Self>, StartError> {
         #[cfg(feature = "mutations")]
         crate::rules_off::for_this_thread();
-        config.check()?;
-        let listener = TcpListener::bind(config.listen)
-            .map_err(|source| StartError::Listen { address: config.listen, source })?;
+        let Prepared { config, disk, listener, life, report } = prepared;
+        let config = &config;
         let dir = disk.label();
         let at_dir = |source| StartError::Directory { dir: dir.clone(), source };
         let kept = Kept::open(Arc::clone(&disk), &report).map_err(at_dir)?;
-        let began = begin(config, &listener, (&disk, kept.incarnation()), &report)?;
+        let began = begin(config, &listener, (&disk, kept.incarnation()), (&life, &report))?;
         let founding = &began.founding;
         tell_count(config, founding, &report);
         if founding.logs.get() > 1 {
@@ -100,6 +167,7 @@ impl Cluster {
             id: began.roll.me(),
             cluster: founding.cluster,
             key: config.key.clone(),
+            life: life.clone(),
             door: began.door(),
             lines: LineLimit::default(),
             links: OnceLock::new(),
@@ -131,10 +199,10 @@ impl Cluster {
         }
         began.roll.tell_spare(&report);
         let moving = Arc::new(Moving::default());
-        balance::start(began.roll.me(), logs.clone(), Arc::clone(&moving), times)?;
+        balance::start(&life, began.roll.me(), logs.clone(), Arc::clone(&moving), times)?;
         let id = founding.cluster;
         let nodes = Nodes::new(Arc::clone(&began.roll), node.door.clone());
-        Ok(Arc::new(Self { logs, id, nodes, node, moving, _lock: lock }))
+        Ok(Arc::new(Self { logs, id, nodes, node, moving }))
     }
 
     /// The cluster's quorum logs, in the order of their numbers. There is at least one.
@@ -220,10 +288,32 @@ impl Cluster {
         self.node.lines.say(std::time::Instant::now(), text, |text| self.first().report(text));
     }
 
+    /// Ends the node. Logs that it still owns go to other nodes first; whoever has one open closes it before. Then all
+    /// its connections are closed, its threads end, and its directory and port are free.
+    ///
+    /// # Errors
+    /// [`Unended`].
+    pub fn stop(&self) -> Result<(), Unended> {
+        thread::scope(|scope| {
+            for log in self.logs.iter().filter(|log| log.owned().is_some()) {
+                scope.spawn(|| log.hand_over());
+            }
+        });
+        self.node.life.end()
+    }
+
     /// The cluster, as its founding named it.
     #[must_use]
     pub fn id(&self) -> u128 {
         self.id
+    }
+}
+
+impl Drop for Cluster {
+    /// Nobody asks it any more.
+    fn drop(&mut self) {
+        // Which threads did not end is told by whoever asks for it.
+        let _ = self.node.life.end();
     }
 }
 
@@ -233,7 +323,12 @@ fn begin_all(
     starting: Vec<Starting>,
     node: &Myself,
 ) -> Result<Vec<Arc<QuorumLog>>, StartError> {
-    port::serve(listener, starting.iter().map(Starting::port).collect())?;
+    let hosts: Vec<Arc<Host>> = starting.iter().map(Starting::host).collect();
+    node.life.on_panic(move |thread| {
+        let what = format!("the thread {thread} of the node has panicked: it must be started again");
+        hosts.iter().for_each(|host| host.fail(&what));
+    });
+    port::serve(&node.life, listener, starting.iter().map(Starting::port).collect())?;
     let local: Arc<dyn Local> = Arc::clone(&starting[LogNumber::FIRST.index()].local);
     let logs = starting.into_iter().map(Starting::begin).collect::<io::Result<Vec<_>>>()?;
     if let Some(door) = &node.door {

@@ -4,9 +4,9 @@ use crate::directory::apply;
 use crate::host::Host;
 use crate::in_memory::Pace;
 use crate::incoming;
+use crate::life::Life;
 use crate::links::{Links, Local};
 use crate::replica::{Replica, STATE, Snapshot, remove_files};
-use crate::threads::spawn_of;
 use crate::transfer::{self, Announced, FileSource};
 use crate::trim_holds::{TrimHold, TrimHolds};
 use nuthatch_catalog_group::LogNumber;
@@ -17,7 +17,6 @@ use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// Entries after which a keeper makes its files durable, so that a start has less to apply again.
@@ -104,9 +103,14 @@ pub fn start_installing(
     links: Arc<Links>,
     local: Arc<dyn Local>,
 ) -> io::Result<()> {
-    spawn_of(log, "install", move || {
+    let life = local.life().clone();
+    life.clone().spawn_of(log, "install", move || {
         for message in announced {
             if let Err(error) = install(&files, message, &links, &*local) {
+                if life.is_ending() {
+                    // What came is removed by the next start, or put in place if that is noted.
+                    return;
+                }
                 files.host.report(&format!("files of another node were not brought: {error}"));
                 if files.host.status().broken {
                     // What is noted as to be put in place is, by the next start.
@@ -117,7 +121,7 @@ pub fn start_installing(
                 if let Err(error) = incoming::clear(&*disk) {
                     files.host.report(&format!("what came of them was not removed: {error}"));
                 }
-                thread::sleep(FETCH_RETRY);
+                life.pause(FETCH_RETRY);
             }
         }
     })
@@ -181,12 +185,13 @@ fn reopened(host: &Host, disk: Arc<dyn Disk>) -> io::Result<Replica> {
 ///
 /// # Errors
 /// The operating system has no thread to give.
-pub fn start_applying(log: LogNumber, files: Arc<Files>) -> io::Result<()> {
-    spawn_of(log, "apply", move || {
+pub fn start_applying(life: &Life, log: LogNumber, files: Arc<Files>) -> io::Result<()> {
+    let lives = life.clone();
+    life.spawn_of(log, "apply", move || {
         let mut told = String::new();
-        loop {
-            thread::sleep(APPLY_POLL);
+        while !lives.pause(APPLY_POLL) {
             if let Err(error) = apply_committed(&files)
+                && !lives.is_ending()
                 && told != error.to_string()
             {
                 told = error.to_string();

@@ -12,10 +12,10 @@ use self::driver::Driver;
 use self::joining::{JoinAnswer, JoinRequest};
 use crate::catalog::{CatalogError, Seen};
 use crate::group_port::GroupPort;
+use crate::life::Life;
 use crate::links::Local;
 use crate::roll::Roll;
 use crate::start_error::removed_text;
-use crate::threads::spawn;
 use nuthatch_catalog_group::founding::{Answer, Named};
 use nuthatch_catalog_group::{
     Change, Envelope, Founding, Limits, LogNumber, Member, MemberId, identity,
@@ -241,7 +241,7 @@ impl GroupCatalog {
 pub(crate) fn start(
     Belonging { founding, roster, number, me: named }: Belonging,
     roll: &Arc<Roll>,
-    disk: &Arc<dyn Disk>,
+    (disk, life): (&Arc<dyn Disk>, &Life),
     report: &Reporter,
 ) -> Result<Arc<Door>, CatalogError> {
     let open = {
@@ -257,7 +257,10 @@ pub(crate) fn start(
     }
     let (inputs, taken) = sync_channel(INPUTS_MAX);
     let connections = Connections::new(&roll.addresses());
+    let ending = Arc::clone(&connections);
+    life.at_end(move || ending.end());
     let driver = Driver {
+        life: life.clone(),
         inputs: taken,
         connections: Arc::clone(&connections),
         roll: Arc::clone(roll),
@@ -271,7 +274,7 @@ pub(crate) fn start(
         numbered: 0,
         told: (false, false),
     };
-    spawn("node-group", move || driver.run(member, open))?;
+    life.spawn("node-group", move || driver.run(member, open))?;
     Ok(Arc::new(Door {
         founding,
         named,

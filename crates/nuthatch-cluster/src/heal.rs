@@ -10,7 +10,6 @@ use crate::keeper_dir::TORN_DIR;
 use crate::links::{Links, Local};
 use crate::operation::FileId;
 use crate::replica::{FileRange, Replica};
-use crate::threads::spawn_of;
 use crate::transfer::{self, PART_BYTES, Part};
 use nuthatch_catalog_group::LogNumber;
 use nuthatch_log::env::Disk;
@@ -19,7 +18,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::thread;
 use std::time::Duration;
 
 /// Ranges that wait to be brought again; more are said again by whoever reads them.
@@ -56,12 +54,14 @@ pub fn start_healing(
     links: Arc<Links>,
     local: Arc<dyn Local>,
 ) -> io::Result<()> {
-    spawn_of(log, "heal", move || {
+    let life = local.life().clone();
+    life.clone().spawn_of(log, "heal", move || {
         let mut told = None;
         for range in doubts {
             let healed =
                 links.found().into_iter().any(|from| match bring(&files, range, from, &*local) {
                     Ok(bytes) => bytes > 0,
+                    Err(_) if life.is_ending() => false,
                     Err(error) => {
                         let (node, file) = (from.0.0, range.file.0);
                         local.report(&format!(
@@ -71,6 +71,9 @@ pub fn start_healing(
                     }
                 });
             let place = (range.file, range.at);
+            if life.is_ending() {
+                return;
+            }
             if !healed && told != Some(place) {
                 local.report(&format!(
                     "file {:x} cannot be read at {}, and no other node that is there has it otherwise",
@@ -126,7 +129,9 @@ fn bring_part(
         if put != Put::Elsewhen {
             return Ok((put, part.bytes.len() as u64));
         }
-        thread::sleep(RETRY);
+        if local.life().pause(RETRY) {
+            break;
+        }
     }
     Err(io::Error::other("the file is being changed"))
 }

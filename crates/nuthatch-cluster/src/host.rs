@@ -5,12 +5,14 @@
 //! own sync is made by a thread of its own, because two others can commit without it.
 
 mod core;
+mod ending;
 mod reading;
 mod sending;
 mod status;
 mod syncs;
 
 use self::core::Core;
+pub use self::ending::Way;
 pub use self::sending::ColdPacket;
 pub use self::status::{NotOwner, Status};
 pub use self::syncs::PendingSync;
@@ -38,7 +40,7 @@ use nuthatch_quorum::types::{Epoch, Lsn, Member, NodeId, RequestId, Time, WallTi
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, SyncSender};
 use std::time::{Duration, Instant};
 
@@ -61,18 +63,18 @@ pub struct Helpers {
     /// Where packets go.
     pub outbound: Arc<dyn Outbound>,
     /// Takes questions to the catalog.
-    pub catalog: Sender<Call>,
-    /// Takes syncs that the thread with the event is not to wait for.
-    pub syncs: Sender<PendingSync>,
+    pub catalog: Way<Sender<Call>>,
+    /// Takes syncs that the thread with the event is not to wait for; `None`: no more come.
+    pub syncs: Sender<Option<PendingSync>>,
     /// Takes the message that announces files of another node, one at a time; the driver of the node brings them
     /// and has [`Host::install`] put them in place.
-    pub installs: SyncSender<Envelope>,
+    pub installs: Way<SyncSender<Envelope>>,
     /// Takes entries to be read again, from the first to the last, one such part at a time.
-    pub scrubs: SyncSender<(Lsn, Lsn)>,
+    pub scrubs: Way<SyncSender<(Lsn, Lsn)>>,
     /// Takes parts of files that are not what was written, a few at a time; the driver of the node brings them again.
-    pub doubts: SyncSender<FileRange>,
+    pub doubts: Way<SyncSender<FileRange>>,
     /// Takes messages whose payloads are read first, a few at a time.
-    pub reads: SyncSender<ColdPacket>,
+    pub reads: Way<SyncSender<ColdPacket>>,
     /// Tells people.
     pub report: Reporter,
     /// How many logs the node keeps: what it has memory for is shared.
@@ -94,6 +96,8 @@ pub struct Host {
     /// When a part of another node's files came last, by the clock of the cores.
     part_at: AtomicU64,
     began_anew: AtomicU64,
+    /// The node has ended: no step is taken any more, and nothing answered.
+    has_ended: AtomicBool,
 }
 
 impl Host {
@@ -127,6 +131,7 @@ impl Host {
             helpers,
             part_at: AtomicU64::new(0),
             began_anew: AtomicU64::new(0),
+            has_ended: AtomicBool::new(false),
         });
         let syncs = {
             let mut core = host.core.lock();
@@ -158,7 +163,7 @@ impl Host {
             message: Message::Receiving { epoch },
         };
         // Whoever brings them is at it where the place is taken.
-        let begins = self.helpers.installs.try_send(announced).is_ok();
+        let begins = self.helpers.installs.offer(announced);
         let part_at = Time(self.part_at.load(Ordering::Acquire));
         if begins || now().since(part_at) < PARTS_WITHIN {
             self.helpers.outbound.send(Packet { envelope: answer, payloads: vec![] });
@@ -190,7 +195,7 @@ impl Host {
     /// A part of a file cannot be read, or is not what was written. Where too many wait it is said again by whoever
     /// reads it again.
     pub fn doubt_file(&self, range: FileRange) {
-        let _ = self.helpers.doubts.try_send(range);
+        let _ = self.helpers.doubts.offer(range);
     }
 
     /// Lets time pass. Syncs are handed on: beats must go out although a disk hangs.
@@ -233,6 +238,9 @@ impl Host {
     fn step(&self, core: &mut Core, event: Event) -> Vec<PendingSync> {
         #[cfg(feature = "mutations")]
         crate::rules_off::for_this_thread();
+        if self.has_ended() {
+            return vec![];
+        }
         if std::mem::replace(&mut core.in_step, true) {
             // A thread has ended in the middle of a step: nothing may be answered on what it may not have written.
             core.dir_failed = true;
@@ -270,7 +278,7 @@ impl Host {
     pub fn publish(&self, epoch: Epoch, payload: Bytes) -> Result<u64, NotOwner> {
         let (request, syncs) = {
             let mut core = self.core.lock();
-            if core.node.owner().map(|owner| owner.epoch()) != Some(epoch) {
+            if self.has_ended() || core.node.owner().map(|owner| owner.epoch()) != Some(epoch) {
                 return Err(NotOwner { epoch });
             }
             let request = core.next_request;
@@ -327,7 +335,10 @@ impl Host {
     /// What the owner of an epoch can say of the log at this moment.
     #[must_use]
     pub fn standing(&self, epoch: Epoch) -> Standing {
-        self.lease.standing(epoch)
+        match self.has_ended() {
+            true => Standing::Lost,
+            false => self.lease.standing(epoch),
+        }
     }
 
     /// The newest epoch of the log, who owns it, and the keepers, as far as is known now.
@@ -403,9 +414,9 @@ impl Host {
                 }
                 // While the part before is still being read this one is left for the next time round.
                 Effect::Verify { from, upto } => {
-                    let _ = self.helpers.scrubs.try_send((from, upto));
+                    let _ = self.helpers.scrubs.offer((from, upto));
                 }
-                Effect::Catalog(call) => drop(self.helpers.catalog.send(call)),
+                Effect::Catalog(call) => self.helpers.catalog.hand(call),
                 Effect::Reply(reply) => self.reply(reply),
                 Effect::Alarm(alarm) => self.alarm(&alarm),
             }
@@ -518,6 +529,7 @@ impl Host {
             broken: core.node.needs_restart() || core.dir_failed,
             ..*status
         };
+        let next = if status.ended { next.ended() } else { next };
         let only_commit = Status { commit: next.commit, ..*status } == next;
         *status = next;
         if !only_commit {

@@ -9,7 +9,7 @@
 //! - [`link_hello`]: how a connection begins on which messages of clients go; the rest of it is the server's.
 //! - [`catalog`]: transactions as objects of a bucket or of a shared directory; [`group`]: the built-in one, which the
 //!   nodes keep themselves.
-//! - [`nodes`]: which nodes there are, and how that is changed.
+//! - [`nodes`]: which nodes there are, and how that is changed. [`life`]: the threads and connections of a node, and their end.
 //! - [`host`]: the cores of a log on a node with their disk; [`lease`]: what an owner may say. [`quorum_log`]: one log;
 //!   [`in_memory`]: the one that is in memory. [`balance`]: which node owns which. [`cluster`]: all of it put together; the keepers of further logs lie in the
 //!   directory of the first one ([`sub_disk`]).
@@ -54,6 +54,7 @@ pub mod journal;
 pub mod keeper_dir;
 pub mod key;
 pub mod lease;
+pub mod life;
 mod line_limit;
 pub mod link_hello;
 pub mod links;
@@ -77,16 +78,16 @@ mod starting;
 mod stopwatch;
 pub mod sub_disk;
 pub mod sync_gate;
-mod threads;
 pub mod transfer;
 pub mod trim_holds;
 
 pub use balance::OnMove;
-pub use cluster::Cluster;
+pub use cluster::{Cluster, Prepared};
 pub use config::{ClusterConfig, ConfigError};
 pub use directory::QuorumDirectory;
 pub use in_memory::{MEMORY_LOG, MemoryUsage};
 pub use key::{ClusterKey, KeyError};
+pub use life::{END_MAX, Life, Unended};
 pub use nodes::{NodeSight, NodesError, NodesSight, Replacement};
 pub use nuthatch_catalog_group::{LogCount, LogNumber};
 pub use quorum_log::{KeeperSight, LogSight, NodeName, QuorumLog};

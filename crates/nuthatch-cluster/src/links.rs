@@ -9,6 +9,7 @@ use crate::group_port::GroupPort;
 use crate::hello::{HELLO_BYTES, Hello, Lane};
 use crate::host::Outbound;
 use crate::key::ClusterKey;
+use crate::life::Life;
 use crate::packet::{self, Packet};
 use bytes::Bytes;
 use nuthatch_quorum::types::NodeId;
@@ -18,8 +19,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::thread;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Bytes that may wait for one connection; a single packet may be larger.
@@ -46,6 +46,8 @@ pub trait Local: Send + Sync {
     fn link(&self, stream: TcpStream);
     /// The way to this node's part of the built-in catalog, if that is what the cluster has.
     fn group(&self) -> Option<&dyn GroupPort>;
+    /// The life of the node.
+    fn life(&self) -> &Life;
     /// Tells people.
     fn report(&self, text: &str);
     /// True if a hello is of another node of the same cluster; tells people if it is not.
@@ -77,8 +79,8 @@ struct Queue {
 /// All connections of a node to others.
 pub struct Links {
     links: RwLock<Vec<Arc<Link>>>,
-    /// Once they are made.
-    local: OnceLock<Arc<dyn Local>>,
+    /// While they are made.
+    local: Mutex<Option<Arc<dyn Local>>>,
 }
 
 impl Links {
@@ -86,27 +88,31 @@ impl Links {
     #[must_use]
     pub fn new(addresses: &[SocketAddr]) -> Arc<Self> {
         let links = addresses.iter().flat_map(|address| Link::of(*address)).collect();
-        Arc::new(Self { links: RwLock::new(links), local: OnceLock::new() })
+        Arc::new(Self { links: RwLock::new(links), local: Mutex::default() })
     }
 
-    /// Begins to connect, and goes on while the process lives.
+    /// Begins to connect, and goes on until the node ends.
     ///
     /// # Errors
     /// The operating system has no thread to give.
     pub fn start(&self, local: &Arc<dyn Local>) -> io::Result<()> {
-        let local = self.local.get_or_init(|| Arc::clone(local));
+        *self.local.lock() = Some(Arc::clone(local));
         self.links.read().iter().try_for_each(|link| Link::start(link, local))
+    }
+
+    /// Ends all of them: what waits to be sent is dropped.
+    pub(crate) fn end(&self) {
+        self.local.lock().take();
+        self.links.read().iter().for_each(|link| link.end());
     }
 
     /// Connects to these addresses from now on, and to no others.
     ///
     /// # Errors
     /// The operating system has no thread to give.
-    ///
-    /// # Panics
-    /// They have not been started.
     pub fn aim(&self, addresses: &[SocketAddr]) -> io::Result<()> {
-        let local = self.local.get().expect("started");
+        // They are not made yet, or have ended.
+        let Some(local) = self.local.lock().clone() else { return Ok(()) };
         let mut links = self.links.write();
         let (stay, end): (Vec<_>, Vec<_>) =
             links.drain(..).partition(|link| addresses.contains(&link.address));
@@ -115,7 +121,7 @@ impl Links {
         for address in addresses {
             if !links.iter().any(|link| link.address == *address) {
                 let new = Link::of(*address);
-                new.iter().try_for_each(|link| Link::start(link, local))?;
+                new.iter().try_for_each(|link| Link::start(link, &local))?;
                 links.extend(new);
             }
         }
@@ -188,9 +194,9 @@ impl Link {
     }
 
     fn start(link: &Arc<Self>, local: &Arc<dyn Local>) -> io::Result<()> {
-        let (link, local) = (Arc::clone(link), Arc::clone(local));
+        let (link, serving) = (Arc::clone(link), Arc::clone(local));
         let name = format!("node-{}", link.address.port());
-        thread::Builder::new().name(name).spawn(move || link.serve(&*local)).map(drop)
+        local.life().spawn(&name, move || link.serve(&*serving))
     }
 
     /// Has the other side looked at.
@@ -237,7 +243,7 @@ impl Link {
                     if let Some(node) = known.take() {
                         local.lost(node);
                     }
-                    thread::sleep(RETRY);
+                    local.life().pause(RETRY);
                 }
             }
         }
@@ -339,8 +345,7 @@ pub(crate) fn connect(
     local: &dyn Local,
     deadline: Instant,
 ) -> io::Result<(Channel, Hello)> {
-    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    let stream = TcpStream::connect_timeout(&address, left)?;
+    let stream = local.life().dial(address, deadline)?;
     prepare(&stream)?;
     let mut channel = Channel::outward(stream, local.key(), deadline)?;
     channel.write_all(&local.hello(lane).encode())?;

@@ -5,6 +5,7 @@ use crate::group_port::GroupPort;
 use crate::hello::{Hello, Lane};
 use crate::host::Host;
 use crate::key::ClusterKey;
+use crate::life::Life;
 use crate::line_limit::LineLimit;
 use crate::links::Local;
 use nuthatch_catalog_group::LogNumber;
@@ -22,6 +23,7 @@ pub(crate) struct Myself {
     pub(crate) id: NodeId,
     pub(crate) cluster: u128,
     pub(crate) key: Option<ClusterKey>,
+    pub(crate) life: Life,
     pub(crate) door: Option<Arc<Door>>,
     /// Of what other nodes, and those that are none, can have said.
     pub(crate) lines: LineLimit,
@@ -47,6 +49,10 @@ impl Local for OfLog {
 
     fn key(&self) -> Option<&ClusterKey> {
         self.node.key.as_ref()
+    }
+
+    fn life(&self) -> &Life {
+        &self.node.life
     }
 
     fn report(&self, text: &str) {

@@ -4,7 +4,6 @@ use crate::group::{ChangeError, Door};
 use crate::links::{Links, Local};
 use crate::quorum_log::QuorumLog;
 use crate::roll::Roll;
-use crate::threads::spawn;
 use nuthatch_catalog_group::{Change, Replacing, Roster};
 use nuthatch_quorum::types::NodeId;
 use std::io;
@@ -242,10 +241,15 @@ pub(crate) fn follow(
     logs: Vec<(Arc<QuorumLog>, Arc<Links>)>,
     local: Arc<dyn Local>,
 ) -> io::Result<()> {
-    spawn("node-roll", move || {
+    let (life, waking) = (local.life().clone(), Arc::clone(&roll));
+    life.at_end(move || waking.end_waits());
+    life.clone().spawn("node-roll", move || {
         let (mut version, mut leaderless) = (0, 0);
         loop {
             version = roll.wait(version, LOOK);
+            if life.is_ending() {
+                return;
+            }
             let addresses = roll.addresses();
             // Without a thread to give for a connection it is tried again.
             let _ = door.aim(&addresses);

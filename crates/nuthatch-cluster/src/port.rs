@@ -5,6 +5,7 @@ use crate::coding::malformed;
 use crate::group_port::member_of;
 use crate::hello::{HELLO_BYTES, Hello, KEY_WANTED, Lane, NO_KEY, WRONG_PORT, no_such_log};
 use crate::host::Host;
+use crate::life::Life;
 use crate::link_hello::LINK_BEGINS;
 use crate::links::{Local, prepare};
 use crate::packet::{self, HEADER_BYTES, Header, Packet};
@@ -12,10 +13,10 @@ use crate::places::{Place, Places};
 use crate::transfer::{self, FileSource};
 use bytes::Bytes;
 use nuthatch_catalog_group::{Envelope, MemberId};
+use socket2::SockRef;
 use std::io::{self, Read, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// Connections of nodes at a time for each log: three of each of seven nodes, and as many that are being replaced.
@@ -60,37 +61,40 @@ pub struct LogPort {
     pub files: Arc<dyn FileSource>,
 }
 
-/// Takes connections for the logs, which are in the order of their numbers, while the process lives.
+/// Takes connections for the logs, which are in the order of their numbers, until the node ends.
 ///
 /// # Errors
 /// The operating system has no thread to give.
-pub fn serve(listener: TcpListener, logs: Vec<LogPort>) -> io::Result<()> {
+pub(crate) fn serve(life: &Life, listener: TcpListener, logs: Vec<LogPort>) -> io::Result<()> {
     let count = logs.len() - 1 + FIRST_COUNTS;
     let strangers = Places::new(STRANGERS_OF_LOG * count, STRANGERS_OF_ADDRESS * count);
     let connections = CONNECTIONS_OF_NODE + CONNECTIONS_OF_LOG * logs.len();
     let nodes = Places::new(connections, connections);
     let logs: Arc<[LogPort]> = logs.into();
+    let waking = listener.try_clone()?;
+    // Whoever waits for a connection is woken.
+    life.at_end(move || drop(SockRef::from(&waking).shutdown(Shutdown::Both)));
+    let lives = life.clone();
     let accept = move || {
-        for stream in listener.incoming() {
-            let Ok(stream) = stream else {
+        while !lives.is_ending() {
+            let Ok((stream, _)) = listener.accept() else {
                 // No descriptors: they come back.
-                thread::sleep(Duration::from_millis(50));
+                lives.pause(Duration::from_millis(50));
                 continue;
             };
             let Ok(from) = stream.peer_addr() else { continue };
             let Some(stranger) = strangers.take(from.ip()) else { continue };
             let (nodes, logs) = (nodes.clone(), Arc::clone(&logs));
-            let thread = thread::Builder::new().name("node-in".to_owned());
+            let Ok(stream) = lives.track(stream) else { continue };
+            let work = move || converse(stream, stranger, &nodes, &logs);
             // Without a thread the connection ends with what was to go into it.
-            drop(thread.spawn(move || {
-                converse(stream, stranger, &nodes, &logs);
-            }));
+            drop(lives.spawn_for_one("node-in", work));
         }
     };
-    thread::Builder::new().name("node-port".to_owned()).spawn(accept).map(drop)
+    life.spawn("node-port", accept)
 }
 
-fn converse(stream: TcpStream, stranger: Place, nodes: &Places, logs: &[LogPort]) {
+fn converse(stream: Arc<TcpStream>, stranger: Place, nodes: &Places, logs: &[LogPort]) {
     let Ok(from) = stream.peer_addr() else { return };
     let locals: Vec<&dyn Local> = logs.iter().map(|log| &*log.local).collect();
     let Some((channel, hello)) = greet(stream, &locals, from) else { return };
@@ -192,7 +196,7 @@ fn read_hello(channel: &mut Channel) -> io::Result<([u8; HELLO_BYTES], usize)> {
 
 /// The connection as the cluster's key has it, if whoever has connected begins like a node. Everybody else is
 /// told what this port is for.
-fn secure(mut stream: TcpStream, local: &dyn Local, deadline: Instant) -> Option<Channel> {
+fn secure(stream: Arc<TcpStream>, local: &dyn Local, deadline: Instant) -> Option<Channel> {
     prepare(&stream).ok()?;
     stream.set_write_timeout(Some(HELLO_WITHIN)).ok()?;
     let key = local.key();
@@ -201,21 +205,22 @@ fn secure(mut stream: TcpStream, local: &dyn Local, deadline: Instant) -> Option
             return Channel::inward(stream, key, deadline).ok();
         }
         (Begins::Link, _) => {
-            local.link(stream);
+            // At the end somebody else has it, too.
+            Arc::into_inner(stream).into_iter().for_each(|stream| local.link(stream));
             return None;
         }
         (Begins::Hello, Some(_)) => KEY_WANTED,
         (Begins::Tls, None) => NO_KEY,
         (Begins::Other, _) => WRONG_PORT,
     };
-    let _ = stream.write_all(told);
+    let _ = (&*stream).write_all(told);
     None
 }
 
 /// Exchanges hellos, all of it within [`HELLO_WITHIN`], as the log of which the other side's speaks. None: it is nobody
 /// to talk to.
 pub(crate) fn greet(
-    stream: TcpStream,
+    stream: Arc<TcpStream>,
     locals: &[&dyn Local],
     from: SocketAddr,
 ) -> Option<(Channel, Hello)> {

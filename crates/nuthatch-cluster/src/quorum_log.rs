@@ -5,8 +5,8 @@ use crate::directory::{QuorumDirectory, apply};
 use crate::files::Files;
 use crate::host::{Host, Status};
 use crate::in_memory::{KeeperMemory, MEMORY_LOG, MemoryUsage};
+use crate::life::Life;
 use crate::roll::Roll;
-use crate::threads::spawn;
 use nuthatch_catalog_group::LogNumber;
 use nuthatch_log::env::Disk;
 use nuthatch_quorum::node::{Event, Sight};
@@ -104,6 +104,7 @@ pub struct QuorumLog {
     files: Arc<Files>,
     disk: Arc<dyn Disk>,
     roll: Arc<Roll>,
+    life: Life,
     /// Where its keeper lies if that is memory.
     memory: Option<KeeperMemory>,
     /// The epoch that was last waited for, 0 before the first.
@@ -117,12 +118,12 @@ impl QuorumLog {
         number: LogNumber,
         files: Arc<Files>,
         disk: Arc<dyn Disk>,
-        roll: Arc<Roll>,
+        (roll, life): (Arc<Roll>, Life),
         memory: Option<KeeperMemory>,
     ) -> Self {
         let (waited, apply_micros) = (AtomicU32::new(0), AtomicU64::new(0));
         let host = Arc::clone(&files.host);
-        Self { number, host, files, disk, roll, memory, waited, apply_micros }
+        Self { number, host, files, disk, roll, life, memory, waited, apply_micros }
     }
 
     /// Which log of the cluster it is.
@@ -162,11 +163,14 @@ impl QuorumLog {
     /// Waits until this node owns the log. After a loss that can be waited for again, as often as one likes.
     ///
     /// # Errors
-    /// Its disk has failed.
+    /// Its disk has failed, or the node has ended.
     pub fn wait_owned(&self) -> io::Result<Epoch> {
         loop {
-            let owns = |status: &Status| status.owner.is_some() || status.broken;
+            let owns = |status: &Status| status.owner.is_some() || status.broken || status.ended;
             let status = self.host.wait_until(Duration::from_secs(3600), owns);
+            if status.ended {
+                return Err(io::Error::other("the node has ended"));
+            }
             if status.broken {
                 return Err(io::Error::other("the keeper's disk has failed"));
             }
@@ -177,6 +181,12 @@ impl QuorumLog {
         }
     }
 
+    /// Waits until the node has ended.
+    pub fn wait_ended(&self) {
+        let ended = |status: &Status| status.ended;
+        while !self.host.wait_until(Duration::from_secs(3600), ended).ended {}
+    }
+
     /// True if a majority of the nodes agrees with this one's wall clock (2 s).
     #[must_use]
     pub fn clock_is_agreed(&self) -> bool {
@@ -185,7 +195,9 @@ impl QuorumLog {
 
     /// Waits until that is so, or for so long.
     pub fn wait_for_clock(&self, limit: Duration) {
-        self.host.wait_until(limit, |status| status.clock_agreed || status.broken);
+        self.host.wait_until(limit, |status| {
+            status.clock_agreed || status.broken || status.ended
+        });
     }
 
     /// The stamp of the log's last entry here.
@@ -210,23 +222,24 @@ impl QuorumLog {
         QuorumDirectory::new(host, epoch, replica, Arc::clone(&self.disk), label)
     }
 
-    /// Calls `lost` once, when this node does not own `epoch` any more, or its disk fails. The node keeps the log for
-    /// whoever owns it then, unless its disk has failed.
+    /// Calls `lost` once, when this node does not own `epoch` any more, its disk fails, or it ends. Otherwise the node
+    /// keeps the log for whoever owns it then.
     ///
     /// # Errors
     /// The operating system has no thread to give.
     pub fn watch(&self, epoch: Epoch, lost: OnLost) -> io::Result<()> {
         let host = Arc::clone(&self.host);
-        spawn("node-watch", move || {
+        self.life.spawn_for_one("node-watch", move || {
             let over = |status: &Status| status.broken || status.owner != Some(epoch);
             let mut status = host.status();
             while !over(&status) {
                 status = host.wait_until(Duration::from_secs(3600), over);
             }
             let epoch = epoch.0;
-            let why = match status.broken {
-                true => "the keeper's disk has failed".to_owned(),
-                false => format!("this node owns the quorum log no more (its epoch was {epoch})"),
+            let why = match (status.ended, status.broken) {
+                (true, _) => "the node has ended".to_owned(),
+                (false, true) => "the keeper's disk has failed".to_owned(),
+                (false, false) => format!("this node owns the quorum log no more (its epoch was {epoch})"),
             };
             lost(&why);
         })
@@ -299,7 +312,8 @@ impl QuorumLog {
     pub fn was_replaced(&self) -> bool {
         let waited = self.waited.load(Ordering::Acquire);
         let status = self.host.settled_status();
-        waited != 0 && !status.broken && status.owner != Some(Epoch(waited))
+        let is_well = !status.broken && !status.ended;
+        waited != 0 && is_well && status.owner != Some(Epoch(waited))
     }
 
     /// The epoch that this node owns now.

@@ -32,6 +32,8 @@ struct State {
     version: u64,
     removed: Option<String>,
     on_removed: Option<OnRemoved>,
+    /// The node ends: nobody waits any more.
+    ends: bool,
 }
 
 impl Roll {
@@ -68,10 +70,16 @@ impl Roll {
     /// Waits until something else is known than of that version, or for so long; gives the version then.
     pub(crate) fn wait(&self, version: u64, limit: Duration) -> u64 {
         let mut state = self.state.lock();
-        if state.version == version {
+        if state.version == version && !state.ends {
             self.changed.wait_for(&mut state, limit);
         }
         state.version
+    }
+
+    /// Nobody waits any more.
+    pub(crate) fn end_waits(&self) {
+        self.state.lock().ends = true;
+        self.changed.notify_all();
     }
 
     /// The name of a node.

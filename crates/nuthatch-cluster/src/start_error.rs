@@ -60,6 +60,9 @@ pub enum StartError {
         /// Why not.
         source: io::Error,
     },
+    /// It was ended before it had begun.
+    #[error("the node was ended before it had begun")]
+    Ended,
     /// The system refused something basic.
     #[error("{0}")]
     System(#[from] io::Error),

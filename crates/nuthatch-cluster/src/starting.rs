@@ -5,10 +5,11 @@ use crate::beginning::random;
 use crate::clock::now;
 use crate::files::{self, Files};
 use crate::heal::{self, DOUBTS_MAX};
-use crate::host::{ColdPacket, Helpers, Host, Outbound, PendingSync};
+use crate::host::{ColdPacket, Helpers, Host, Outbound, PendingSync, Way};
 use crate::in_memory::{self, KeeperMemory};
 use crate::journal::Sizes;
 use crate::keeper_dir::KeeperDir;
+use crate::life::Life;
 use crate::links::{Links, Local};
 use crate::myself::{Myself, OfLog};
 use crate::port::LogPort;
@@ -16,7 +17,6 @@ use crate::quorum_log::QuorumLog;
 use crate::replica::{FileRange, Replica};
 use crate::roll::Roll;
 use crate::small_files;
-use crate::threads::spawn_of;
 use crate::transfer::FileSource;
 use crate::trim_holds::TrimHolds;
 use nuthatch_catalog_group::{LogCount, LogNumber};
@@ -33,7 +33,6 @@ use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel, sync_channel};
-use std::thread;
 use std::time::Duration;
 
 /// Between two parts of a scrub, each of at most 32 entries, in microseconds.
@@ -56,7 +55,7 @@ pub(crate) struct Kept {
 /// What the threads of a log wait for.
 struct Asks {
     catalog: Receiver<Call>,
-    syncs: Receiver<PendingSync>,
+    syncs: Receiver<Option<PendingSync>>,
     scrubs: Receiver<(Lsn, Lsn)>,
     installs: Receiver<Envelope>,
     reads: Receiver<ColdPacket>,
@@ -123,9 +122,15 @@ impl Starting {
             pace: if memory.is_some() { in_memory::PACE } else { files::ON_DISK },
         });
         let local = OfLog { node: Arc::clone(node), log: number, host: Arc::clone(&host) };
-        let log = QuorumLog::new(number, Arc::clone(&files), disk, Arc::clone(roll), memory);
+        let among = (Arc::clone(roll), node.life.clone());
+        let log = QuorumLog::new(number, Arc::clone(&files), disk, among, memory);
         let (log, local) = (Arc::new(log), Arc::new(local));
         Ok(Self { log, host, files, local, links, catalog, asks })
+    }
+
+    /// Its cores.
+    pub(crate) fn host(&self) -> Arc<Host> {
+        Arc::clone(&self.host)
     }
 
     /// As the node's port reaches it.
@@ -140,16 +145,20 @@ impl Starting {
     /// Begins to connect and to work, in eight threads and one for each connection.
     pub(crate) fn begin(self) -> io::Result<Arc<QuorumLog>> {
         let Self { log, host, files, local, links, catalog, asks } = self;
-        let number = log.number();
+        let (number, life) = (log.number(), local.life().clone());
+        let (ending, sending) = (Arc::clone(&host), Arc::clone(&links));
+        life.at_end(move || {
+            ending.end();
+            sending.end();
+        });
         let disk = Arc::clone(files.replica.lock().disk());
-        start_catalog(number, Arc::clone(&host), catalog, asks.catalog, disk)?;
-        let syncing = Arc::clone(&host);
-        let syncs = asks.syncs;
-        spawn_of(number, "sync", move || syncs.iter().for_each(|sync| syncing.make_sync(sync)))?;
-        start_scrubbing(number, Arc::clone(&host), asks.scrubs)?;
+        start_catalog((&life, number), Arc::clone(&host), catalog, asks.catalog, disk)?;
+        start_syncing((&life, number), Arc::clone(&host), asks.syncs)?;
+        start_scrubbing((&life, number), Arc::clone(&host), asks.scrubs)?;
         let (reading, reads) = (Arc::clone(&host), asks.reads);
         // Payloads that a node needs which is behind.
-        spawn_of(number, "read", move || reads.iter().for_each(|cold| reading.send_read(cold)))?;
+        let read = move || reads.iter().for_each(|cold| reading.send_read(cold));
+        life.spawn_of(number, "read", read)?;
         links.start(&local)?;
         heal::start_healing(
             number,
@@ -159,8 +168,8 @@ impl Starting {
             Arc::clone(&local),
         )?;
         files::start_installing(number, Arc::clone(&files), asks.installs, links, local)?;
-        start_ticking(number, host)?;
-        files::start_applying(number, files)?;
+        start_ticking((&life, number), host)?;
+        files::start_applying(&life, number, files)?;
         Ok(log)
     }
 }
@@ -174,12 +183,12 @@ fn helpers(links: &Arc<Links>, report: Reporter, logs: LogCount) -> (Helpers, As
     let (to_doubt, doubts) = sync_channel(DOUBTS_MAX);
     let helpers = Helpers {
         outbound: Arc::clone(links) as Arc<dyn Outbound>,
-        catalog: to_catalog,
+        catalog: Way::open(to_catalog),
         syncs: to_sync,
-        installs: to_install,
-        scrubs: to_scrub,
-        doubts: to_doubt,
-        reads: to_read,
+        installs: Way::open(to_install),
+        scrubs: Way::open(to_scrub),
+        doubts: Way::open(to_doubt),
+        reads: Way::open(to_read),
         report,
         logs: logs.all().into(),
     };
@@ -235,26 +244,47 @@ fn tell_lost(image: &Image, dir: &str, report: &Reporter) {
 
 /// Reads entries again, slowly enough not to be felt.
 fn start_scrubbing(
-    number: LogNumber,
+    (life, number): (&Life, LogNumber),
     host: Arc<Host>,
     parts: Receiver<(Lsn, Lsn)>,
 ) -> io::Result<()> {
-    let pause = |bytes: u64| {
-        thread::sleep(Duration::from_micros(1_000_000 * bytes / SCRUB_BYTES_PER_S));
+    let lives = life.clone();
+    let scrub = move || {
+        let pause = |bytes: u64| {
+            lives.pause(Duration::from_micros(1_000_000 * bytes / SCRUB_BYTES_PER_S));
+        };
+        parts.iter().for_each(|(from, upto)| host.scrub(from, upto, pause));
     };
-    let scrub = move || parts.iter().for_each(|(from, upto)| host.scrub(from, upto, pause));
-    spawn_of(number, "scrub", scrub)
+    life.spawn_of(number, "scrub", scrub)
+}
+
+/// Makes syncs that nobody waits for. At the end it makes what the journal has durable: the next start has it then,
+/// whatever becomes of the machine.
+fn start_syncing(
+    (life, number): (&Life, LogNumber),
+    host: Arc<Host>,
+    syncs: Receiver<Option<PendingSync>>,
+) -> io::Result<()> {
+    life.spawn_of(number, "sync", move || {
+        syncs.iter().map_while(|sync| sync).for_each(|sync| host.make_sync(sync));
+        if !host.status().broken
+            && let Err(error) = host.sync_journal()
+        {
+            host.report(&format!("the keeper's journal was not made durable at the end: {error}"));
+        }
+    })
 }
 
 /// Answers the cores' questions to the catalog, one after the other.
 fn start_catalog(
-    number: LogNumber,
+    (life, number): (&Life, LogNumber),
     host: Arc<Host>,
     mut catalog: AnyCatalog,
     asked: Receiver<Call>,
     disk: Arc<dyn Disk>,
 ) -> io::Result<()> {
-    spawn_of(number, "catalog", move || {
+    let lives = life.clone();
+    life.spawn_of(number, "catalog", move || {
         let mut told = String::new();
         while let Ok(first) = asked.recv() {
             let waiting: Vec<Call> = std::iter::once(first).chain(asked.try_iter()).collect();
@@ -264,6 +294,7 @@ fn start_catalog(
             for call in proposals.into_iter().chain(reads.into_iter().take(1)) {
                 match catalog.call(&call, &*disk) {
                     Ok(reply) => host.handle(Event::Catalog(reply)),
+                    Err(_) if lives.is_ending() => return,
                     Err(error) if told != error.to_string() => {
                         told = error.to_string();
                         host.report(&told);
@@ -275,10 +306,10 @@ fn start_catalog(
     })
 }
 
-fn start_ticking(number: LogNumber, host: Arc<Host>) -> io::Result<()> {
-    spawn_of(number, "tick", move || {
-        loop {
-            thread::sleep(Duration::from_micros(TICK));
+fn start_ticking((life, number): (&Life, LogNumber), host: Arc<Host>) -> io::Result<()> {
+    let lives = life.clone();
+    life.spawn_of(number, "tick", move || {
+        while !lives.pause(Duration::from_micros(TICK)) {
             host.tick();
         }
     })

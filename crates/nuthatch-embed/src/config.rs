@@ -100,11 +100,6 @@ impl Config {
 fn refuse_what_is_not_embedded(options: &Options) -> Result<(), ConfigError> {
     let refused = [
         (
-            options.cluster.is_some(),
-            "cluster",
-            "a node of a quorum log needs a process of its own: run `nuthatch serve`, and connect to it",
-        ),
-        (
             options.console.enabled && !options.console.by_default,
             "console",
             "the web console is a part of the program `nuthatch`: leave it out",
@@ -126,6 +121,8 @@ fn refuse_what_is_not_embedded(options: &Options) -> Result<(), ConfigError> {
 fn make_paths_absolute(options: &mut Options) -> Result<(), ConfigError> {
     make_absolute(&mut options.jetstream.store_dir)?;
     options.log.file.as_mut().map(make_absolute).transpose()?;
+    let key = options.cluster.as_mut().and_then(|cluster| cluster.key.as_mut());
+    key.map(make_absolute).transpose()?;
     for log in &mut options.jetstream.logs {
         if let LogStore::Directory(Some(dir)) = &mut log.home {
             make_absolute(dir)?;

@@ -78,6 +78,7 @@ impl Task {
         // Connections know their server, which remembers them for monitoring.
         server.connections.forget_all();
         server.leafs.connections.forget_all();
+        server.nodes.connections.forget_all();
         shared.server.lock().take();
         *shared.state.lock() = state;
     }
@@ -101,7 +102,7 @@ impl Task {
             telemetry: nothing,
             commit: "",
         };
-        let embedded = match Embedded::start(&self.server, services, self.listens).await {
+        let mut embedded = match Embedded::start(&self.server, services, self.listens).await {
             Ok(embedded) => embedded,
             Err(error) => {
                 let _ = self.started.send(Err(StartError::Run(error)));

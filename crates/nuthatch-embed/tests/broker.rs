@@ -199,12 +199,6 @@ fn what_is_refused_before_anything_starts() {
     refused("pid_file: x", "pid_file");
     refused("ports_file_dir: x", "ports_file_dir");
     refused("console { port: 8280 }", "console");
-    // A node of a cluster starts its process again when another one has its log, so it needs one of its own.
-    refused(
-        "server_name: a, cluster { host: 127.0.0.1, port: 6222, routes: [nats://127.0.0.1:6222, \
-         nats://127.0.0.1:6223, nats://127.0.0.1:6224] }",
-        "a process of its own",
-    );
     refused("include 'nowhere.conf'", "nowhere.conf");
     refused(&" ".repeat(17 << 20), "longer than");
 }

@@ -279,18 +279,17 @@ async fn live(
         Ok(running) => running,
         Err(error) => return Err(error),
     };
-    let mut node = running.node.take();
     let told = tokio::select! {
         told = signals::until_stopped(server, &mut signals, &running.accepting) => told,
-        error = cluster::failed(&mut node) => {
-            let stopped = stop(server, running).await;
+        error = cluster::failed(&mut running.node) => {
+            let stopped = stop(server, &running).await;
             // A node that lost the log would begin again.
             return if signals.was_stopped_meanwhile().await { stopped } else { Err(error) };
         }
     };
     // What happens from here on is no reason any more.
     let replaced = server.fatal.reason();
-    let stopped = stop(server, running).await;
+    let stopped = stop(server, &running).await;
     match replaced {
         None => stopped,
         // It was told to end beside: the log is another node's, so there is nothing to close.
@@ -343,6 +342,7 @@ async fn start(
     server.monitor_https_port.store(monitor.https_port().unwrap_or(0), Ordering::Relaxed);
     let websocket = bind_websocket(server, &options).await?;
     let leafs = bind_leafs(server, &options).await?;
+    let node = node.map(|config| cluster::prepare(server, &config)).transpose()?;
     let ports = files::Ports::new(server, &monitor);
     let monitoring = crate::monitor::serve(server.clone(), monitor);
     if options.jetstream.enabled {
@@ -360,7 +360,7 @@ async fn start(
     let accepting = tokio::spawn(accept_all(server.clone(), listener, websocket));
     let exchanging = tokio::spawn(crate::leaf_service::serve(server.clone(), leafs));
     server.set_listening();
-    let node = node.map(|config| cluster::NodeTask::begin(server, config, services.jetstream));
+    let node = node.map(|node| cluster::NodeTask::begin(server, node, services.jetstream));
     (services.console)(server).map_err(RunError::Console)?;
     (services.telemetry)(server).map_err(RunError::Telemetry)?;
     files::write_pid(server);
@@ -371,8 +371,8 @@ async fn start(
     Ok(Running { accepting, exchanging, publishing, tracing, monitoring, ports, node })
 }
 
-/// Stops everything, in order. A quorum log goes to another node when it is closed.
-async fn stop(server: &Arc<Server>, running: Running) -> Result<(), RunError> {
+/// Stops everything, in order. A quorum log goes to another node when it is closed, and then the node ends.
+async fn stop(server: &Arc<Server>, running: &Running) -> Result<(), RunError> {
     running.publishing.abort();
     running.tracing.abort();
     running.accepting.abort();
@@ -381,10 +381,16 @@ async fn stop(server: &Arc<Server>, running: Running) -> Result<(), RunError> {
     let stopped = shutdown::shutdown(server).await;
     // What another node owns by now cannot be closed here, and need not be.
     let is_elsewhere = cluster::is_elsewhere(server);
-    cluster::hand_over(server).await;
+    let ended = match &running.node {
+        None => Ok(()),
+        Some(node) => node.end(server).await,
+    };
+    if let Err(why) = &ended {
+        server.log.error(format_args!("The node has not ended: {why}"));
+    }
     running.exchanging.abort();
     running.ports.remove(server);
-    if is_elsewhere { Ok(()) } else { stopped }
+    if is_elsewhere { Ok(()) } else { stopped }.and(ended.map_err(RunError::Shutdown))
 }
 
 /// A signal has stopped a server that was not ready yet. What it was doing is given up, and is as safe as

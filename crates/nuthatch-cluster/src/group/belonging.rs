@@ -8,6 +8,7 @@ use crate::config::ClusterConfig;
 use crate::group_port::GroupPort;
 use crate::hello::{Hello, Lane};
 use crate::key::ClusterKey;
+use crate::life::Life;
 use crate::links::{Local, connect};
 use crate::port::greet;
 use crate::start_error::StartError;
@@ -63,7 +64,7 @@ pub fn belong(
     config: &ClusterConfig,
     listener: &TcpListener,
     (keeper, disk): (Incarnation, &dyn Disk),
-    report: &Reporter,
+    (life, report): (&Life, &Reporter),
 ) -> Result<Belonging, StartError> {
     identity::prepare(disk)?;
     if let Some(by) = identity::load_removed(disk)? {
@@ -78,7 +79,7 @@ pub fn belong(
             let roster = joined.unwrap_or_else(|| founding.roster());
             (founding, roster)
         }
-        None => sought(config, listener, &me, report)?,
+        None => sought(config, listener, &me, (life, report))?,
     };
     let number = roster.number(&config.name).ok_or_else(|| {
         let nodes: Vec<&str> = roster.nodes.values().map(|one| one.name.as_str()).collect();
@@ -96,17 +97,16 @@ fn sought(
     config: &ClusterConfig,
     listener: &TcpListener,
     me: &Named,
-    report: &Reporter,
+    (life, report): (&Life, &Reporter),
 ) -> Result<(Founding, Roster), StartError> {
-    let key = config.key.clone();
-    let local: Arc<dyn Local> =
-        Arc::new(Newcomer { keeper: me.keeper, key, report: report.clone() });
+    let (key, life, report) = (config.key.clone(), life.clone(), report.clone());
+    let local: Arc<dyn Local> = Arc::new(Newcomer { keeper: me.keeper, key, life, report });
     let answer = Answer { node: me.clone(), founding: None, roster: None }.encode();
     listener.set_nonblocking(true)?;
     let done = AtomicBool::new(false);
     let found = thread::scope(|scope| {
         scope.spawn(|| answer_others(listener, &local, &answer, &done));
-        let found = seek(config, me, &local, report);
+        let found = seek(config, me, &local);
         done.store(true, Ordering::Release);
         found
     });
@@ -120,12 +120,12 @@ fn answer_others(listener: &TcpListener, local: &Arc<dyn Local>, answer: &[u8], 
     while !done.load(Ordering::Acquire) {
         match listener.accept() {
             Ok((stream, from)) if asking.load(Ordering::Acquire) < ASKING_MAX => {
-                let (local, answer) = (Arc::clone(local), answer.to_vec());
+                let (telling, answer) = (Arc::clone(local), answer.to_vec());
                 let leaving = Arc::clone(&asking);
                 asking.fetch_add(1, Ordering::AcqRel);
-                let told = thread::Builder::new().name("node-in".to_owned()).spawn(move || {
+                let told = local.life().spawn_for_one("node-in", move || {
                     // Who did not understand asks again.
-                    let _ = tell(stream, from, &*local, &answer);
+                    let _ = tell(stream, from, &*telling, &answer);
                     leaving.fetch_sub(1, Ordering::AcqRel);
                 });
                 if told.is_err() {
@@ -140,6 +140,7 @@ fn answer_others(listener: &TcpListener, local: &Arc<dyn Local>, answer: &[u8], 
 
 fn tell(stream: TcpStream, from: SocketAddr, local: &dyn Local, answer: &[u8]) -> io::Result<()> {
     stream.set_nonblocking(false)?;
+    let stream = local.life().track(stream)?;
     match greet(stream, &[local], from) {
         Some((mut channel, hello)) if hello.lane == Lane::Founding => {
             put_answer(&mut channel, answer)
@@ -152,7 +153,6 @@ fn seek(
     config: &ClusterConfig,
     me: &Named,
     local: &Arc<dyn Local>,
-    report: &Reporter,
 ) -> Result<(Founding, Roster), StartError> {
     let logs = if config.may_found() { config.founds()? } else { LogCount::ONE };
     let others = config.others();
@@ -175,10 +175,12 @@ fn seek(
             Next::Wait => waits_for(config, &others, &answers),
         };
         if told != waits {
-            report.say(&waits);
+            local.report(&waits);
             told = waits;
         }
-        thread::sleep(ROUND);
+        if local.life().pause(ROUND) {
+            return Err(StartError::Ended);
+        }
     }
 }
 
@@ -255,6 +257,7 @@ fn ask(address: SocketAddr, local: &dyn Local) -> io::Result<Answer> {
 struct Newcomer {
     keeper: Incarnation,
     key: Option<ClusterKey>,
+    life: Life,
     report: Reporter,
 }
 
@@ -266,6 +269,10 @@ impl Local for Newcomer {
 
     fn key(&self) -> Option<&ClusterKey> {
         self.key.as_ref()
+    }
+
+    fn life(&self) -> &Life {
+        &self.life
     }
 
     fn lost(&self, _: NodeId) {}

@@ -15,9 +15,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, OnceLock};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// Bytes that may wait for one connection; a single packet may be larger.
@@ -35,11 +34,14 @@ const LOOK: Duration = Duration::from_millis(100);
 /// No member has this number.
 const NOBODY: u64 = 0;
 
+/// What connections are made with.
+type Started = (Arc<dyn Local>, SyncSender<Input>);
+
 /// All connections of a member to others.
 pub struct Connections {
     all: RwLock<Vec<Arc<Connection>>>,
-    /// Once they are made.
-    started: OnceLock<(Arc<dyn Local>, SyncSender<Input>)>,
+    /// While they are made.
+    started: Mutex<Option<Started>>,
 }
 
 struct Connection {
@@ -63,27 +65,35 @@ impl Connections {
     /// Connections to these addresses; they are made when [`Connections::start`] is called.
     pub fn new(addresses: &[SocketAddr]) -> Arc<Self> {
         let all = addresses.iter().map(|address| Connection::to(*address)).collect();
-        Arc::new(Self { all: RwLock::new(all), started: OnceLock::new() })
+        Arc::new(Self { all: RwLock::new(all), started: Mutex::default() })
     }
 
-    /// Begins to connect, and goes on while the process lives.
+    /// Begins to connect, and goes on until the node ends.
     pub fn start(&self, local: &Arc<dyn Local>, inputs: &SyncSender<Input>) -> io::Result<()> {
-        let started = self.started.get_or_init(|| (Arc::clone(local), inputs.clone()));
-        self.all.read().iter().try_for_each(|connection| Connection::start(connection, started))
+        let started = (Arc::clone(local), inputs.clone());
+        *self.started.lock() = Some(started.clone());
+        self.all.read().iter().try_for_each(|connection| Connection::start(connection, &started))
+    }
+
+    /// Ends all of them.
+    pub fn end(&self) {
+        self.started.lock().take();
+        self.all.read().iter().for_each(|one| one.end());
     }
 
     /// Connects to these addresses from now on, and to no others.
     pub fn aim(&self, addresses: &[SocketAddr]) -> io::Result<()> {
-        let started = self.started.get().expect("started");
+        // They are not made yet, or have ended.
+        let Some(started) = self.started.lock().clone() else { return Ok(()) };
         let mut all = self.all.write();
         let (stay, end): (Vec<_>, Vec<_>) =
             all.drain(..).partition(|one| addresses.contains(&one.address));
         *all = stay;
-        end.iter().for_each(|one| one.has_ended.store(true, Ordering::Release));
+        end.iter().for_each(|one| one.end());
         for address in addresses {
             if !all.iter().any(|one| one.address == *address) {
                 let new = Connection::to(*address);
-                Connection::start(&new, started)?;
+                Connection::start(&new, &started)?;
                 all.push(new);
             }
         }
@@ -121,15 +131,17 @@ impl Connection {
         })
     }
 
-    fn start(
-        connection: &Arc<Self>,
-        (local, inputs): &(Arc<dyn Local>, SyncSender<Input>),
-    ) -> io::Result<()> {
-        let (connection, local) = (Arc::clone(connection), Arc::clone(local));
+    fn start(connection: &Arc<Self>, (local, inputs): &Started) -> io::Result<()> {
+        let (connection, serving) = (Arc::clone(connection), Arc::clone(local));
         let inputs = inputs.clone();
         let name = format!("group-{}", connection.address.port());
-        let serve = move || connection.serve(&*local, &inputs);
-        thread::Builder::new().name(name).spawn(serve).map(drop)
+        local.life().spawn(&name, move || connection.serve(&*serving, &inputs))
+    }
+
+    /// Nobody is to be connected to at this address any more.
+    fn end(&self) {
+        self.has_ended.store(true, Ordering::Release);
+        self.filled.notify_one();
     }
 
     fn push(&self, packet: Vec<u8>) {
@@ -162,7 +174,7 @@ impl Connection {
                     if let Some(member) = known.take() {
                         let _ = inputs.try_send(Input::Lost(member));
                     }
-                    thread::sleep(RETRY);
+                    local.life().pause(RETRY);
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 use super::connections::Connections;
 use super::{Answering, Deciding, Input, was_removed};
+use crate::life::Life;
 use crate::roll::Roll;
 use nuthatch_catalog_group::{Effect, Event, Member, Roster, TICK, identity};
 use nuthatch_log::Reporter;
@@ -13,7 +14,6 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// After its disk failed the member begins anew so much later.
@@ -27,6 +27,7 @@ pub(super) fn settled(member: &Member) -> Option<&Roster> {
 
 /// Drives a member.
 pub(super) struct Driver {
+    pub life: Life,
     pub inputs: Receiver<Input>,
     pub connections: Arc<Connections>,
     pub roll: Arc<Roll>,
@@ -64,15 +65,17 @@ impl Driver {
                 told = error.to_string();
                 self.report.say(&format!("this node's part of the catalog has failed: {told}"));
             }
-            thread::sleep(BEGIN_AGAIN);
+            if self.life.pause(BEGIN_AGAIN) {
+                return;
+            }
         }
     }
 
-    /// Drives a member until its disk fails, or nobody is there any more.
+    /// Drives a member until its disk fails, or the node ends.
     fn drive(&mut self, mut member: Member) -> io::Result<()> {
         let tick = Duration::from_micros(TICK);
         let mut next = Instant::now() + tick;
-        loop {
+        while !self.life.is_ending() {
             let left = next.saturating_duration_since(Instant::now());
             let input = match left.is_zero() {
                 true => Err(RecvTimeoutError::Timeout),
@@ -93,6 +96,7 @@ impl Driver {
             self.note(&member)?;
             self.tell(&member);
         }
+        Ok(())
     }
 
     fn event(&mut self, input: Input) -> Event {

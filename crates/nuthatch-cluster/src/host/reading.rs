@@ -13,6 +13,9 @@ impl Host {
     /// the disk is read.
     #[must_use]
     pub fn committed(&self, after: Lsn) -> Vec<(Lsn, Bytes)> {
+        if self.has_ended() {
+            return vec![];
+        }
         let places = self.core.lock().committed(after);
         let read = |(lsn, payload): (Lsn, Payload)| Some((lsn, payload.read().ok()?));
         places.into_iter().map_while(read).collect()
@@ -29,6 +32,9 @@ impl Host {
         };
         let (mut damaged, mut strays) = (vec![], vec![]);
         for (lsn, record) in records {
+            if self.has_ended() {
+                return;
+            }
             // Of one that is known to be damaged nothing is read.
             let Some(record) = record else { continue };
             if !record.is_good() {

@@ -59,7 +59,7 @@ impl Host {
             Some(payloads) => {
                 self.helpers.outbound.send(Packet { envelope: packet.envelope, payloads });
             }
-            None => drop(self.helpers.reads.try_send(packet)),
+            None => drop(self.helpers.reads.offer(packet)),
         }
     }
 

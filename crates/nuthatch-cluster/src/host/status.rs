@@ -24,9 +24,16 @@ pub struct Status {
     pub clock_agreed: bool,
     /// The disk has failed: the process must be started again.
     pub broken: bool,
+    /// The node has ended.
+    pub ended: bool,
 }
 
 impl Status {
+    /// That of a node which has ended: it owns nothing any more.
+    pub(super) fn ended(self) -> Self {
+        Self { owner: None, ended: true, ..self }
+    }
+
     /// What became of a request that was published in an epoch; none: that is not known yet.
     pub(super) fn fate(&self, epoch: Epoch, request: u64) -> Option<Result<Lsn, NotOwner>> {
         let lost = Some(Err(NotOwner { epoch }));

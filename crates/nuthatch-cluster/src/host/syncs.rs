@@ -17,8 +17,8 @@ pub struct PendingSync {
 impl Host {
     pub(super) fn hand_on(&self, syncs: Vec<PendingSync>) {
         for sync in syncs {
-            // Its thread ends with the process only.
-            let _ = self.helpers.syncs.send(sync);
+            // When its thread has ended nothing is answered any more.
+            let _ = self.helpers.syncs.send(Some(sync));
         }
     }
 

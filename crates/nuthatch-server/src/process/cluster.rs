@@ -7,13 +7,13 @@ use crate::logs::{QUORUM_MEMORY_LOG, keeper_memory_bytes};
 use crate::node_service;
 use crate::private_files::{OUR_DIRECTORY, close_directory};
 use crate::server::Server;
-use nuthatch_cluster::{Cluster, ClusterConfig, ClusterKey};
+use nuthatch_cluster::{Cluster, ClusterConfig, ClusterKey, Life, Prepared};
 use nuthatch_log::Reporter;
-use std::convert::Infallible;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
@@ -75,29 +75,71 @@ fn is_quorum_name(name: &str) -> bool {
         || name == QUORUM_MEMORY_LOG
 }
 
-/// What a server does as a node, beside its clients. It ends with this.
-pub(super) struct NodeTask(JoinHandle<RunError>);
+/// Takes the directory and the port of a node; nothing of it runs yet.
+///
+/// # Errors
+/// They cannot be had.
+pub(super) fn prepare(server: &Arc<Server>, config: &ClusterConfig) -> Result<Prepared, RunError> {
+    let reporting = Arc::downgrade(server);
+    let report = Reporter::new(move |message| {
+        if let Some(server) = reporting.upgrade() {
+            server.log.warn(format_args!("Cluster: {message}"));
+        }
+    });
+    Cluster::prepare(config, report).map_err(|error| RunError::Cluster(error.to_string()))
+}
+
+/// What a server does as a node, beside its clients.
+pub(super) struct NodeTask {
+    task: JoinHandle<()>,
+    /// Hears why the node cannot go on.
+    failed: mpsc::Receiver<RunError>,
+    life: Life,
+}
 
 impl NodeTask {
     /// Begins: with the others the cluster is found, and its log waited for.
     pub(super) fn begin(
         server: &Arc<Server>,
-        config: ClusterConfig,
+        prepared: Prepared,
         start_jetstream: StartJetStream,
     ) -> Self {
-        let server = server.clone();
-        Self(tokio::spawn(async move {
-            match be_node(&server, config, start_jetstream).await {
-                Err(error) => error,
-                Ok(never) => match never {},
+        let (server, life) = (server.clone(), prepared.life());
+        let (told, failed) = mpsc::channel(1);
+        let task = tokio::spawn(async move {
+            if let Err(error) = be_node(&server, prepared, start_jetstream, &told).await {
+                // The first reason counts.
+                let _ = told.try_send(error);
             }
-        }))
+        });
+        Self { task, failed, life }
+    }
+
+    /// Ends the node. What it still owns goes to other nodes first.
+    ///
+    /// # Errors
+    /// Not all of it has ended.
+    pub(super) async fn end(&self, server: &Arc<Server>) -> Result<(), String> {
+        let (cluster, life) = (server.cluster.get().cloned(), self.life.clone());
+        let end = move || cluster.map_or_else(|| life.end(), |cluster| cluster.stop());
+        let ended = tokio::task::spawn_blocking(end).await.map_err(|panic| panic.to_string())?;
+        ended.map_err(|unended| unended.to_string())
+    }
+
+    /// Waits until what was being opened when the node ended is closed, too.
+    pub(super) async fn closed(mut self) {
+        // A panic was its end, too.
+        let _ = (&mut self.task).await;
     }
 }
 
 impl Drop for NodeTask {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
+        // A start that failed ends what it has begun.
+        if !self.life.is_ending() {
+            let _ = self.life.end();
+        }
     }
 }
 
@@ -105,21 +147,22 @@ impl Drop for NodeTask {
 pub(super) async fn failed(node: &mut Option<NodeTask>) -> RunError {
     match node {
         None => std::future::pending().await,
-        Some(NodeTask(task)) => match task.await {
-            Ok(error) => error,
-            Err(panic) => RunError::Cluster(panic.to_string()),
-        },
+        Some(node) => node.failed.recv().await.unwrap_or_else(|| {
+            RunError::Cluster("the task of the node has ended, which is a fault of it".to_owned())
+        }),
     }
 }
 
+/// Is a node until it ends. `failed` hears why it cannot go on, which is no end yet: what it has open is closed first.
 async fn be_node(
     server: &Arc<Server>,
-    config: ClusterConfig,
+    prepared: Prepared,
     start_jetstream: StartJetStream,
-) -> Result<Infallible, RunError> {
+    failed: &mpsc::Sender<RunError>,
+) -> Result<(), RunError> {
     let starting = server.clone();
-    let name = config.name.clone();
-    let cluster = blocking(move || start(&starting, &config)).await?;
+    let name = prepared.config().name.clone();
+    let cluster = blocking(move || start(&starting, prepared)).await?;
     let named = server.options().cluster.as_ref().and_then(|settings| settings.cluster.clone());
     server.nodes.set_cluster(&named.unwrap_or_else(|| cluster_name(&cluster)));
     let mut tasks = JoinSet::new();
@@ -127,6 +170,11 @@ async fn be_node(
     if server.options().jetstream.enabled {
         // Before other nodes are connected: what they hand on is taken.
         quorum = attach_jetstream(server, start_jetstream).await?;
+        if server.stopping.load(Ordering::Relaxed) {
+            // The server has stopped what there was before.
+            let stopping = server.clone();
+            return blocking(move || stopping.jetstream().stop()).await;
+        }
         node_service::memory_streams::load(server).map_err(RunError::Cluster)?;
         tasks.spawn(node_service::memory_streams::keep(server.clone()));
         tasks.spawn(node_service::keep_advertising(server.clone()));
@@ -143,11 +191,15 @@ async fn be_node(
         // The first reason counts.
         let _ = told.try_send(why.to_owned());
     }));
-    let ended = tokio::select! {
-        Some(why) = removed.recv() => return Err(RunError::Cluster(why)),
-        ended = kept.join_next() => ended.expect("a cluster has a log"),
+    let why = tokio::select! {
+        Some(why) = removed.recv() => RunError::Cluster(why),
+        ended = kept.join_next() => ended
+            .expect("a cluster has a log")
+            .unwrap_or_else(|panic| RunError::Cluster(panic.to_string())),
     };
-    Err(ended.unwrap_or_else(|panic| RunError::Cluster(panic.to_string())))
+    let _ = failed.try_send(why);
+    while kept.join_next().await.is_some() {}
+    Ok(())
 }
 
 /// Of a node without JetStream, which keeps logs for the others.
@@ -177,15 +229,9 @@ pub(super) async fn blocking<T: Send + 'static>(
     done.unwrap_or_else(|panic| Err(panic.to_string())).map_err(RunError::Cluster)
 }
 
-fn start(server: &Arc<Server>, config: &ClusterConfig) -> Result<Arc<Cluster>, String> {
-    let reporting = Arc::downgrade(server);
-    let report = Reporter::new(move |message| {
-        if let Some(server) = reporting.upgrade() {
-            server.log.warn(format_args!("Cluster: {message}"));
-        }
-    });
-    let cluster = Cluster::start(config, report).map_err(|error| error.to_string())?;
-    let (name, listen) = (&config.name, config.listen);
+fn start(server: &Arc<Server>, prepared: Prepared) -> Result<Arc<Cluster>, String> {
+    let (name, listen) = (prepared.config().name.clone(), prepared.config().listen);
+    let cluster = prepared.start().map_err(|error| error.to_string())?;
     server.log.info(format_args!("Node {name} keeps the quorum log (node port {listen})"));
     Ok(Arc::clone(server.cluster.get_or_init(|| cluster)))
 }

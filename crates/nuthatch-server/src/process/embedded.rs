@@ -1,6 +1,6 @@
 //! A server as a part of another program: it takes no signals, leaves the umask alone and never ends the process.
 
-use super::{Clients, RunError, Running, Services, start, stop};
+use super::{Clients, RunError, Running, Services, cluster, start, stop};
 use crate::listener;
 use crate::server::Server;
 use crate::system;
@@ -32,10 +32,13 @@ impl Embedded {
         Ok(Self { server: server.clone(), running })
     }
 
-    /// Waits for something that ends the server, such as another one that has taken over its log: the reason.
-    pub async fn fault(&self) -> String {
-        self.server.fatal.wait().await;
-        self.server.fatal.reason().unwrap_or_default()
+    /// Waits for something that ends the server, such as another one that has taken over its log, or the failed disk of
+    /// a node: the reason.
+    pub async fn fault(&mut self) -> String {
+        tokio::select! {
+            () = self.server.fatal.wait() => self.server.fatal.reason().unwrap_or_default(),
+            error = cluster::failed(&mut self.running.node) => error.to_string(),
+        }
     }
 
     /// Stops everything, in order.
@@ -43,7 +46,11 @@ impl Embedded {
     /// # Errors
     /// It has stopped, but a log did not close cleanly.
     pub async fn stop(self) -> Result<(), RunError> {
-        stop(&self.server, self.running).await
+        let stopped = stop(&self.server, &self.running).await;
+        if let Some(node) = self.running.node {
+            node.closed().await;
+        }
+        stopped
     }
 }
 

@@ -36,7 +36,7 @@ enum Ended {
     StepDown(StepDown),
 }
 
-/// Serves the log whenever this node owns it. Ends when the node cannot go on: why.
+/// Serves the log whenever this node owns it. Ends when the node cannot go on, or has ended: why.
 pub(super) async fn keep(
     server: Arc<Server>,
     log: Arc<QuorumLog>,
@@ -98,6 +98,7 @@ impl Kept {
             }
             // Its disk has failed.
             Err(why) if self.log.has_lost() => return self.lost(&why).await,
+            Err(why) if self.is_stopping() => return self.ended(&why).await,
             Err(why) => return Err(RunError::JetStream(why)),
         }
         self.log.tell_takeover();
@@ -107,9 +108,9 @@ impl Kept {
             Some(why) = lost.recv() => Ended::Lost(why),
             Some(step_down) = step_downs.recv() => Ended::StepDown(step_down),
         };
-        if self.server.stopping.load(Ordering::Relaxed) {
-            // The server closes its logs and hands them over itself.
-            std::future::pending::<()>().await;
+        if self.is_stopping() {
+            // The server closes its logs and hands them over itself, but for one that was opened meanwhile.
+            return self.ended("the server stops").await;
         }
         match ended {
             Ended::Lost(why) => self.lost(&why).await,
@@ -158,10 +159,29 @@ impl Kept {
         Ok(())
     }
 
-    /// The disk has failed: what this node owned and kept is read anew by a new process.
+    /// The disk has failed: what this node owned and kept is read anew by a new process, or by who opens a broker again.
     async fn failed(&self, why: &str) -> Result<(), RunError> {
-        self.server.fatal.raise(why);
-        std::future::pending().await
+        if !self.is_stopping() {
+            self.server.fatal.raise(why);
+        }
+        self.ended(why).await
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.server.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the node has ended, and closes what is still open.
+    async fn ended(&self, why: &str) -> Result<(), RunError> {
+        let log = self.log.clone();
+        blocking(move || {
+            log.wait_ended();
+            Ok(())
+        })
+        .await?;
+        // Nobody owns it here any more, so it cannot be closed cleanly.
+        let _ = self.quorum.leave(self.number).await;
+        Err(RunError::Cluster(why.to_owned()))
     }
 
     async fn step_down(&self, step_down: StepDown) -> Result<(), RunError> {
