@@ -4,8 +4,8 @@ use crate::balance::{self, BalanceTimes, Moving, OnMove};
 use crate::beginning::{begin, tell_count};
 use crate::config::ClusterConfig;
 use crate::directory::QuorumDirectory;
-use crate::in_memory::MEMORY_LOG;
 use crate::host::Host;
+use crate::in_memory::MEMORY_LOG;
 use crate::key::ClusterKey;
 use crate::life::{Life, Unended};
 use crate::line_limit::LineLimit;
@@ -312,8 +312,11 @@ impl Cluster {
 impl Drop for Cluster {
     /// Nobody asks it any more.
     fn drop(&mut self) {
-        // Which threads did not end is told by whoever asks for it.
-        let _ = self.node.life.end();
+        if !self.node.life.is_ending()
+            && let Err(unended) = self.node.life.end()
+        {
+            self.first().report(&unended.to_string());
+        }
     }
 }
 
@@ -325,7 +328,8 @@ fn begin_all(
 ) -> Result<Vec<Arc<QuorumLog>>, StartError> {
     let hosts: Vec<Arc<Host>> = starting.iter().map(Starting::host).collect();
     node.life.on_panic(move |thread| {
-        let what = format!("the thread {thread} of the node has panicked: it must be started again");
+        let what =
+            format!("the thread {thread} of the node has panicked: it must be started again");
         hosts.iter().for_each(|host| host.fail(&what));
     });
     port::serve(&node.life, listener, starting.iter().map(Starting::port).collect())?;

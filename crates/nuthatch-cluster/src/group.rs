@@ -234,6 +234,12 @@ impl GroupCatalog {
     }
 }
 
+/// Where the numbers of calls begin. An answer names the number and not the life of the node that asked: with numbers that
+/// began at the same place each time it could be taken for the answer to a call of the next life.
+fn first_number() -> u64 {
+    SystemEntropy::default().next() >> 1
+}
+
 /// Starts the member of a node that belongs to a cluster, and notes in the roll who the nodes are from then on.
 ///
 /// # Errors
@@ -271,7 +277,7 @@ pub(crate) fn start(
         report: report.clone(),
         answering: BTreeMap::new(),
         deciding: BTreeMap::new(),
-        numbered: 0,
+        numbered: first_number(),
         told: (false, false),
     };
     life.spawn("node-group", move || driver.run(member, open))?;
@@ -284,4 +290,15 @@ pub(crate) fn start(
         disk: Arc::clone(disk),
         report: report.clone(),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_calls_of_two_lives_do_not_meet() {
+        let (one, other) = (first_number(), first_number());
+        assert!(one.abs_diff(other) > 1 << 32, "{one} {other}");
+    }
 }

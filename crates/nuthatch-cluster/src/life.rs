@@ -148,11 +148,7 @@ impl Life {
     ///
     /// # Errors
     /// The operating system has none to give, or the node ends.
-    pub(crate) fn spawn(
-        &self,
-        name: &str,
-        work: impl FnOnce() + Send + 'static,
-    ) -> io::Result<()> {
+    pub(crate) fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let (life, role) = (self.clone(), name.to_owned());
         self.spawn_for_one(name, move || {
             if catch_unwind(AssertUnwindSafe(work)).is_err() {

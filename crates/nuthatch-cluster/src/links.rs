@@ -18,8 +18,8 @@ use socket2::SockRef;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 /// Bytes that may wait for one connection; a single packet may be larger.
@@ -59,6 +59,8 @@ struct Link {
     lane: Lane,
     /// The node that was found there last.
     node: AtomicU8,
+    /// It is connected now: a node that came back elsewhere has left its number here.
+    is_connected: AtomicBool,
     /// The address is no other node's any more.
     has_ended: AtomicBool,
     queue: Mutex<Queue>,
@@ -128,36 +130,37 @@ impl Links {
         Ok(())
     }
 
-    /// Where a node was found last.
+    /// Where a node is, or else was found last.
     #[must_use]
     pub fn address(&self, node: NodeId) -> Option<SocketAddr> {
-        let fits = |link: &&Arc<Link>| link.node.load(Ordering::Acquire) == node.0;
-        self.links.read().iter().find(fits).map(|link| link.address)
+        let links = self.links.read();
+        let found = links.iter().filter(|link| link.was_at(node));
+        found.max_by_key(|link| link.is_at(node)).map(|link| link.address)
     }
 
-    /// The nodes that were found, and where.
+    /// The nodes that are connected, and where.
     #[must_use]
     pub fn found(&self) -> Vec<(NodeId, SocketAddr)> {
         let links = self.links.read();
-        let log = links.iter().filter(|link| link.lane == Lane::Log);
-        let found = log.map(|link| (NodeId(link.node.load(Ordering::Acquire)), link.address));
-        found.filter(|(node, _)| node.0 != NOBODY).collect()
+        let is_there =
+            |link: &&Arc<Link>| link.lane == Lane::Log && link.is_connected.load(Ordering::Acquire);
+        let node = |link: &Arc<Link>| (NodeId(link.node.load(Ordering::Acquire)), link.address);
+        links.iter().filter(is_there).map(node).collect()
     }
 }
 
 impl Outbound for Links {
     fn send(&self, packet: Packet) {
         let lane = if packet::is_beat(&packet.envelope.message) { Lane::Beats } else { Lane::Log };
-        let to = packet.envelope.to.0;
-        let fits = |link: &&Arc<Link>| link.lane == lane && link.node.load(Ordering::Acquire) == to;
+        let to = packet.envelope.to;
+        let fits = |link: &&Arc<Link>| link.lane == lane && link.is_at(to);
         if let Some(link) = self.links.read().iter().find(fits) {
             link.push(packet);
         }
     }
 
     fn doubt(&self, node: NodeId) {
-        let of_node = |link: &&Arc<Link>| link.node.load(Ordering::Acquire) == node.0;
-        for link in self.links.read().iter().filter(of_node) {
+        for link in self.links.read().iter().filter(|link| link.is_at(node)) {
             link.look();
         }
     }
@@ -185,6 +188,7 @@ impl Link {
                 address,
                 lane,
                 node: AtomicU8::new(NOBODY),
+                is_connected: AtomicBool::new(false),
                 has_ended: AtomicBool::new(false),
                 queue: Mutex::default(),
                 filled: Condvar::new(),
@@ -197,6 +201,16 @@ impl Link {
         let (link, serving) = (Arc::clone(link), Arc::clone(local));
         let name = format!("node-{}", link.address.port());
         local.life().spawn(&name, move || link.serve(&*serving))
+    }
+
+    /// A node was found there last.
+    fn was_at(&self, node: NodeId) -> bool {
+        self.node.load(Ordering::Acquire) == node.0
+    }
+
+    /// A node is connected there.
+    fn is_at(&self, node: NodeId) -> bool {
+        self.was_at(node) && self.is_connected.load(Ordering::Acquire)
     }
 
     /// Has the other side looked at.
@@ -234,6 +248,7 @@ impl Link {
                     self.begin(unsent.take());
                     // Whatever ends it, the next attempt shows whether the node is there.
                     unsent = self.write_all(channel).unwrap_or_default();
+                    self.is_connected.store(false, Ordering::Release);
                     *self.queue.lock() = Queue::default();
                     self.emptied.notify_all();
                 }
@@ -258,6 +273,8 @@ impl Link {
             queue.bytes = weight(&packet);
             queue.packets.push_back(packet);
         }
+        drop(queue);
+        self.is_connected.store(true, Ordering::Release);
     }
 
     /// Says once what does not pass by itself: somebody is there, and is no node with the same key. Both lanes find
@@ -377,4 +394,38 @@ fn write_packet(channel: &mut Channel, packet: &Packet) -> io::Result<()> {
         }
     }
     channel.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nuthatch_quorum::message::{Envelope, Message};
+    use nuthatch_quorum::types::{Epoch, Incarnation};
+
+    #[test]
+    fn a_node_that_came_back_elsewhere_is_not_hidden_by_where_it_was() {
+        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let links = Links::new(&[at(6222), at(6223)]);
+        let all = links.links.read().clone();
+        // It was at the first address, and is at the second one now.
+        let node = NodeId(2);
+        all.iter().for_each(|link| link.node.store(node.0, Ordering::Release));
+        assert!(links.address(node).is_some(), "where it was");
+        all.iter().filter(|link| link.address == at(6223)).for_each(|link| link.begin(None));
+        let envelope = Envelope {
+            from: NodeId(1),
+            sender: Incarnation(1),
+            to: node,
+            disk: None,
+            message: Message::Receiving { epoch: Epoch(1) },
+        };
+        links.send(Packet { envelope, payloads: vec![] });
+        let waits = |link: &&Arc<Link>| link.queue.lock().packets.len() == 1;
+        let found: Vec<SocketAddr> = all.iter().filter(waits).map(|link| link.address).collect();
+        assert_eq!((found, links.address(node)), (vec![at(6223)], Some(at(6223))));
+        assert_eq!(links.found(), [(node, at(6223))]);
+        links.doubt(node);
+        let is_doubted = |link: &&Arc<Link>| link.queue.lock().is_doubted;
+        assert!(all.iter().filter(is_doubted).all(|link| link.address == at(6223)));
+    }
 }

@@ -195,9 +195,7 @@ impl QuorumLog {
 
     /// Waits until that is so, or for so long.
     pub fn wait_for_clock(&self, limit: Duration) {
-        self.host.wait_until(limit, |status| {
-            status.clock_agreed || status.broken || status.ended
-        });
+        self.host.wait_until(limit, |status| status.clock_agreed || status.broken || status.ended);
     }
 
     /// The stamp of the log's last entry here.
@@ -239,7 +237,9 @@ impl QuorumLog {
             let why = match (status.ended, status.broken) {
                 (true, _) => "the node has ended".to_owned(),
                 (false, true) => "the keeper's disk has failed".to_owned(),
-                (false, false) => format!("this node owns the quorum log no more (its epoch was {epoch})"),
+                (false, false) => {
+                    format!("this node owns the quorum log no more (its epoch was {epoch})")
+                }
             };
             lost(&why);
         })

@@ -32,7 +32,12 @@ impl Turn {
     fn nothing_is_left(&self) {
         let deadline = Instant::now() + Duration::from_secs(5);
         while threads() != self.threads {
-            assert!(Instant::now() < deadline, "threads: {:?}, before {:?}", threads(), self.threads);
+            assert!(
+                Instant::now() < deadline,
+                "threads: {:?}, before {:?}",
+                threads(),
+                self.threads
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -14,8 +14,8 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
@@ -100,9 +100,10 @@ impl Connections {
         Ok(())
     }
 
+    /// The connection to a member: one that came back elsewhere has left its number where it was.
     fn to(&self, member: MemberId) -> Option<Arc<Connection>> {
         let all = self.all.read();
-        all.iter().find(|one| one.member.load(Ordering::Acquire) == member.0).cloned()
+        all.iter().find(|one| one.is_at(member)).cloned()
     }
 
     /// Sends a packet, without waiting. Without a connection, or room, it is lost.
@@ -142,6 +143,10 @@ impl Connection {
     fn end(&self) {
         self.has_ended.store(true, Ordering::Release);
         self.filled.notify_one();
+    }
+
+    fn is_at(&self, member: MemberId) -> bool {
+        self.member.load(Ordering::Acquire) == member.0 && self.queue.lock().connected
     }
 
     fn push(&self, packet: Vec<u8>) {

@@ -49,7 +49,8 @@ fn a_thread_that_hangs_is_named_and_keeps_the_directory() {
     let (lets_go, hangs) = channel::<()>();
     life.spawn("hangs", move || {
         let _ = hangs.recv();
-    }).expect("starts");
+    })
+    .expect("starts");
     life.spawn("ends", || {}).expect("starts");
     let began = Instant::now();
     let left = life.end().expect_err("one hangs");

@@ -124,8 +124,10 @@ impl Nodes {
         until("all nodes have everything", || {
             let mut client = self.client(node);
             let info = api(&mut client, "STREAM.INFO.S", &null, Duration::from_secs(2));
-            let replicas = info.ok().and_then(|info| info["cluster"]["replicas"].as_array().cloned());
-            replicas.is_some_and(|all| all.len() == 2 && all.iter().all(|one| one["current"] == true))
+            let replicas =
+                info.ok().and_then(|info| info["cluster"]["replicas"].as_array().cloned());
+            replicas
+                .is_some_and(|all| all.len() == 2 && all.iter().all(|one| one["current"] == true))
         });
     }
 
