@@ -27,6 +27,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -76,6 +77,8 @@ pub struct Door {
     connections: Arc<Connections>,
     disk: Arc<dyn Disk>,
     report: Reporter,
+    /// Another member has said something since that was asked last.
+    heard: AtomicBool,
 }
 
 impl Door {
@@ -124,6 +127,37 @@ impl Door {
         }
     }
 
+    /// True if another member has said something since this was asked last.
+    pub fn has_heard(&self) -> bool {
+        self.heard.swap(false, Ordering::Relaxed)
+    }
+
+    /// Has the nodes at these addresses told where this one listens. A node that came back elsewhere hears no leader,
+    /// since nobody connects to where it is, and changes nothing by itself.
+    pub fn say_where(&self, listen: SocketAddr, addresses: &[SocketAddr], local: &dyn Local) {
+        let (name, member) = (self.named.name.clone(), self.named.member);
+        let request = JoinRequest { name, member, listen };
+        let told = |address: &SocketAddr| {
+            matches!(belonging::join(*address, &request, local), Ok(JoinAnswer::Joined(_)))
+        };
+        // Where nobody has taken it, it is said again.
+        let _ = addresses.iter().any(told);
+    }
+
+    /// What a node asks for: to join, or where it is one already, to be found where it is now.
+    fn asked_for(&self, request: &JoinRequest, from: IpAddr) -> Change {
+        let join = request.change(from);
+        let Change::Join { name, member, address } = &join else { unreachable!("it asks to join") };
+        let roster = self.roll.roster();
+        let mut same = roster.nodes.iter().filter(|(_, one)| one.name == *name);
+        match (same.next(), *address) {
+            (Some((node, one)), Some(address)) if one.member == *member => {
+                Change::Address { node: *node, address }
+            }
+            _ => join,
+        }
+    }
+
     fn was_removed(&self, by: Option<&str>) -> io::Result<()> {
         was_removed((&*self.disk, &self.named.name), by, &self.report, &self.roll)
     }
@@ -160,7 +194,7 @@ impl GroupPort for Door {
     fn let_join(&self, asked: &[u8], from: IpAddr) -> Vec<u8> {
         let answer = match JoinRequest::decode(asked) {
             Err(why) => JoinAnswer::Refused(why.to_string()),
-            Ok(request) => match self.change(request.change(from)) {
+            Ok(request) => match self.change(self.asked_for(&request, from)) {
                 Err(ChangeError::Refused(why)) => JoinAnswer::Refused(why),
                 Err(why) => JoinAnswer::Later(why.to_string()),
                 Ok(()) => {
@@ -178,6 +212,7 @@ impl GroupPort for Door {
     }
 
     fn deliver(&self, envelope: Envelope) {
+        self.heard.store(true, Ordering::Relaxed);
         // What does not fit is as good as lost on the way.
         let _ = self.inputs.try_send(Input::Packet(Box::new(envelope)));
     }
@@ -289,6 +324,7 @@ pub(crate) fn start(
         connections,
         disk: Arc::clone(disk),
         report: report.clone(),
+        heard: AtomicBool::new(false),
     }))
 }
 

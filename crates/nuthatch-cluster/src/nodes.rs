@@ -244,7 +244,7 @@ pub(crate) fn follow(
     let (life, waking) = (local.life().clone(), Arc::clone(&roll));
     life.at_end(move || waking.end_waits());
     life.clone().spawn("node-roll", move || {
-        let (mut version, mut leaderless) = (0, 0);
+        let (mut version, mut leaderless, mut unheard) = (0, 0, 0);
         loop {
             version = roll.wait(version, LOOK);
             if life.is_ending() {
@@ -258,10 +258,14 @@ pub(crate) fn follow(
                 log.meet(roll.peers());
             }
             leaderless = if roll.is_led() { 0 } else { leaderless + 1 };
-            if leaderless >= LEADERLESS_LOOKS
-                && let Err(error) = door.ask_if_removed(&addresses, &local)
-            {
-                local.report(&format!("it is not noted that this node was removed: {error}"));
+            unheard = if door.has_heard() { 0 } else { unheard + 1 };
+            if leaderless >= LEADERLESS_LOOKS {
+                if let Err(error) = door.ask_if_removed(&addresses, &local) {
+                    local.report(&format!("it is not noted that this node was removed: {error}"));
+                }
+                if unheard >= LEADERLESS_LOOKS {
+                    door.say_where(roll.listen(), &addresses, &*local);
+                }
             }
             if let Some(address) = roll.to_say() {
                 // What does not arrive is said again.

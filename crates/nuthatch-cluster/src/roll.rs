@@ -52,6 +52,11 @@ impl Roll {
         self.me
     }
 
+    /// Where it listens.
+    pub(crate) fn listen(&self) -> SocketAddr {
+        self.listen
+    }
+
     /// Notes who the nodes are, unless more was known.
     pub(crate) fn note(&self, roster: &Roster) {
         let mut state = self.state.lock();

@@ -129,7 +129,7 @@ fn a_broker_is_closed_while_it_waits_for_the_others() {
 fn a_broker_is_closed_at_any_moment_of_its_start() {
     let turn = Turn::take();
     let mut nodes = Nodes::new("any-moment");
-    for millis in [0, 30, 100, 250, 400, 600, 900] {
+    for millis in [0, 100, 400, 900] {
         nodes.open_all();
         std::thread::sleep(Duration::from_millis(millis));
         (0..3).for_each(|node| drop(nodes.brokers[node].take()));
@@ -138,7 +138,7 @@ fn a_broker_is_closed_at_any_moment_of_its_start() {
     nodes.open_all();
     nodes.create(0);
     nodes.publish(1, 20);
-    for millis in [0, 30, 100, 250, 400, 600, 900] {
+    for millis in [0, 100, 400, 900] {
         nodes.brokers.iter_mut().for_each(|broker| drop(broker.take()));
         turn.nothing_is_left();
         nodes.open_all();
@@ -171,6 +171,28 @@ fn a_broker_without_a_majority_is_closed_in_time() {
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     turn.nothing_is_left();
     nodes.open_all();
+    nodes.check(2);
+    drop(nodes);
+    turn.nothing_is_left();
+}
+
+/// The others are told of a node that came back at another port, which they have no route to.
+#[test]
+fn a_broker_comes_back_at_another_port() {
+    let turn = Turn::take();
+    let mut nodes = Nodes::new("another-port");
+    nodes.open_all();
+    nodes.create(0);
+    nodes.publish(0, 20);
+    nodes.close(2);
+    nodes.ports[2] = free_ports(1)[0];
+    nodes.open(2);
+    // Until the owner misses it: what it was told before it went counts for that long.
+    std::thread::sleep(Duration::from_secs(1));
+    nodes.wait_whole(0);
+    nodes.close(0);
+    // Both that are left are needed.
+    nodes.publish(1, 20);
     nodes.check(2);
     drop(nodes);
     turn.nothing_is_left();

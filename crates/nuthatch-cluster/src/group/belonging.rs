@@ -224,7 +224,11 @@ fn join_one(
     Ok(Err(format!("this node waits to join the cluster: {why}")))
 }
 
-fn join(address: SocketAddr, request: &JoinRequest, local: &dyn Local) -> io::Result<JoinAnswer> {
+pub(super) fn join(
+    address: SocketAddr,
+    request: &JoinRequest,
+    local: &dyn Local,
+) -> io::Result<JoinAnswer> {
     let deadline = Instant::now() + ANSWER_WITHIN;
     let (mut channel, _): (Channel, _) = connect(address, Lane::Join, local, deadline)?;
     channel.begun(JOINED_WITHIN, ANSWER_WITHIN)?;
