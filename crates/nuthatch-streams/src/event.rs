@@ -3,6 +3,7 @@
 //! One socket read becomes one [`ClientBatch`]: the items borrow from the read buffer by [`Span`],
 //! so five hundred publishes cost one enqueue and no allocation per message.
 
+use crate::consumer::EndOfPulls;
 use crate::op::{Op, Respond};
 use bytes::Bytes;
 use nuthatch_log::StreamId;
@@ -36,16 +37,6 @@ impl Span {
     pub const fn is_empty(&self) -> bool {
         self.start >= self.end
     }
-}
-
-/// Why pull requests that wait are ended. Clients know both texts (`checkPendingRequests` and
-/// `processStreamSignalUpdate` of nats-server).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum EndOfPulls {
-    /// The server is about to stop: `409 Server Shutdown`, with what is left open.
-    ServerStops,
-    /// Another node is to own the log: `409 Leadership Change`. Clients ask again at once.
-    OwnerChanges,
 }
 
 /// An event for an engine. `P` identifies the connection it came from ([`crate::Sink::Peer`]).

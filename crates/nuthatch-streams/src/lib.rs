@@ -22,10 +22,11 @@ pub mod subject_set;
 pub mod validate;
 
 pub use budget::AccountBounds;
+pub use consumer::EndOfPulls;
 pub use engine::{BatchLimits, Engine, EngineConfig};
 pub use event::{
-    AckItem, ClientBatch, DirectGetItem, EndOfPulls, Event, FlowItem, HandOff, Item, PublishItem,
-    PullItem, Span,
+    AckItem, ClientBatch, DirectGetItem, Event, FlowItem, HandOff, Item, PublishItem, PullItem,
+    Span,
 };
 pub use index::{MessageIndex, MessageMeta};
 pub use op::{Op, OpOutcome, OpResult, Respond};

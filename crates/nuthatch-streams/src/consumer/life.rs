@@ -5,7 +5,6 @@ use super::pull::QueuedPull;
 use super::push::{Flow, exceeded_expires};
 use super::request::{PullRequest, parse_pull};
 use super::{Consumer, Env, Mode, Pull, TickOutcome};
-use crate::event::EndOfPulls;
 use crate::index::MessageIndex;
 use crate::sink::{AccountId, Message, Sink};
 use nuthatch_log::LogAccess;
@@ -14,6 +13,16 @@ use nuthatch_protocol::wire::write::{StatusHeader, push_status};
 
 /// An inactive consumer whose end could not be logged is looked at again after this, ns.
 const EXPIRY_RETRY_NS: i64 = 250_000_000;
+
+/// Why pull requests that wait are ended. Clients know both texts (`checkPendingRequests` and
+/// `processStreamSignalUpdate` of nats-server).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EndOfPulls {
+    /// The server is about to stop: `409 Server Shutdown`, with what is left open.
+    ServerStops,
+    /// Another node is to own the log: `409 Leadership Change`. Clients ask again at once.
+    OwnerChanges,
+}
 
 /// Statuses with a fixed text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -44,6 +44,7 @@ pub use config::{
 };
 pub use env::{Ack, Env, FlowReply, Pull, StateError, TickOutcome};
 pub use filter::Filter;
+pub use life::EndOfPulls;
 pub use priority::is_valid_group;
 pub use update::{WORKQUEUE_FILTERS_MAX, check_alone, check_create, check_update, check_workqueue};
 
