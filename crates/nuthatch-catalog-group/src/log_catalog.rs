@@ -83,6 +83,14 @@ impl LogCatalog {
         self.seat();
     }
 
+    /// True if the log is on a node, or is to be.
+    #[must_use]
+    pub fn is_on(&self, node: NodeId) -> bool {
+        let state = self.catalog.state();
+        let is_in_set = state.log.value.set.iter().any(|member| member.node == node);
+        is_in_set || state.wish.value.keepers.contains(&node)
+    }
+
     /// True if the log is on the nodes that are wished, and no others.
     #[must_use]
     pub fn is_as_wished(&self) -> bool {

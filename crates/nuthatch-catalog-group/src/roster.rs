@@ -99,6 +99,8 @@ pub enum Change {
     },
     /// A spare begins to take the place of a node.
     Begin(Replacing),
+    /// The old node keeps its place after all: the replacement is over.
+    Cancel(Replacing),
     /// It has it: the old node is removed.
     Swap(Replacing),
     /// A spare is removed.
@@ -126,6 +128,19 @@ pub enum Refusal {
     /// It is no spare.
     #[error("{0} keeps logs already: only a spare can take the place of another node")]
     Keeps(String),
+    /// A spare is in the set of a log still: a replacement by it was taken back.
+    #[error(
+        "{0} still has a copy of a log: it can be removed when the logs are on the other nodes again, try again then"
+    )]
+    HasLog(String),
+    /// The node was replaced, which cannot be taken back.
+    #[error("{new} has taken the place of {old} already, which was removed")]
+    Replaced {
+        /// The node that went.
+        old: String,
+        /// The one that took its place.
+        new: String,
+    },
     /// Another replacement is under way.
     #[error(
         "{new} is taking the place of {old}: one replacement at a time, try again when that is done"
@@ -211,12 +226,13 @@ impl Roster {
         self.nodes.iter().filter(|(_, enrolled)| !enrolled.keeps)
     }
 
-    /// The number of the next node: one that was never used, of a rank that no other node has.
+    /// The number of the next node: one that was never used, of the lowest rank that no other node has, so that
+    /// elections take no longer however often nodes were replaced.
     fn next_number(&self) -> Option<NodeId> {
-        let used = self.nodes.keys().copied().chain(self.removed.iter().map(|gone| gone.node));
-        let last = used.max().map_or(0, |node| node.0);
+        let was_used = |new: NodeId| self.removed.iter().any(|gone| gone.node == new);
         let is_taken = |new: NodeId| self.nodes.keys().any(|node| rank(*node) == rank(new));
-        (last.checked_add(1)?..=u8::MAX).map(NodeId).find(|new| !is_taken(*new))
+        let free = (1..=u8::MAX).map(NodeId).filter(|new| !was_used(*new) && !is_taken(*new));
+        free.min_by_key(|new| (rank(*new), *new))
     }
 
     fn enrolled(&self, node: NodeId) -> Result<&Enrolled, Refusal> {
@@ -240,6 +256,10 @@ impl Roster {
             Change::Swap(Replacing { old, new }) => {
                 is_gone(*old).is_some_and(|gone| gone.by.as_ref() == Some(&self.name(*new)))
             }
+            Change::Cancel(wanted) => {
+                let keeps = self.nodes.get(&wanted.old).is_some_and(|one| one.keeps);
+                keeps && self.replacing != Some(*wanted)
+            }
             Change::Leave(node) => is_gone(*node).is_some(),
             Change::Disk { node, new, .. } => {
                 self.nodes.get(node).is_some_and(|one| one.member == *new)
@@ -258,6 +278,14 @@ impl Roster {
             Change::Begin(wanted) => self.check_begin(*wanted),
             Change::Swap(wanted) => match self.replacing == Some(*wanted) {
                 true => self.enrolled(wanted.old).and(self.enrolled(wanted.new)).map(drop),
+                false => Err(Refusal::Late),
+            },
+            Change::Cancel(wanted) if self.has(&Change::Swap(*wanted)) => {
+                let (old, new) = (self.name(wanted.old), self.name(wanted.new));
+                Err(Refusal::Replaced { old, new })
+            }
+            Change::Cancel(wanted) => match self.replacing == Some(*wanted) {
+                true => Ok(()),
                 false => Err(Refusal::Late),
             },
             Change::Leave(node) => {
@@ -339,7 +367,7 @@ impl Roster {
                 };
                 vec![(*new, as_what), (*former, ConfChangeType::RemoveNode)]
             }
-            Change::Address { .. } | Change::Begin(_) => return None,
+            Change::Address { .. } | Change::Begin(_) | Change::Cancel(_) => return None,
         };
         let single = |(member, change_type): (MemberId, ConfChangeType)| ConfChangeSingle {
             node_id: member.0,
@@ -368,6 +396,7 @@ impl Roster {
                 self.nodes.get_mut(node).expect("it is there").address = Some(*address);
             }
             Change::Begin(wanted) => self.replacing = Some(*wanted),
+            Change::Cancel(_) => self.replacing = None,
             Change::Swap(Replacing { old, new }) => {
                 let comes = self.nodes.get_mut(new).expect("it is there");
                 comes.keeps = true;
@@ -474,7 +503,8 @@ impl Change {
     #[must_use]
     pub fn is_asked_for(&self) -> bool {
         match self {
-            Self::Join { .. } | Self::Address { .. } | Self::Begin(_) | Self::Leave(_) => true,
+            Self::Join { .. } | Self::Address { .. } => true,
+            Self::Begin(_) | Self::Cancel(_) | Self::Leave(_) => true,
             Self::Swap(_) | Self::Disk { .. } => false,
         }
     }
@@ -510,6 +540,10 @@ impl Change {
             Self::Leave(node) => {
                 mark(&mut to, 5);
                 to.u8(node.0);
+            }
+            Self::Cancel(wanted) => {
+                mark(&mut to, 6);
+                put_replacing(&mut to, *wanted);
             }
             Self::Disk { node, new, former } => {
                 to.u8(node.0);
@@ -553,6 +587,7 @@ impl Change {
             3 => Self::Begin(replacing(from)?),
             4 => Self::Swap(replacing(from)?),
             5 => Self::Leave(NodeId(from.u8()?)),
+            6 => Self::Cancel(replacing(from)?),
             _ => return Err(malformed("a change of the nodes of another kind")),
         })
     }

@@ -257,6 +257,15 @@ impl Cluster {
         self.nodes.replace(old, new)
     }
 
+    /// Takes back that a spare takes the place of a node: the node keeps it, and its logs are brought back to it. Gives
+    /// the name of the spare, which stays one.
+    ///
+    /// # Errors
+    /// [`NodesError`]: for example that is over.
+    pub fn keep(&self, old: &str) -> Result<String, NodesError> {
+        self.nodes.keep(old)
+    }
+
     /// What [`Cluster::replace`] would do, as far as this node knows.
     ///
     /// # Errors

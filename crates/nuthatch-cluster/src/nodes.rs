@@ -93,6 +93,18 @@ pub enum NodesError {
         /// The one that takes its place.
         new: String,
     },
+    /// Nobody is taking the place of the node.
+    #[error("no replacement of {name} is under way: it keeps its place")]
+    NotReplaced {
+        /// The node.
+        name: String,
+    },
+    /// The replacement is over.
+    #[error("{name} was removed from the cluster already, which cannot be taken back")]
+    Removed {
+        /// The node.
+        name: String,
+    },
     /// The catalog refuses it, or does not answer.
     #[error(transparent)]
     Change(#[from] ChangeError),
@@ -165,6 +177,20 @@ impl Nodes {
             door.change(change)?;
         }
         Ok(replacement)
+    }
+
+    /// Takes the replacement of a node back; the name of the node that was to take its place.
+    pub(crate) fn keep(&self, old: &str) -> Result<String, NodesError> {
+        let (door, roster) = self.asked()?;
+        let name = old.to_owned();
+        if roster.gone(old).is_some() {
+            return Err(NodesError::Removed { name });
+        }
+        let goes = number(&roster, old)?;
+        let under_way = roster.replacing.filter(|replacing| replacing.old == goes);
+        let replacing = under_way.ok_or(NodesError::NotReplaced { name })?;
+        door.change(Change::Cancel(replacing))?;
+        Ok(roster.name(replacing.new))
     }
 
     /// What [`Nodes::replace`] would do, as far as this node knows.

@@ -150,6 +150,17 @@ fn here(keeper: &Keeper, wall: Option<WallTime>) -> Here<'_> {
     Here { log: keeper.log(), room: keeper.has_room(), wall }
 }
 
+/// The owner that a node prepares to follow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Prepares {
+    /// Where it is.
+    owner: NodeId,
+    /// When a beat of it was heard last.
+    heard: Time,
+    /// It has gone without a word.
+    gone: bool,
+}
+
 /// The cores of one node.
 #[derive(Debug)]
 pub struct Node {
@@ -173,8 +184,8 @@ pub struct Node {
     round: u64,
     /// An entry that this node lacked as a candidate, and others had trimmed.
     lacking: Option<Lsn>,
-    /// The claim under way is to follow an owner that still serves.
-    prepares: bool,
+    /// The claim under way, or the candidate, is to follow an owner that still serves.
+    prepares: Option<Prepares>,
     memory: Memory,
 }
 
@@ -202,7 +213,7 @@ impl Node {
             behind: None,
             round: 0,
             lacking: None,
-            prepares: false,
+            prepares: None,
             memory: Memory::default(),
             config,
         };
@@ -267,7 +278,7 @@ impl Node {
             Event::Publish(publish) => self.publish(publish, now, &mut out),
             Event::Read { request } => self.read(request, now, &mut out),
             Event::Trim { upto } => self.keeper.trim(upto, &mut out),
-            Event::Reset(peer) => self.reset(peer),
+            Event::Reset(peer) => self.reset(peer, now, &mut out),
             Event::TakeOver => self.take_over(now, &mut out),
             Event::Prepare => self.prepare(|_| true, now, &mut out),
             Event::PrepareFor(node) => self.prepare(|member| member.node == node, now, &mut out),
@@ -304,6 +315,7 @@ impl Node {
             proposal.txn.seen = self.keeper.identity().seen;
             out.effects.push(Effect::Catalog(Call::Propose(proposal.txn.clone())));
         }
+        self.look_at_prepared(now, out);
         self.tick_role(now, out);
     }
 
@@ -366,7 +378,7 @@ impl Node {
                 self.keeper.release(envelope.sender, *epoch, now);
                 self.begin_prepared(*epoch, now, out);
             }
-            Message::Prepare { epoch } => self.make_ready(*epoch, now, out),
+            Message::Prepare { epoch } => self.make_ready(from.node, *epoch, now, out),
             Message::Succeed { epoch } => self.succeed(*epoch, now, out),
             Message::Would { attempt, epoch } => {
                 let healthy = *epoch < self.known_epoch() || self.knows_healthy(now);
@@ -429,6 +441,7 @@ impl Node {
         if self.proposal.as_ref().is_some_and(|proposal| proposal.purpose != Purpose::Register) {
             self.proposal = None;
         }
+        self.prepares = None;
         self.detector.begin_anew(now);
     }
 

@@ -154,6 +154,8 @@ rules! {
     StartingBrings = "takeover.starting-brings";
     /// A candidate that prepares a handover asks for no promise while the owner still serves.
     PreparedWaits = "takeover.prepared-waits";
+    /// It waits no longer when that owner has gone without a word.
+    PreparedEndsWithOwner = "takeover.prepared-ends-with-owner";
     /// An owner serves after a majority has started its epoch (Q7).
     StartMajority = "takeover.start-majority";
     /// An entry is committed when a majority has it durably.

@@ -80,8 +80,8 @@ pub struct Candidate {
     /// When it began, or files were last on their way that it waits for.
     went_on: Time,
     sent_at: Time,
-    /// The owner that hands over still serves until this, unless it says before that it does not: nobody is asked
-    /// for a promise.
+    /// The owner that hands over still serves until this, unless it says before that it does not, or goes: nobody is
+    /// asked for a promise.
     held_until: Option<Time>,
     /// A keeper's lease to the former owner has not ended: it is asked again at the next tick.
     leased: bool,
@@ -156,12 +156,22 @@ impl Candidate {
 
     /// The owner of an epoch has ended. True if this was waited for.
     pub(crate) fn succeed(&mut self, epoch: Epoch, now: Time) -> bool {
-        let waited = self.held_until.is_some() && epoch < self.epoch;
+        let waited = self.is_held() && epoch < self.epoch;
         if waited {
-            self.held_until = None;
-            (self.began, self.went_on, self.sent_at) = (now, now, Time(0));
+            self.end_hold(now);
         }
         waited
+    }
+
+    /// True while it waits for the owner to end.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held_until.is_some()
+    }
+
+    /// It waits no longer: promises are asked for, and given when the owner's lease has ended.
+    pub(crate) fn end_hold(&mut self, now: Time) {
+        self.held_until = None;
+        (self.began, self.went_on, self.sent_at) = (now, now, Time(0));
     }
 
     /// What it is doing.

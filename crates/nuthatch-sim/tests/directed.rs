@@ -264,6 +264,29 @@ fn handed_over(seed: u64) -> Option<String> {
     }
 }
 
+/// An owner that goes while the next one waits for its end: that waits no longer than for any owner that goes.
+fn gone_before_its_end(seed: u64) -> Option<String> {
+    [false, true].into_iter().find_map(|silent| {
+        let (mut world, owner) = settled(seed, 0);
+        world.hands_over(owner, false).expect("nothing breaks");
+        world.run_for(SECOND / 5).expect("nothing breaks");
+        if silent {
+            for other in (0..3).filter(|other| *other != owner) {
+                world.cut(owner, other);
+                world.cut(other, owner);
+            }
+        } else {
+            world.inject(Fault::Kill, owner).expect("nothing breaks");
+        }
+        // The lease, the takeover, and what is waited for in silence: less than what it is told to wait.
+        world.run_for(if silent { 1_500_000 } else { SECOND }).expect("nothing breaks");
+        match world.owner() {
+            Some(next) if next != owner => None,
+            next => wrong("followed", format!("{next:?} after {owner}, silent: {silent}")),
+        }
+    })
+}
+
 /// A takeover of which one of the two keepers that are where the epoch begins goes when the epoch is to start: the
 /// third, which is behind, is brought there, and nobody waits until the attempt is given up.
 fn gone_at_the_start(seed: u64) -> Option<String> {
@@ -303,6 +326,7 @@ fn of(rule: Rule) -> Option<fn(u64) -> Option<String>> {
         Rule::WaitForCut => Some(cut_and_back),
         Rule::BaseNotedFirst => Some(trimmed_in_the_dark),
         Rule::PreparedWaits => Some(handed_over),
+        Rule::PreparedEndsWithOwner => Some(gone_before_its_end),
         Rule::StartingBrings => Some(gone_at_the_start),
         _ => None,
     }
@@ -377,4 +401,9 @@ fn a_keeper_that_goes_when_an_epoch_starts_is_replaced_by_one_that_is_brought() 
 #[test]
 fn a_prepared_handover_is_waited_for_and_then_quick() {
     assert_eq!(trouble(Rule::PreparedWaits), None);
+}
+
+#[test]
+fn an_owner_that_goes_before_its_handover_is_followed_as_soon_as_any() {
+    assert_eq!(trouble(Rule::PreparedEndsWithOwner), None);
 }

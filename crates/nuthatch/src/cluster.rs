@@ -28,6 +28,11 @@ pub enum ClusterCommand {
     Status,
     /// Have a spare take the place of a node, which may be dead
     Replace(ReplaceArgs),
+    /// Take back the replacement of a node that is under way: the node keeps its place
+    Keep {
+        /// Name of the node that was to go
+        node: String,
+    },
 }
 
 /// Options of `cluster replace`.
@@ -57,6 +62,7 @@ pub fn run(command: &ClusterCommand, connect: &ConnectArgs) -> Result<(), CliErr
     match command {
         ClusterCommand::Status => status(&mut session),
         ClusterCommand::Replace(args) => replace(&mut session, args, connect),
+        ClusterCommand::Keep { node } => keep(&mut session, node),
     }
 }
 
@@ -184,6 +190,13 @@ fn replace(
             None => format!("the spare {} was removed\n", args.old),
         }),
     }
+}
+
+fn keep(session: &mut Session, node: &str) -> Result<(), CliError> {
+    let kept = ask(session, "KEEP", &json!({ "node": node }))?;
+    print(session.json, &kept, || {
+        format!("{node} keeps its place, and {} is a spare again\n", text(&kept["spare"]))
+    })
 }
 
 fn wait(

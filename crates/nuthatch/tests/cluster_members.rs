@@ -135,6 +135,34 @@ fn commands_say_what_would_happen_and_what_is_wrong() {
     assert!(node.text().contains("node n3 was removed from the cluster"), "{}", node.text());
 }
 
+/// The spare is away, so the replacement cannot end.
+#[test]
+fn a_replacement_is_taken_back() {
+    let mut nodes = with_stream("members-kept", 3, None);
+    (0..5).for_each(|number| nodes.publish(number));
+    let spare = add_spare(&mut nodes);
+    let at = &nodes.nodes[0];
+    let said = refused(at, "sys:pw@", &["keep", "n2"]);
+    assert!(said.1.contains("no replacement of n2 is under way"), "{said:?}");
+    let said = refused(at, "sys:pw@", &["keep", "n9"]);
+    assert!(said.1.contains("no node n9"), "{said:?}");
+    nodes.nodes[spare].kill();
+    let at = &nodes.nodes[0];
+    assert_eq!(json_of(at, &["replace", "n2", "n3", "--force", "--no-wait"])["new"], "n3");
+    assert_eq!(json_of(at, &["status"])["replacing"], json!({"old": "n2", "new": "n3"}));
+    assert_eq!(json_of(at, &["keep", "n2"]), json!({"kept": "n2", "spare": "n3"}));
+    let status = json_of(at, &["status"]);
+    assert_eq!((&status["replacing"], names(&status, true)), (&Value::Null, vec!["n3"]));
+    assert_eq!(names(&status, false), ["n0", "n1", "n2"]);
+    nodes.publish(5);
+    nodes.expect(6);
+    // No log was brought to it.
+    let at = &nodes.nodes[0];
+    assert_eq!(json_of(at, &["replace", "n3", "--force"])["new"], Value::Null);
+    let said = refused(at, "sys:pw@", &["keep", "n3"]);
+    assert!(said.1.contains("n3 was removed from the cluster already"), "{said:?}");
+}
+
 #[test]
 fn one_of_five_nodes_with_a_key_is_replaced_by_a_command() {
     let key = "a key of at least thirty-two bytes";

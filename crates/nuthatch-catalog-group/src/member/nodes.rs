@@ -4,7 +4,7 @@ use super::{Effect, Member};
 use crate::asked::Origin;
 use crate::coding::{Malformed, malformed};
 use crate::packet::{Body, Envelope};
-use crate::roster::{Change, Replacing};
+use crate::roster::{Change, Refusal, Replacing};
 use crate::rules::Rule;
 use crate::types::MemberId;
 use nuthatch_quorum::types::NodeId;
@@ -97,7 +97,7 @@ impl Member {
         if !self.is_leader() || !change.is_asked_for() {
             return;
         }
-        let refused = match (self.roster.has(change), self.roster.check(change)) {
+        let refused = match (self.roster.has(change), self.check(change)) {
             (true, _) => None,
             (false, Err(why)) => Some(why.to_string()),
             (false, Ok(())) => return self.propose_change(change),
@@ -106,6 +106,20 @@ impl Member {
         match member == self.id() {
             true => self.decided(number, refused),
             false => self.send(member, Body::Decided { number, refused }),
+        }
+    }
+
+    /// Whether a change can be made now, as far as the logs are concerned too.
+    fn check(&self, change: &Change) -> Result<(), Refusal> {
+        self.roster.check(change)?;
+        match change {
+            // Copies of logs would go with it.
+            Change::Leave(node) if self.catalogs.iter().any(|log| log.is_on(*node)) => {
+                Err(Refusal::HasLog(self.roster.name(*node)))
+            }
+            // What was so when it was proposed may not be any more.
+            Change::Swap(_) if !self.are_logs_moved() => Err(Refusal::Late),
+            _ => Ok(()),
         }
     }
 
@@ -220,22 +234,27 @@ impl Member {
         }
         let change = Change::decode(&entry.context)?;
         let before = self.roster.replacing;
-        // What was so when it was proposed may not be any more.
-        let is_early = matches!(change, Change::Swap(_)) && !self.are_logs_moved();
-        if is_early || self.roster.check(&change).is_err() {
+        if self.check(&change).is_err() {
             return Ok(());
         }
         let of_members = self.roster.members_change(&change);
         self.roster.make(&change).expect("as was looked at");
-        if let Change::Begin(Replacing { old, new }) = change {
-            let former: Vec<NodeId> = std::iter::once(old)
-                .chain(before.map(|before| before.new))
-                .filter(|node| *node != new)
-                .collect();
-            self.catalogs.iter_mut().for_each(|log| log.wish_instead(&former, new));
-        }
+        self.wish_for(&change, before);
         self.tell(&change);
         of_members.map_or(Ok(()), |of_members| self.apply_members(&of_members))
+    }
+
+    /// Names the nodes in the wish of every log that are to keep them after a change.
+    fn wish_for(&mut self, change: &Change, before: Option<Replacing>) {
+        let (former, new) = match *change {
+            Change::Begin(Replacing { old, new }) => {
+                (std::iter::once(old).chain(before.map(|before| before.new)).collect(), new)
+            }
+            Change::Cancel(Replacing { old, new }) => (vec![new], old),
+            _ => return,
+        };
+        let former: Vec<NodeId> = former.into_iter().filter(|node| *node != new).collect();
+        self.catalogs.iter_mut().for_each(|log| log.wish_instead(&former, new));
     }
 
     fn apply_members(&mut self, change: &ConfChangeV2) -> Result<(), Malformed> {
@@ -255,6 +274,13 @@ impl Member {
             Change::Address { .. } => return,
             Change::Begin(Replacing { old, new }) => {
                 format!("node {} is to take the place of node {}", name(new), name(old))
+            }
+            Change::Cancel(Replacing { old, new }) => {
+                format!(
+                    "node {} keeps its place, and node {} is a spare again",
+                    name(old),
+                    name(new)
+                )
             }
             Change::Swap(Replacing { old, new }) => {
                 format!(

@@ -244,4 +244,35 @@ fn a_node_is_not_removed_while_a_log_is_on_it() {
     }
     assert_eq!(one.roster.replacing, Some(replacing), "its disk is in the log's set");
     assert!(one.voters().contains(&MemberId(3)));
+    // Taken back: the logs are to be on the old node again, and the spare goes when they are.
+    assert!(one.catalogs.iter().all(|log| log.is_on(NodeId(4))));
+    one.apply_change(&entry(Change::Cancel(replacing))).expect("a change");
+    assert_eq!(one.roster.replacing, None);
+    let wish = one.catalogs[0].catalog().state().wish.value.keepers.clone();
+    assert_eq!(wish, [1, 2, 3].map(NodeId), "as it was");
+    one.apply_change(&entry(Change::Leave(NodeId(4)))).expect("a change");
+    assert!(!one.roster.nodes.contains_key(&NodeId(4)), "no log was moved to it yet");
+}
+
+/// Its copy would go with it.
+#[test]
+fn a_spare_is_not_removed_while_a_log_is_on_it() {
+    let disk = MemDisk::default();
+    let mut one = member(&disk, 11);
+    let entry = |change: Change| Entry {
+        entry_type: EntryType::EntryConfChangeV2,
+        context: change.encode().into(),
+        data: vec![0].into(),
+        ..Entry::default()
+    };
+    let (name, member) = ("n4".to_owned(), MemberId(4));
+    let replacing = crate::Replacing { old: NodeId(3), new: NodeId(4) };
+    one.apply_change(&entry(Change::Join { name, member, address: None })).expect("a change");
+    one.catalogs[0].wish_instead(&[NodeId(3)], NodeId(4));
+    one.apply_change(&entry(Change::Leave(NodeId(4)))).expect("a change");
+    assert!(one.roster.nodes.contains_key(&NodeId(4)));
+    one.apply_change(&entry(Change::Begin(replacing))).expect("a change");
+    one.apply_change(&entry(Change::Cancel(replacing))).expect("a change");
+    one.apply_change(&entry(Change::Leave(NodeId(4)))).expect("a change");
+    assert!(!one.roster.nodes.contains_key(&NodeId(4)));
 }

@@ -36,6 +36,7 @@ impl Node {
         if *owner {
             self.detector.heard_owner(*epoch, *quorum, self.known_epoch(), now);
         }
+        self.hear_prepared(envelope.from, *owner, now, out);
         let answer = BeatAnswer {
             epoch: granted.then_some(*epoch),
             sent: *sent,
@@ -100,10 +101,11 @@ impl Node {
     }
 
     /// The connection to a node was reset: an owner there is missed at once.
-    pub(super) fn reset(&mut self, peer: NodeId) {
+    pub(super) fn reset(&mut self, peer: NodeId, now: Time, out: &mut Out) {
         let owner = self.log_row().and_then(|row| row.owner);
         if owner.is_some_and(|owner| owner.node == peer) {
             self.detector.owner_reset();
         }
+        self.owner_has_gone(peer, now, out);
     }
 }

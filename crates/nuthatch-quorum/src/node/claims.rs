@@ -54,7 +54,7 @@ impl Node {
         let Some(proposal) = self.proposal.take_if(|proposal| proposal.txn.id == id) else {
             return;
         };
-        let prepares = proposal.purpose == Purpose::Claim && std::mem::take(&mut self.prepares);
+        let prepares = self.prepares.filter(|_| proposal.purpose == Purpose::Claim);
         match (proposal.purpose, applied) {
             (Purpose::Register, applied) => self.registered = applied.is_some(),
             (purpose @ (Purpose::Claim | Purpose::ClaimAnew { .. }), Some(revision)) => {
@@ -69,7 +69,8 @@ impl Node {
                 };
                 tell_anew(purpose, row.epoch, out);
                 let mut candidate = Candidate::new(self.me(), row, revision, target, now);
-                if prepares {
+                self.prepares = prepares;
+                if prepares.is_some_and(|prepares| !prepares.gone) {
                     candidate.hold(now);
                 }
                 self.role = Role::Candidate(Box::new(candidate));
@@ -80,7 +81,10 @@ impl Node {
                     candidate.committed(self.keeper.log(), out);
                 }
             }
-            (Purpose::Claim | Purpose::ClaimAnew { .. }, None) => self.detector.begin_anew(now),
+            (Purpose::Claim | Purpose::ClaimAnew { .. }, None) => {
+                self.prepares = None;
+                self.detector.begin_anew(now);
+            }
             (Purpose::Serve, None) => self.fall_back(now, out),
         }
     }

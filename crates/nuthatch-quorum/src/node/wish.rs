@@ -1,12 +1,12 @@
 //! What is wanted of the log, and how a node brings it about: planned handover, another set, another owner.
 
-use super::{Node, Role};
+use super::{Node, Prepares, Role};
 use crate::effect::{Alarm, Effect};
 use crate::message::Message;
 use crate::out::Out;
 use crate::rules::Rule;
-use crate::timing::ADMIT_POLL;
-use crate::types::{Epoch, Lsn, Member, Time, majority};
+use crate::timing::{ADMIT_POLL, SUSPECT};
+use crate::types::{Epoch, Lsn, Member, NodeId, Time, majority};
 
 impl Node {
     /// Tries to become the owner whether or not there is a healthy one.
@@ -78,17 +78,52 @@ impl Node {
     }
 
     /// An owner is to be followed by this node, and still serves.
-    pub(super) fn make_ready(&mut self, epoch: Epoch, now: Time, out: &mut Out) {
+    pub(super) fn make_ready(&mut self, owner: NodeId, epoch: Epoch, now: Time, out: &mut Out) {
         let may_claim = self.log_row().is_some_and(|row| self.may_claim(row));
         if may_claim && self.known_epoch() <= epoch {
             self.take_over(now, out);
-            self.prepares = true;
+            self.prepares = Some(Prepares { owner, heard: now, gone: false });
+        }
+    }
+
+    /// A node has gone without a word. Nothing is waited for that it was to say at its end.
+    pub(super) fn owner_has_gone(&mut self, peer: NodeId, now: Time, out: &mut Out) {
+        if !Rule::PreparedEndsWithOwner.holds() {
+            return;
+        }
+        let Some(prepares) = self.prepares.as_mut().filter(|prepares| prepares.owner == peer)
+        else {
+            return;
+        };
+        prepares.gone = true;
+        if let Role::Candidate(candidate) = &mut self.role
+            && candidate.is_held()
+        {
+            candidate.end_hold(now);
+            self.tick_role(now, out);
+        }
+    }
+
+    /// A beat of a node, which owns the log or does not: the owner that is to be followed may have begun anew.
+    pub(super) fn hear_prepared(&mut self, peer: NodeId, owns: bool, now: Time, out: &mut Out) {
+        match self.prepares.as_mut().filter(|prepares| prepares.owner == peer) {
+            Some(prepares) if owns => prepares.heard = now,
+            Some(_) => self.owner_has_gone(peer, now, out),
+            None => {}
+        }
+    }
+
+    /// Looks whether the owner that is to be followed is silent.
+    pub(super) fn look_at_prepared(&mut self, now: Time, out: &mut Out) {
+        let silent = |prepares: &Prepares| now.since(prepares.heard) >= SUSPECT;
+        if let Some(prepares) = self.prepares.filter(silent) {
+            self.owner_has_gone(prepares.owner, now, out);
         }
     }
 
     /// The owner of an epoch has ended, and this node is to follow it.
     pub(super) fn succeed(&mut self, epoch: Epoch, now: Time, out: &mut Out) {
-        self.prepares = false;
+        self.prepares = None;
         if !self.begin_prepared(epoch, now, out) && self.known_epoch() <= epoch {
             self.take_over(now, out);
         }

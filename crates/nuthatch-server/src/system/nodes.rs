@@ -1,4 +1,4 @@
-//! `$SYS.REQ.CLUSTER.…`: which nodes the cluster has, and that one is to be replaced. One node of the cluster answers.
+//! `$SYS.REQ.CLUSTER.…`: which nodes the cluster has, and that one is to be replaced, or is not. One node of the cluster answers.
 
 use super::{Answer, Failure};
 use crate::server::Server;
@@ -29,6 +29,7 @@ pub(super) async fn about_nodes(
     match what {
         "NODES" => Ok(Answer::Data(described(&known(&cluster).await))),
         "REPLACE" => replace(cluster, options).await,
+        "KEEP" => keep(cluster, options).await,
         _ => Ok(Answer::Silence),
     }
 }
@@ -85,6 +86,20 @@ async fn replace(cluster: Arc<Cluster>, options: &Map<String, Value>) -> Result<
     }
 }
 
+async fn keep(cluster: Arc<Cluster>, options: &Map<String, Value>) -> Result<Answer, Failure> {
+    let node = options.get("node").and_then(Value::as_str).map(str::to_owned).ok_or_else(|| {
+        let why = "a request to keep a node names it: {\"node\": \"n3\"}";
+        Failure(400, why.to_owned())
+    })?;
+    let name = node.clone();
+    // It waits for the catalog.
+    let keeping = tokio::task::spawn_blocking(move || cluster.keep(&name));
+    match keeping.await.map_err(|panic| Failure::internal(panic.to_string()))? {
+        Ok(spare) => Ok(Answer::Data(json!({ "kept": node, "spare": spare }))),
+        Err(error) => Err(Failure(code(&error), error.to_string())),
+    }
+}
+
 fn code(error: &NodesError) -> u16 {
     use nuthatch_cluster::group::ChangeError;
     match error {
@@ -93,6 +108,8 @@ fn code(error: &NodesError) -> u16 {
         NodesError::OtherCatalog
         | NodesError::NoSpare { .. }
         | NodesError::Busy { .. }
+        | NodesError::NotReplaced { .. }
+        | NodesError::Removed { .. }
         | NodesError::Change(ChangeError::Refused(_)) => 409,
     }
 }

@@ -27,6 +27,8 @@ pub struct Joins {
     pub replaced: BTreeSet<NodeId>,
     /// Replacements that were accepted.
     accepted: Vec<Replacing>,
+    /// Those that somebody wanted to take back, of which nobody may hear whether they were.
+    cancelled: Vec<Replacing>,
     /// Nodes that joined.
     pub joined: u64,
 }
@@ -142,7 +144,7 @@ impl World {
         }
     }
 
-    /// Somebody asks at any node that a spare takes the place of this one.
+    /// Somebody asks at any node that a spare takes the place of this one, or that this is taken back.
     pub(super) fn replace(&mut self, at: usize) -> Result<(), Violation> {
         let through = self.queue.rng.below(self.nodes.len() as u64) as usize;
         let name = &self.nodes[at].named.name;
@@ -154,6 +156,12 @@ impl World {
         let new = spares[self.queue.rng.below(spares.len() as u64) as usize];
         self.calls += 1;
         let (number, replacing) = (self.calls, Replacing { old, new });
+        // Without chance: schedules of earlier versions stay what they were for longer.
+        if let Some(under_way) = roster.replacing.filter(|_| number.is_multiple_of(3)) {
+            self.joins.cancelled.push(under_way);
+            let change = Change::Cancel(under_way);
+            return self.step(through, Event::Change { number, change });
+        }
         self.joins.wanted.insert(number, replacing);
         self.step(through, Event::Change { number, change: Change::Begin(replacing) })
     }
@@ -205,7 +213,8 @@ impl World {
         let Some(Life::Runs(leader)) = leader.map(|node| &node.life) else { return Ok(()) };
         let roster = leader.roster();
         let over = |node: NodeId| roster.removed.iter().any(|gone| gone.node == node);
-        if let Some(late) = self.joins.accepted.iter().find(|one| !over(one.old)) {
+        let asked = self.joins.accepted.iter().filter(|one| !self.joins.cancelled.contains(one));
+        if let Some(late) = asked.into_iter().find(|one| !over(one.old)) {
             return Err(Violation::Unfinished(late.old));
         }
         for node in &self.nodes {
