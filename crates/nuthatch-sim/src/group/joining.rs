@@ -213,8 +213,9 @@ impl World {
         let Some(Life::Runs(leader)) = leader.map(|node| &node.life) else { return Ok(()) };
         let roster = leader.roster();
         let over = |node: NodeId| roster.removed.iter().any(|gone| gone.node == node);
-        let asked = self.joins.accepted.iter().filter(|one| !self.joins.cancelled.contains(one));
-        if let Some(late) = asked.into_iter().find(|one| !over(one.old)) {
+        let taken_back = |node: NodeId| self.joins.cancelled.iter().any(|one| one.old == node);
+        let late = |one: &&Replacing| !over(one.old) && !taken_back(one.old);
+        if let Some(late) = self.joins.accepted.iter().find(late) {
             return Err(Violation::Unfinished(late.old));
         }
         for node in &self.nodes {

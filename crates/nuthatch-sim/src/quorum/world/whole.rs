@@ -5,6 +5,7 @@ use super::{Happening, MILLI, World};
 use crate::clock::WallClock;
 use crate::net::Weather;
 use nuthatch_quorum::catalog::Phase;
+use nuthatch_quorum::node::Event;
 use nuthatch_quorum::store::{Image, Record, Slot};
 use nuthatch_quorum::types::{Lsn, Member, Position};
 
@@ -95,6 +96,10 @@ impl World {
         };
         // What a process could not read it does not hold.
         let damaged = host.node.as_ref().and_then(|node| node.keeper().damaged()).is_some();
+        // One that stands still is told later.
+        let is_damage =
+            |event: &Event| matches!(event, Event::Verified { damaged, .. } if !damaged.is_empty());
+        let damaged = damaged || host.deferred.iter().any(is_damage);
         // What is decided and not committed yet must be here, too, and nothing before the end be damaged.
         let last = disk.last_good();
         let sound = (base.lsn.0 + 1..=last.0).all(|lsn| disk.is_good(Lsn(lsn)));
