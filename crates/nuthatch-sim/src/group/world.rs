@@ -480,8 +480,8 @@ impl World {
         if member.is_leader() {
             self.observer.leads(member.id(), term)?;
         }
-        // While a change is under way the disks of before count, too.
-        if member.is_leader() && member.is_settled() {
+        // While a change is under way the disks of before count, too: for each member until it has heard that it is over.
+        if member.is_leader() && self.are_settled(member) {
             let members = member.members();
             let up = |at: &usize| match &self.nodes[*at].life {
                 // Its new disk is one of the members, and has all that was answered.
@@ -511,6 +511,16 @@ impl World {
             self.end(at, |_| empty_disk());
         }
         Ok(())
+    }
+
+    /// True if all who vote run, and none knows of a change that is under way.
+    fn are_settled(&self, leader: &Member) -> bool {
+        leader.voters().iter().all(|voter| {
+            self.nodes.iter().any(|node| match &node.life {
+                Life::Runs(member) => member.id() == *voter && member.is_settled(),
+                _ => false,
+            })
+        })
     }
 
     fn perform(&mut self, at: usize, effect: Effect) -> Result<(), Violation> {
