@@ -9,10 +9,17 @@ use nuthatch_quorum::types::NodeId;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Between two looks whether the others know where this node is.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// A node may hear of a change so much later than the one that was asked for it.
+const KNOWN_WITHIN: Duration = Duration::from_secs(1);
+
+/// Between two looks whether it has.
+const KNOWN_LOOK: Duration = Duration::from_millis(20);
 
 /// A node that has seen nobody lead the catalog for so many looks asks the others whether it was removed.
 const LEADERLESS_LOOKS: u32 = 2;
@@ -33,7 +40,7 @@ pub struct NodeSight {
 /// The nodes of the cluster, as one of them knows them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodesSight {
-    /// Those that there are, in the order of their numbers.
+    /// Those that there are, in the order of their names.
     pub nodes: Vec<NodeSight>,
     /// Those that were removed, and the nodes that took their places.
     pub removed: Vec<(String, Option<String>)>,
@@ -158,8 +165,10 @@ impl Nodes {
             }
         };
         let name = |node| roster.name(node);
+        let mut nodes: Vec<NodeSight> = roster.nodes.iter().map(node).collect();
+        nodes.sort_by(|one, other| one.name.cmp(&other.name));
         NodesSight {
-            nodes: roster.nodes.iter().map(node).collect(),
+            nodes,
             removed: roster
                 .removed
                 .iter()
@@ -181,16 +190,23 @@ impl Nodes {
 
     /// Takes the replacement of a node back; the name of the node that was to take its place.
     pub(crate) fn keep(&self, old: &str) -> Result<String, NodesError> {
-        let (door, roster) = self.asked()?;
-        let name = old.to_owned();
-        if roster.gone(old).is_some() {
-            return Err(NodesError::Removed { name });
+        let deadline = Instant::now() + KNOWN_WITHIN;
+        loop {
+            let (door, roster) = self.asked()?;
+            let name = old.to_owned();
+            if roster.gone(old).is_some() {
+                return Err(NodesError::Removed { name });
+            }
+            let goes = number(&roster, old)?;
+            if let Some(replacing) = roster.replacing.filter(|one| one.old == goes) {
+                door.change(Change::Cancel(replacing))?;
+                return Ok(roster.name(replacing.new));
+            }
+            if Instant::now() >= deadline {
+                return Err(NodesError::NotReplaced { name });
+            }
+            thread::sleep(KNOWN_LOOK);
         }
-        let goes = number(&roster, old)?;
-        let under_way = roster.replacing.filter(|replacing| replacing.old == goes);
-        let replacing = under_way.ok_or(NodesError::NotReplaced { name })?;
-        door.change(Change::Cancel(replacing))?;
-        Ok(roster.name(replacing.new))
     }
 
     /// What [`Nodes::replace`] would do, as far as this node knows.

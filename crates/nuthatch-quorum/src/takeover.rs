@@ -10,9 +10,11 @@ use crate::owner::supply;
 use crate::rules::Rule;
 use crate::timing::{ATTEMPT, JOIN_GRACE, PREPARED, RECOVERY_GRACE, RESEND};
 use crate::types::{Epoch, Lsn, Member, Revision, Sum, Time, majority};
+pub use donor::donor;
 use fetched::Fetched;
 use std::collections::{BTreeMap, BTreeSet};
 
+mod donor;
 mod fetched;
 
 /// Where the log of the epoch ends before its start: the donor's position.
@@ -94,24 +96,6 @@ pub struct Candidate {
     told: bool,
     /// Keepers whose trimmed entries differ: whatever they have is replaced.
     foreign: BTreeMap<Member, Sum>,
-}
-
-/// Chooses the donor among answers that count: the largest position.
-#[must_use]
-pub fn donor<'a>(
-    answers: impl Iterator<Item = (Member, &'a Sealed)>,
-) -> Option<(Member, &'a Sealed)> {
-    let key = |sealed: &Sealed| {
-        let epoch =
-            if Rule::EpochBeforeLength.holds() { sealed.position.accepted } else { Epoch(0) };
-        (epoch, sealed.position.lsn)
-    };
-    let all: Vec<_> = answers.collect();
-    if Rule::LargestDonor.holds() {
-        all.into_iter().max_by_key(|(member, sealed)| (key(sealed), *member))
-    } else {
-        all.into_iter().min_by_key(|(member, sealed)| (key(sealed), *member))
-    }
 }
 
 impl Candidate {
@@ -217,9 +201,8 @@ impl Candidate {
         if self.held_until.is_some_and(|until| now < until) && Rule::PreparedWaits.holds() {
             return Next::Wait;
         }
-        if self.held_until.take().is_some() {
-            // What it was told before counts as little as if it began now.
-            (self.began, self.went_on) = (now, now);
+        if self.is_held() {
+            self.end_hold(now);
         }
         if now.since(self.went_on) > ATTEMPT {
             return Next::GiveUp;

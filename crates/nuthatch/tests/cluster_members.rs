@@ -81,6 +81,19 @@ fn names(status: &Value, is_spare: bool) -> Vec<&str> {
     all.filter(|node| node["spare"] == is_spare).filter_map(|node| node["name"].as_str()).collect()
 }
 
+/// Waits until the cluster's nodes are as they are to be.
+fn wait_status(at: &Node, is_so: impl Fn(&Value) -> bool) {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let status = json_of(at, &["status"]);
+        if is_so(&status) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{status}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 #[test]
 fn commands_say_what_would_happen_and_what_is_wrong() {
     let mut nodes = with_stream("members-said", 3, None);
@@ -149,11 +162,14 @@ fn a_replacement_is_taken_back() {
     nodes.nodes[spare].kill();
     let at = &nodes.nodes[0];
     assert_eq!(json_of(at, &["replace", "n2", "n3", "--force", "--no-wait"])["new"], "n3");
-    assert_eq!(json_of(at, &["status"])["replacing"], json!({"old": "n2", "new": "n3"}));
+    wait_status(at, |status| status["replacing"] == json!({"old": "n2", "new": "n3"}));
     assert_eq!(json_of(at, &["keep", "n2"]), json!({"kept": "n2", "spare": "n3"}));
-    let status = json_of(at, &["status"]);
-    assert_eq!((&status["replacing"], names(&status, true)), (&Value::Null, vec!["n3"]));
-    assert_eq!(names(&status, false), ["n0", "n1", "n2"]);
+    let is_as_before = |status: &Value| {
+        status["replacing"].is_null()
+            && names(status, true) == ["n3"]
+            && names(status, false) == ["n0", "n1", "n2"]
+    };
+    wait_status(at, is_as_before);
     nodes.publish(5);
     nodes.expect(6);
     // No log was brought to it.
@@ -172,10 +188,13 @@ fn one_of_five_nodes_with_a_key_is_replaced_by_a_command() {
     nodes.nodes[4].kill();
     let at = &nodes.nodes[0];
     assert_eq!(json_of(at, &["replace", "n4", "--force"]), json!({"old": "n4", "new": "n5"}));
-    let status = json_of(at, &["status"]);
-    assert_eq!(names(&status, false), ["n0", "n1", "n2", "n3", "n5"]);
-    assert_eq!(status["removed"], json!([{"name": "n4", "by": "n5"}]));
-    assert_eq!(status["nodes"][4]["logs"], json!([0, 1, 2, 3, 4, 5]));
+    // Whichever node answers, which may hear of it a moment later.
+    let is_over = |status: &Value| {
+        names(status, false) == ["n0", "n1", "n2", "n3", "n5"]
+            && status["removed"] == json!([{"name": "n4", "by": "n5"}])
+            && status["nodes"][4]["logs"] == json!([0, 1, 2, 3, 4, 5])
+    };
+    wait_status(at, is_over);
     // Given again it says the same.
     assert_eq!(json_of(at, &["replace", "n4"]), json!({"old": "n4", "new": "n5"}));
     // Two of the five may be away, and the new one counts.
