@@ -258,7 +258,7 @@ impl Roster {
             }
             Change::Cancel(wanted) => {
                 let keeps = self.nodes.get(&wanted.old).is_some_and(|one| one.keeps);
-                keeps && self.replacing != Some(*wanted)
+                keeps && self.replacing.is_none_or(|under_way| under_way.old != wanted.old)
             }
             Change::Leave(node) => is_gone(*node).is_some(),
             Change::Disk { node, new, .. } => {

@@ -27,7 +27,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, OnceLock};
-use std::thread;
+use std::thread::{self, Builder};
 use std::time::Duration;
 
 pub use crate::myself::OnLink;
@@ -77,6 +77,8 @@ impl Prepared {
 
     fn start_balanced(self, times: BalanceTimes) -> Result<Arc<Cluster>, StartError> {
         let (life, report) = (self.life(), self.report.clone());
+        // A node that is ended meanwhile may still be writing: nobody else has its directory before that is over.
+        let _lock = life.lock();
         let started = Cluster::begin(self, times);
         let Err(error) = started else { return started };
         let was_ended = life.is_ending();
@@ -305,7 +307,10 @@ impl Cluster {
     pub fn stop(&self) -> Result<(), Unended> {
         thread::scope(|scope| {
             for log in self.logs.iter().filter(|log| log.owned().is_some()) {
-                scope.spawn(|| log.hand_over());
+                let beside = Builder::new().spawn_scoped(scope, || log.hand_over());
+                if beside.is_err() {
+                    log.hand_over();
+                }
             }
         });
         self.node.life.end()

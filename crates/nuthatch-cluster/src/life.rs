@@ -99,6 +99,11 @@ impl Life {
         life
     }
 
+    /// The lock of the directory, for who works on it without a thread of the node's.
+    pub(crate) fn lock(&self) -> Option<Arc<dyn Tenure>> {
+        self.0.state.lock().lock.clone()
+    }
+
     /// True from the beginning of the end.
     #[must_use]
     pub fn is_ending(&self) -> bool {

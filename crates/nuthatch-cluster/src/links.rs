@@ -98,7 +98,14 @@ impl Links {
     /// # Errors
     /// The operating system has no thread to give.
     pub fn start(&self, local: &Arc<dyn Local>) -> io::Result<()> {
-        *self.local.lock() = Some(Arc::clone(local));
+        {
+            let mut started = self.local.lock();
+            if local.life().is_ending() {
+                // Nobody would take it away again.
+                return Ok(());
+            }
+            *started = Some(Arc::clone(local));
+        }
         self.links.read().iter().try_for_each(|link| Link::start(link, local))
     }
 

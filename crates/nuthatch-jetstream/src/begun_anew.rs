@@ -54,8 +54,14 @@ pub(super) async fn restore(
         return None;
     }
     let (mut id, mut restored) = (FIRST, Restored::default());
-    for account in server.accounts.all() {
-        for config in known.get(&account.name).into_iter().flatten() {
+    let accounts = server.accounts.all();
+    for (account, configs) in &known {
+        let Some(account) = accounts.iter().find(|one| one.name == *account) else {
+            let why = format!("account {account} is not known here");
+            restored.failed = configs.last().map(|config| (config.name.clone(), why));
+            continue;
+        };
+        for config in configs {
             match create(handle, (id, account.id), config, epoch).await {
                 Ok(()) => restored.count += 1,
                 Err(why) => restored.failed = Some((config.name.clone(), why)),

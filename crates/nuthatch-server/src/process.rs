@@ -273,7 +273,7 @@ async fn live(
     // A start may take as long as the recovery of the logs, or the wait for other nodes.
     let started = tokio::select! {
         started = start(server, services, Clients::Listen) => started,
-        name = signals.stop() => return stopped_at_start(server, name).await,
+        name = signals.stop() => return stopped_at_start(server, name),
     };
     let mut running = match started {
         Ok(running) => running,
@@ -395,9 +395,8 @@ async fn stop(server: &Arc<Server>, running: &Running) -> Result<(), RunError> {
 
 /// A signal has stopped a server that was not ready yet. What it was doing is given up, and is as safe as
 /// after a kill: no client has been answered.
-async fn stopped_at_start(server: &Arc<Server>, name: &str) -> Result<(), RunError> {
+fn stopped_at_start(server: &Arc<Server>, name: &str) -> Result<(), RunError> {
     server.log.info(format_args!("Trapped {name:?} signal"));
-    cluster::hand_over(server).await;
     server.log.info(format_args!("Server Exiting before it was ready.."));
     Err(RunError::StoppedAtStart)
 }

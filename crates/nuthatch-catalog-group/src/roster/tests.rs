@@ -71,6 +71,9 @@ fn a_replacement_is_taken_back_until_it_is_over() {
     assert!(roster.has(&cancel(3, 4)), "nothing is under way");
     roster.make(&Change::Begin(replace(3, 4))).expect("it begins");
     assert_eq!(roster.make(&cancel(2, 4)), Err(Refusal::Late));
+    // Another spare goes on with it: it is not over.
+    assert!(!roster.has(&cancel(3, 5)));
+    assert_eq!(roster.make(&cancel(3, 5)), Err(Refusal::Late));
     roster.make(&cancel(3, 4)).expect("taken back");
     assert!(roster.has(&cancel(3, 4)) && roster.replacing.is_none());
     assert_eq!(roster.make(&Change::Swap(replace(3, 4))), Err(Refusal::Late));

@@ -71,7 +71,14 @@ impl Connections {
     /// Begins to connect, and goes on until the node ends.
     pub fn start(&self, local: &Arc<dyn Local>, inputs: &SyncSender<Input>) -> io::Result<()> {
         let started = (Arc::clone(local), inputs.clone());
-        *self.started.lock() = Some(started.clone());
+        {
+            let mut kept = self.started.lock();
+            if local.life().is_ending() {
+                // Nobody would take it away again.
+                return Ok(());
+            }
+            *kept = Some(started.clone());
+        }
         self.all.read().iter().try_for_each(|connection| Connection::start(connection, &started))
     }
 

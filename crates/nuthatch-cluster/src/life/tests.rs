@@ -25,7 +25,14 @@ fn the_end_wakes_who_waits_and_who_reads_and_gives_the_directory_free() {
     let (unlocked, freed) = channel();
     let life = Life::with_lock(Box::new(Lock(unlocked)));
     let waiting = life.clone();
-    life.spawn("waits", move || assert!(waiting.pause(Duration::from_secs(3600)))).expect("starts");
+    let (woken, wakes) = channel();
+    let (begun, begins) = channel();
+    life.spawn("waits", move || {
+        begun.send(()).expect("heard");
+        woken.send(waiting.pause(Duration::from_secs(3600))).expect("heard");
+    })
+    .expect("starts");
+    begins.recv().expect("it waits");
     let (one, _other) = pair();
     let stream = life.track(one).expect("lives");
     life.spawn("reads", move || drop((&*stream).read(&mut [0]))).expect("starts");
@@ -33,6 +40,7 @@ fn the_end_wakes_who_waits_and_who_reads_and_gives_the_directory_free() {
     life.at_end(move || told.send(()).expect("heard"));
     assert!(freed.try_recv().is_err() && hears.try_recv().is_err());
     assert_eq!(life.end(), Ok(()));
+    assert_eq!(wakes.try_recv(), Ok(true));
     assert!(freed.try_recv().is_ok() && hears.try_recv().is_ok());
     assert!(life.spawn("late", || {}).is_err(), "nothing begins any more");
     assert!(life.track(pair().0).is_err());
@@ -92,7 +100,15 @@ fn who_connects_where_nobody_answers_gives_up_at_the_end() {
     let dialling = life.clone();
     let began = Instant::now();
     let far = began + Duration::from_secs(3600);
-    life.spawn("dials", move || assert!(dialling.dial(address, far).is_err())).expect("starts");
+    let (begun, begins) = channel();
+    let (told, hears) = channel();
+    life.spawn("dials", move || {
+        begun.send(()).expect("heard");
+        told.send(dialling.dial(address, far).is_err()).expect("heard");
+    })
+    .expect("starts");
+    begins.recv().expect("it dials");
     assert_eq!(life.end(), Ok(()));
+    assert_eq!(hears.try_recv(), Ok(true));
     assert!(began.elapsed() < END_MAX);
 }

@@ -185,7 +185,7 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Names of the threads of this process that the test's own framework has not started.
+/// Names of the threads of this process.
 pub fn threads() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("threads").flatten();
     let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm"));

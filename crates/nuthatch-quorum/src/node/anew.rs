@@ -70,8 +70,10 @@ impl Node {
     pub(super) fn look_at_seat(&mut self, now: Time, out: &mut Out) {
         let Some(snapshot) = self.row.as_ref().filter(|_| self.memory.is) else { return };
         let (me, row, at) = (self.me(), &snapshot.log.value, self.keeper.log().position());
-        let seated = row.set.contains(&me);
-        let left_out = self.memory.seated && !seated && snapshot.target().contains(&me);
+        let (seated, wanted) = (row.set.contains(&me), snapshot.target().contains(&me));
+        // Who is not wanted is out of the set without a loss, and may be wanted again.
+        self.memory.seated &= seated || wanted;
+        let left_out = self.memory.seated && !seated;
         let goes = at.accepted < row.origin || !seated && snapshot.anew().is_some();
         let former = goes && at.lsn > Lsn(0);
         self.memory.seated |= seated;

@@ -21,8 +21,11 @@ const FILE: &str = "streams";
 /// Streams of which a node keeps the configuration; of further ones it keeps none, and says so.
 pub const KEPT_MAX: usize = 16 * 1024;
 
-/// Changes that come within this are written together.
-const SETTLE: Duration = Duration::from_millis(50);
+/// Changes that come within this are written together: each write is of all.
+const SETTLE: Duration = Duration::from_millis(250);
+
+/// After this what could not be written is tried again.
+const RETRY: Duration = Duration::from_secs(5);
 
 fn dir(server: &Server) -> PathBuf {
     server.options().jetstream.store_dir.join(OUR_DIRECTORY).join(DIR)
@@ -44,10 +47,14 @@ pub(crate) fn load(server: &Server) -> Result<(), String> {
 }
 
 fn read(dir: &Path) -> io::Result<Option<Vec<u8>>> {
-    if !dir.join(FILE).exists() {
-        return Ok(None);
-    }
-    let file = RealDisk::open(dir)?.open(FILE)?;
+    let opened = match dir.try_exists()? {
+        true => RealDisk::open(dir)?.open(FILE),
+        false => return Ok(None),
+    };
+    let file = match opened {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
     let len = usize::try_from(file.len()?).map_err(io::Error::other)?;
     read_exact_at(&*file, 0, len).map(Some)
 }
@@ -61,12 +68,15 @@ fn write(dir: &Path, streams: &MemoryStreams) -> io::Result<()> {
 /// Writes down what is told of such streams.
 pub(crate) async fn keep(server: Arc<Server>) {
     let mut changes = server.nodes.table_changes();
-    let mut told = String::new();
-    while changes.changed().await.is_ok() {
+    let (mut told, mut written) = (String::new(), server.nodes.memory_streams());
+    loop {
+        let wait = if told.is_empty() { Duration::MAX } else { RETRY };
+        if let Ok(Err(_ended)) = tokio::time::timeout(wait, changes.changed()).await {
+            return;
+        }
         tokio::time::sleep(SETTLE).await;
         changes.mark_unchanged();
-        let before = server.nodes.memory_streams();
-        let mut streams = before.clone();
+        let mut streams = server.nodes.memory_streams();
         for account in server.accounts.all() {
             if let Some(of_account) = account.served.memory_streams() {
                 streams.insert(account.name.clone(), of_account);
@@ -74,13 +84,16 @@ pub(crate) async fn keep(server: Arc<Server>) {
         }
         streams.retain(|_, of_account| !of_account.is_empty());
         let left_out = bound(&mut streams);
-        if streams == before {
+        if streams == written {
             continue;
         }
         server.nodes.set_memory_streams(streams.clone());
-        let dir = dir(&server);
-        let written = tokio::task::spawn_blocking(move || write(&dir, &streams)).await;
-        let failure = match written {
+        let (dir, whole) = (dir(&server), streams.clone());
+        let done = tokio::task::spawn_blocking(move || write(&dir, &whole)).await;
+        if matches!(done, Ok(Ok(()))) {
+            written = streams;
+        }
+        let failure = match done {
             Ok(Ok(())) if left_out == 0 => String::new(),
             Ok(Ok(())) => format!("there are {left_out} more than {KEPT_MAX}, which are not kept"),
             Ok(Err(error)) => error.to_string(),

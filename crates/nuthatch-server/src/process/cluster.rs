@@ -260,18 +260,6 @@ pub(super) async fn leave_logs(server: &Arc<Server>) {
     }
 }
 
-/// After a clean stop the logs that this node still owns go to other nodes.
-pub(super) async fn hand_over(server: &Arc<Server>) {
-    let Some(cluster) = server.cluster.get() else { return };
-    let mut tasks = JoinSet::new();
-    for log in cluster.logs() {
-        let log = log.clone();
-        tasks.spawn_blocking(move || log.hand_over());
-    }
-    // None can panic, and a stop goes on whatever comes of it.
-    while tasks.join_next().await.is_some() {}
-}
-
 /// Replaces this process by a new one with the same arguments: a node whose ownership has ended goes on
 /// as a keeper. Returns only if that fails.
 pub(super) fn restart() -> std::io::Error {
