@@ -35,7 +35,15 @@ impl Turn {
         let me = std::fs::read_to_string("/proc/thread-self/comm").expect("a name");
         TESTS.lock().unwrap_or_else(PoisonError::into_inner).insert(me);
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        Self { threads: beside_tests(), _turn: turn }
+        // A thread that begins has the name of its parent for a moment.
+        let mut threads = beside_tests();
+        loop {
+            std::thread::sleep(Duration::from_millis(50));
+            let now = beside_tests();
+            if std::mem::replace(&mut threads, now.clone()) == now {
+                return Self { threads, _turn: turn };
+            }
+        }
     }
 
     #[track_caller]
