@@ -39,6 +39,8 @@ pub mod monitor;
 pub mod msg_trace;
 mod node_service;
 pub mod nodes;
+mod ocsp_peers;
+pub mod ocsp_service;
 pub mod operations;
 pub mod operator;
 pub mod operator_service;

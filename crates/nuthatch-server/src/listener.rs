@@ -9,13 +9,14 @@ use crate::close_reason::CloseReason;
 use crate::conn::{Connection, Transport};
 use crate::connections::Listened;
 use crate::info::ServerInfo;
+use crate::ocsp_peers::{self, PeerKind};
 use crate::options::{HandshakeFirst, Options};
 use crate::random::new_nonce;
 use crate::reader::ConnReader;
 use crate::server::Server;
 use crate::socket::{Socket, accept_each};
 use crate::tls::TlsInfo;
-use crate::tls::{self, Secure};
+use crate::tls::{self, ListenerTls, Secure};
 use crate::writer;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -147,7 +148,7 @@ impl Newcomer {
     }
 
     /// INFO and the handshake, in the order that the options say.
-    async fn run_tls(self, config: Arc<rustls::ServerConfig>) {
+    async fn run_tls(self, config: Arc<ListenerTls>) {
         let options = self.options.clone();
         let Some(tls) = &options.tls else { return self.run_plain(true).await };
         let first = match tls.handshake_first {
@@ -176,11 +177,15 @@ impl Newcomer {
             return forget(&self.server, &self.conn, CloseReason::MaxConnectionsExceeded);
         }
         let socket = Socket(self.stream.clone());
-        let done = tls::handshake(&server.log, &self.conn, config, tls, socket, tls.timeout).await;
-        match done {
-            Some(secure) => self.run_secure(secure, first).await,
-            None => forget(&self.server, &self.conn, CloseReason::TlsHandshakeError),
+        let done = tls::handshake(&server.log, &self.conn, &config, tls, socket, tls.timeout).await;
+        let Some(secure) = done else {
+            return forget(&self.server, &self.conn, CloseReason::TlsHandshakeError);
+        };
+        let (kind, shown) = (PeerKind::Client, (&*config.roots, secure.presented()));
+        if !ocsp_peers::admits(server, &self.conn, kind, tls.ocsp_peer.as_ref(), shown).await {
+            return forget(&self.server, &self.conn, CloseReason::TlsHandshakeError);
         }
+        self.run_secure(secure, first).await;
     }
 
     async fn run_secure(self, secure: Secure, first: bool) {

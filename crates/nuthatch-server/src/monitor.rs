@@ -1,6 +1,7 @@
 //! Monitoring over HTTP: the endpoints of nats-server in its shapes, and `/metrics`.
 
 use crate::large_answers::METRICS;
+use crate::ocsp_peers::{self, PeerKind};
 use crate::options::Options;
 use crate::server::Server;
 use crate::socket::{ListenError, bind, port_of};
@@ -127,9 +128,16 @@ async fn attend(server: Arc<Server>, stream: TcpStream, tls: bool, activity: Arc
     let config = server.tls.monitor.load_full();
     match config {
         Some(config) if tls => {
-            let acceptor = tokio_rustls::TlsAcceptor::from(config);
+            let acceptor = tokio_rustls::TlsAcceptor::from(config.config.clone());
             let handshake = acceptor.accept(stream);
-            if let Ok(Ok(stream)) = tokio::time::timeout(HEAD_TIMEOUT, handshake).await {
+            let Ok(Ok(stream)) = tokio::time::timeout(HEAD_TIMEOUT, handshake).await else {
+                return;
+            };
+            let options = server.options();
+            let check = options.tls.as_ref().and_then(|tls| tls.ocsp_peer.as_ref());
+            let shown = (&*config.roots, stream.get_ref().1.peer_certificates());
+            let (who, kind) = (&"monitoring", PeerKind::Client);
+            if ocsp_peers::admits(&server, who, kind, check, shown).await {
                 answer_all(server, stream, activity).await;
             }
         }

@@ -33,6 +33,7 @@ pub use self::load::{
     Command, FileLoader, MAX_CONFIG_FILE_BYTES, SignalCommand, SignalTarget, load_again, load_with,
 };
 pub use self::msg_trace::{WHOLE_SAMPLING, is_trace_dest};
+pub use self::ocsp::{Ocsp, OcspCache, OcspCacheKind, OcspMode, OcspPeer};
 pub use self::operator::{OperatorConflict, OperatorOptions, TrustedOperator};
 pub use self::otlp::OtlpOptions;
 pub use self::reference::configuration_reference;
@@ -73,6 +74,7 @@ mod logs;
 mod mappings;
 mod msg_trace;
 mod nearest;
+mod ocsp;
 mod operator;
 mod otlp;
 mod proxies;
@@ -170,6 +172,10 @@ pub struct Options {
     pub tls: Option<TlsOptions>,
     /// Plain connections are admitted beside TLS.
     pub allow_non_tls: bool,
+    /// Stapling of OCSP responses.
+    pub ocsp: Ocsp,
+    /// The cache of OCSP responses about certificates of the other side.
+    pub ocsp_cache: OcspCache,
     /// The listener for clients over websocket, if there is one.
     pub websocket: Option<WebsocketOptions>,
     /// Leaf nodes; `None`: neither listener nor remotes.
@@ -462,6 +468,8 @@ impl Default for Options {
             proxy_protocol: false,
             tls: None,
             allow_non_tls: false,
+            ocsp: Ocsp::default(),
+            ocsp_cache: OcspCache::default(),
             websocket: None,
             leafnodes: None,
             limits: Limits::default(),

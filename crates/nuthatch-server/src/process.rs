@@ -330,7 +330,9 @@ async fn start(
     let node = cluster::config(server)?;
     crate::operator_service::start(server)?;
     let options = server.options();
-    crate::tls::Loaded::read(&options)?.install(&server.tls);
+    let tls = crate::tls::Loaded::read(&options)?;
+    crate::ocsp_service::start(server, &tls).await?;
+    tls.install(&server.tls);
     let monitor = crate::monitor::bind_all(&options).await?;
     let listener = match clients {
         Clients::Listen => Some(bind("client port", &options.host, options.port).await?),
@@ -379,6 +381,7 @@ async fn stop(server: &Arc<Server>, running: &Running) -> Result<(), RunError> {
     running.monitoring.abort();
     cluster::leave_logs(server).await;
     let stopped = shutdown::shutdown(server).await;
+    crate::ocsp_service::save(server);
     // What another node owns by now cannot be closed here, and need not be.
     let is_elsewhere = cluster::is_elsewhere(server);
     let ended = match &running.node {

@@ -13,6 +13,7 @@ use crate::server::Server;
 use crate::shares::Shares;
 use crate::subscription::{Receiver, Subscription};
 use crate::system_port::{OwnRequest, SystemPort};
+use crate::tls::ocsp::CertificateInfo;
 use bytes::Bytes;
 use nuthatch_streams::AccountId;
 use serde_json::{Map, Value, json};
@@ -130,6 +131,18 @@ impl SystemPort for System {
     fn refused(&self, conn: &Connection, reason: CloseReason) {
         if let Some(server) = self.server.upgrade() {
             events::refused(&server, conn, reason);
+        }
+    }
+
+    fn ocsp_rejected(&self, kind: &str, peer: &CertificateInfo, reason: &str) {
+        if let Some(server) = self.server.upgrade() {
+            events::ocsp_rejected(&server, kind, peer, reason);
+        }
+    }
+
+    fn ocsp_link_invalid(&self, peer: &CertificateInfo, link: &CertificateInfo, reason: &str) {
+        if let Some(server) = self.server.upgrade() {
+            events::ocsp_link_invalid(&server, peer, link, reason);
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::account::Account;
 use crate::close_reason::CloseReason;
 use crate::conn::Connection;
+use crate::tls::ocsp::CertificateInfo;
 use std::sync::Arc;
 
 /// A request of a client about its own account.
@@ -31,6 +32,12 @@ pub trait SystemPort: Send + Sync + 'static {
     /// A client was not let in.
     fn refused(&self, conn: &Connection, reason: CloseReason);
 
+    /// A connection was refused for what OCSP says of the other side's certificate.
+    fn ocsp_rejected(&self, kind: &str, peer: &CertificateInfo, reason: &str);
+
+    /// OCSP says that a certificate is not good by which the other side's is verified.
+    fn ocsp_link_invalid(&self, peer: &CertificateInfo, link: &CertificateInfo, reason: &str);
+
     /// Answers a request about `account`, of which the client is.
     fn own_request(&self, account: Arc<Account>, request: &OwnRequest<'_>);
 }
@@ -57,6 +64,10 @@ impl SystemPort for NoSystem {
     fn disconnected(&self, _conn: &Connection, _reason: CloseReason) {}
 
     fn refused(&self, _conn: &Connection, _reason: CloseReason) {}
+
+    fn ocsp_rejected(&self, _kind: &str, _peer: &CertificateInfo, _reason: &str) {}
+
+    fn ocsp_link_invalid(&self, _peer: &CertificateInfo, _link: &CertificateInfo, _reason: &str) {}
 
     fn own_request(&self, _account: Arc<Account>, _request: &OwnRequest<'_>) {}
 }

@@ -17,13 +17,18 @@ use std::time::Duration;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use self::ocsp::peer::PeerChecks;
 use self::peer::PeerCertificate;
 pub use self::rate::RateLimit;
+use self::resolver::Certificate;
+use self::staple::{Staples, Stapling};
 
 mod dn;
+pub mod ocsp;
 pub mod peer;
 mod rate;
 mod resolver;
+pub(crate) mod staple;
 pub mod suites;
 
 /// Why TLS cannot be offered.
@@ -43,6 +48,9 @@ pub enum TlsError {
     /// The authorities for clients' certificates are of no use.
     #[error("tls: cannot verify clients: {0}")]
     Verifier(String),
+    /// A certificate cannot be shown as it must be, with an OCSP response.
+    #[error("{0}")]
+    Ocsp(String),
 }
 
 /// Parameters that TLS negotiated.
@@ -58,26 +66,40 @@ pub struct TlsInfo {
     pub peer: Option<Arc<PeerCertificate>>,
 }
 
+/// TLS of a listener.
+#[derive(Debug)]
+pub struct ListenerTls {
+    /// How it shakes hands.
+    pub config: Arc<rustls::ServerConfig>,
+    /// The authorities of those who connect; empty unless they must show a certificate.
+    pub roots: Arc<RootCertStore>,
+}
+
 /// What the listeners of a server offer at present; `None`: no TLS.
 #[derive(Debug, Default)]
 pub struct Offered {
     /// To clients.
-    pub clients: ArcSwapOption<rustls::ServerConfig>,
-    /// To HTTPS monitoring: the same without a demand for certificates.
-    pub monitor: ArcSwapOption<rustls::ServerConfig>,
+    pub clients: ArcSwapOption<ListenerTls>,
+    /// To HTTPS monitoring: the same without a demand for certificates, unless OCSP checks them.
+    pub monitor: ArcSwapOption<ListenerTls>,
     /// To websocket clients.
-    pub websocket: ArcSwapOption<rustls::ServerConfig>,
+    pub websocket: ArcSwapOption<ListenerTls>,
     /// To leaf nodes.
-    pub leafs: ArcSwapOption<rustls::ServerConfig>,
+    pub leafs: ArcSwapOption<ListenerTls>,
+    /// Certificates that are shown with an OCSP response.
+    pub staples: Staples,
+    /// OCSP of the other side's certificates.
+    pub peers: PeerChecks,
 }
 
 /// TLS settings of a server's listeners.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    clients: Option<Arc<rustls::ServerConfig>>,
-    monitor: Option<Arc<rustls::ServerConfig>>,
-    websocket: Option<Arc<rustls::ServerConfig>>,
-    leafs: Option<Arc<rustls::ServerConfig>>,
+    clients: Option<Arc<ListenerTls>>,
+    monitor: Option<Arc<ListenerTls>>,
+    websocket: Option<Arc<ListenerTls>>,
+    leafs: Option<Arc<ListenerTls>>,
+    stapling: Stapling,
 }
 
 impl Loaded {
@@ -87,19 +109,32 @@ impl Loaded {
     /// See [`TlsError`].
     pub fn read(options: &Options) -> Result<Self, TlsError> {
         let mut loaded = Self::default();
+        let stapling = &mut loaded.stapling;
+        stapling.options.clone_from(&options.ocsp);
         if let Some(tls) = &options.tls {
-            loaded.clients = Some(load(tls)?);
+            loaded.clients = Some(load(tls, Some(stapling))?);
             // Whoever only looks needs no certificate, as in nats-server.
-            let open = TlsOptions { verify: false, ..tls.clone() };
-            loaded.monitor = Some(load(&open)?);
+            let open = TlsOptions { verify: tls.verify && options.checks_peers(), ..tls.clone() };
+            loaded.monitor = Some(load(&open, Some(stapling))?);
         }
         if let Some(tls) = options.websocket.as_ref().and_then(|ws| ws.tls.as_ref()) {
-            loaded.websocket = Some(load(tls)?);
+            loaded.websocket = Some(load(tls, Some(stapling))?);
         }
         if let Some(tls) = options.leafnodes.as_ref().and_then(|leafs| leafs.tls.as_ref()) {
-            loaded.leafs = Some(load(tls)?);
+            // nats-server staples nothing for them: they have `ocsp_peer`.
+            loaded.leafs = Some(load(tls, None)?);
         }
         Ok(loaded)
+    }
+
+    /// Certificates that need an OCSP response before they can be shown.
+    pub(crate) fn staples(&self) -> &[Arc<staple::Staple>] {
+        &self.stapling.all
+    }
+
+    /// What is to be said of certificates.
+    pub(crate) fn warnings(&self) -> &[String] {
+        &self.stapling.warnings
     }
 
     /// Lets new connections use them.
@@ -112,30 +147,39 @@ impl Loaded {
 }
 
 /// Reads the files of a TLS configuration.
-///
-/// # Errors
-/// See [`TlsError`].
-pub fn load(options: &TlsOptions) -> Result<Arc<rustls::ServerConfig>, TlsError> {
+fn load(
+    options: &TlsOptions,
+    mut stapling: Option<&mut Stapling>,
+) -> Result<Arc<ListenerTls>, TlsError> {
     let provider = Arc::new(suites::provider(options));
     let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(suites::versions(options))?;
-    let builder = match &options.ca_file {
-        Some(ca_file) if options.verify => {
-            let mut roots = RootCertStore::empty();
-            for certificate in certificates(ca_file)? {
-                roots.add(certificate)?;
-            }
-            let roots = Arc::new(roots);
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
-                .build()
-                .map_err(|error| TlsError::Verifier(error.to_string()))?;
-            builder.with_client_cert_verifier(verifier)
+    let mut roots = RootCertStore::empty();
+    if let Some(ca_file) = options.ca_file.as_ref().filter(|_| options.verify) {
+        for certificate in certificates(ca_file)? {
+            roots.add(certificate)?;
         }
-        _ => builder.with_no_client_auth(),
+    }
+    let roots = Arc::new(roots);
+    let builder = if roots.is_empty() {
+        builder.with_no_client_auth()
+    } else {
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
+            .build()
+            .map_err(|error| TlsError::Verifier(error.to_string()))?;
+        builder.with_client_cert_verifier(verifier)
     };
-    let keys: Result<Vec<_>, _> =
-        options.certificates.iter().map(|files| certified(files, &provider)).collect();
-    Ok(Arc::new(builder.with_cert_resolver(Arc::new(resolver::Certificates(keys?)))))
+    let mut shown = Vec::new();
+    for files in &options.certificates {
+        let key = certified(files, &provider)?;
+        let staple = match &mut stapling {
+            Some(stapling) => stapling.add(&key, &files.cert_file, options)?,
+            None => None,
+        };
+        shown.push(staple.map_or(Certificate::Plain(key), Certificate::Stapled));
+    }
+    let config = Arc::new(builder.with_cert_resolver(Arc::new(resolver::Certificates(shown))));
+    Ok(Arc::new(ListenerTls { config, roots }))
 }
 
 fn certified(
@@ -170,16 +214,24 @@ pub(crate) struct Secure {
     pub(crate) info: TlsInfo,
 }
 
+impl Secure {
+    /// The certificates that the other side has shown.
+    pub(crate) fn presented(&self) -> Option<&[CertificateDer<'static>]> {
+        self.stream.get_ref().1.peer_certificates()
+    }
+}
+
 /// The handshake and the check of pinned keys; `None` if either failed, which was logged.
 pub(crate) async fn handshake(
     log: &Logger,
     who: &(dyn Display + Sync),
-    config: Arc<rustls::ServerConfig>,
+    config: &ListenerTls,
     options: &TlsOptions,
     socket: Socket,
     limit: Duration,
 ) -> Option<Secure> {
-    let accepted = tokio::time::timeout(limit, TlsAcceptor::from(config).accept(socket)).await;
+    let acceptor = TlsAcceptor::from(config.config.clone());
+    let accepted = tokio::time::timeout(limit, acceptor.accept(socket)).await;
     let stream = match accepted {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {

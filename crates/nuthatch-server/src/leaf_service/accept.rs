@@ -6,6 +6,7 @@ use crate::conn::{Connection, Transport};
 use crate::connections::Listened;
 use crate::leaf::hello::LeafInfo;
 use crate::leafs::LEAFS_MAX;
+use crate::ocsp_peers::{self, PeerKind};
 use crate::options::{HandshakeFirst, LeafCompression, TlsOptions};
 use crate::random::new_nonce;
 use crate::reader::{ConnReader, LeafSide};
@@ -13,7 +14,7 @@ use crate::s2;
 use crate::server::Server;
 use crate::socket::{Socket, accept_each};
 use crate::tls::TlsInfo;
-use crate::tls::{self, Secure};
+use crate::tls::{self, ListenerTls, Secure};
 use crate::writer;
 use nuthatch_protocol::wire::leaf::MAX_LEAF_LINE;
 use std::io::{self, Cursor};
@@ -187,7 +188,7 @@ impl Newcomer {
         }
     }
 
-    async fn run_tls(self, config: Arc<rustls::ServerConfig>, tls: &TlsOptions) {
+    async fn run_tls(self, config: Arc<ListenerTls>, tls: &TlsOptions) {
         let first = match tls.handshake_first {
             HandshakeFirst::No => false,
             HandshakeFirst::Yes => true,
@@ -200,10 +201,15 @@ impl Newcomer {
             }
         }
         let (server, socket) = (&self.server, Socket(self.stream.clone()));
-        let done = tls::handshake(&server.log, &self.conn, config, tls, socket, tls.timeout).await;
-        let Some(Secure { stream, info }) = done else {
+        let done = tls::handshake(&server.log, &self.conn, &config, tls, socket, tls.timeout).await;
+        let Some(secure) = done else {
             return self.forget(CloseReason::TlsHandshakeError);
         };
+        let (kind, shown) = (PeerKind::Leaf, (&*config.roots, secure.presented()));
+        if !ocsp_peers::admits(server, &self.conn, kind, tls.ocsp_peer.as_ref(), shown).await {
+            return self.forget(CloseReason::TlsHandshakeError);
+        }
+        let Secure { stream, info } = secure;
         let _ = self.conn.tls.set(TlsInfo { first, ..info });
         let (input, output) = tokio::io::split(stream);
         match (first, &self.compression) {

@@ -5,6 +5,7 @@ use crate::conn::{Connection, Session, Transport};
 use crate::credentials::{self, KeyPair};
 use crate::leaf::hello::{LeafConnect, LeafInfo};
 use crate::leafs::LEAFS_MAX;
+use crate::ocsp_peers::{self, PeerKind};
 use crate::options::{LeafCompression, LeafOptions, LeafUrl, RemoteOptions, RemoteTls, Secret};
 use crate::reader::{ConnReader, LeafSide, Told};
 use crate::s2;
@@ -291,6 +292,14 @@ impl Remote {
         let name = url.tls_name.as_ref().unwrap_or(&url.host);
         let done = tls::connect(config, tls, name, socket).await;
         let (stream, info) = done.map_err(DialError::Tls)?;
+        if let Some(check) = &tls.ocsp_peer {
+            let roots = tls::roots(tls)?;
+            let shown = (&roots, stream.get_ref().1.peer_certificates());
+            let kind = PeerKind::Remote;
+            if !ocsp_peers::admits(&self.server, conn, kind, Some(check), shown).await {
+                return Err(DialError::Tls(ocsp_peers::rejection(kind).to_owned()));
+            }
+        }
         let _ = conn.tls.set(info);
         Ok(stream)
     }

@@ -40,7 +40,7 @@ pub(crate) fn load(options: &RemoteTls) -> Result<Arc<ClientConfig>, TlsError> {
 }
 
 /// The authorities of `ca_file`, or those of the system.
-fn roots(options: &RemoteTls) -> Result<RootCertStore, TlsError> {
+pub(crate) fn roots(options: &RemoteTls) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     match &options.ca_file {
         Some(file) => {

@@ -3,6 +3,7 @@
 use super::{refuse_unless, register};
 use crate::conn::{Connection, Transport};
 use crate::leaf_service::accept::over_websocket;
+use crate::ocsp_peers::{self, PeerKind};
 use crate::options::WebsocketOptions;
 use crate::random::new_nonce;
 use crate::reader::ConnReader;
@@ -51,8 +52,13 @@ async fn open(server: Arc<Server>, stream: TcpStream, remote: SocketAddr) {
         Some(config) => {
             let Some(tls) = &options.tls else { return };
             let secure =
-                tls::handshake(&server.log, &remote, config, tls, socket, tls.timeout).await;
-            let Some(Secure { stream: secure, info }) = secure else { return };
+                tls::handshake(&server.log, &remote, &config, tls, socket, tls.timeout).await;
+            let Some(secure) = secure else { return };
+            let (kind, shown) = (PeerKind::Client, (&*config.roots, secure.presented()));
+            if !ocsp_peers::admits(&server, &remote, kind, tls.ocsp_peer.as_ref(), shown).await {
+                return;
+            }
+            let Secure { stream: secure, info } = secure;
             let Some((secure, upgrade)) = upgrade_in(&server, options, secure, remote, limit).await
             else {
                 return;

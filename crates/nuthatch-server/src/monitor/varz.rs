@@ -4,6 +4,7 @@ use super::jsz::{js_config, js_limits, js_stats};
 use super::{meta, short_duration, usage};
 use crate::options::{Options, RemoteOptions};
 use crate::server::Server;
+use crate::tls::ocsp::CacheStats;
 use crate::version::NATS_VERSION;
 use crate::wall_time::{now, time_json};
 use serde_json::{Map, Value, json};
@@ -62,6 +63,11 @@ fn identity(server: &Server, options: &Options) -> Map<String, Value> {
     set("tls_required", json!(true), options.tls.is_some() && !options.allow_non_tls);
     let verify = options.tls.as_ref().is_some_and(|tls| tls.verify);
     set("tls_verify", json!(verify), verify);
+    let checks = options.tls.as_ref().is_some_and(|tls| tls.ocsp_peer.is_some());
+    set("tls_ocsp_peer_verify", json!(true), checks);
+    if let Some(cache) = server.tls.peers.cache.load_full() {
+        set("ocsp_peer_cache", ocsp_cache(&cache.stats()), true);
+    }
     if let Some(mode) = &options.operator {
         let tokens: Vec<&str> = mode.operators.iter().map(|o| o.jwt.as_str()).collect();
         set("trusted_operators_jwt", json!(tokens), !tokens.is_empty());
@@ -71,6 +77,25 @@ fn identity(server: &Server, options: &Options) -> Map<String, Value> {
     set("proxies", json!({ "trusted": trusted }), !trusted.is_empty());
     set("tags", json!(options.server_tags), !options.server_tags.is_empty());
     set("metadata", json!(options.server_metadata), !options.server_metadata.is_empty());
+    out
+}
+
+/// The cache of OCSP responses; what is 0 is left out.
+fn ocsp_cache(stats: &CacheStats) -> Value {
+    let CacheStats { hits, misses, goods, revokes, unknowns } = *stats;
+    let mut out = json!({ "cache_type": "local" });
+    for (name, count) in [
+        ("cache_hits", hits),
+        ("cache_misses", misses),
+        ("cached_responses", goods + revokes + unknowns),
+        ("cached_revoked_responses", revokes),
+        ("cached_good_responses", goods),
+        ("cached_unknown_responses", unknowns),
+    ] {
+        if count > 0 {
+            out[name] = json!(count);
+        }
+    }
     out
 }
 
@@ -96,6 +121,7 @@ fn websocket(server: &Server, options: &Options) -> Value {
     set("compression", json!(true), ws.compression);
     if let Some(tls) = &ws.tls {
         set("tls_map", json!(true), tls.map_users);
+        set("tls_ocsp_peer_verify", json!(true), tls.ocsp_peer.is_some());
         set("tls_pinned_certs", json!(tls.pinned_keys), !tls.pinned_keys.is_empty());
     }
     Value::Object(out)
@@ -118,6 +144,9 @@ fn leaf(server: &Server, options: &Options) -> Value {
             "tls_verify": tls.verify,
             "tls_timeout": tls.timeout.as_secs_f64(),
         })));
+        if tls.ocsp_peer.is_some() {
+            out.insert("tls_ocsp_peer_verify".to_owned(), json!(true));
+        }
     }
     let remotes: Vec<Value> = own.remotes.iter().map(remote).collect();
     if !remotes.is_empty() {
@@ -131,6 +160,9 @@ fn remote(remote: &RemoteOptions) -> Value {
     let mut out = json!({ "local_account": remote.account, "urls": urls });
     if !remote.deny_exports.is_empty() || !remote.deny_imports.is_empty() {
         out["deny"] = json!({ "exports": remote.deny_exports, "imports": remote.deny_imports });
+    }
+    if remote.tls.as_ref().is_some_and(|tls| tls.ocsp_peer.is_some()) {
+        out["tls_ocsp_peer_verify"] = json!(true);
     }
     out
 }

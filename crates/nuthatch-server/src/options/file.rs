@@ -62,6 +62,8 @@ fn network(r: &mut ConfigReader, key: &'static str, value: &Value, draft: &mut D
                 options.client_advertise = address::advertised(r, key, &value.pos, text);
             }
         }
+        "ocsp" => put(&mut options.ocsp, super::ocsp::ocsp(r, value)),
+        "ocsp_cache" => put(&mut options.ocsp_cache, super::ocsp::ocsp_cache(r, value)),
         "proxies" => options.proxies = super::proxies::proxies(r, value),
         "proxy_protocol" => put(&mut options.proxy_protocol, r.boolean(key, value)),
         "no_header_support" => put(&mut options.no_header_support, r.boolean(key, value)),

@@ -239,6 +239,7 @@ pub(super) fn remote_tls(
             "key_file" => key_file = r.word(key, value).map(PathBuf::from),
             "ca_file" => tls.ca_file = r.word(key, value).map(PathBuf::from),
             "insecure" => tls.insecure = r.boolean(key, value).unwrap_or_default(),
+            "ocsp_peer" => tls.ocsp_peer = super::ocsp::ocsp_peer(r, key, value),
             "handshake_first" => match &value.node {
                 Node::Bool(first) => tls.handshake_first = *first,
                 _ => r.invalid(&value.pos, key, "must be true or false"),
@@ -256,6 +257,10 @@ pub(super) fn remote_tls(
         }
         (None, None) => {}
         _ => r.invalid(&value.pos, "tls", "needs both 'cert_file' and 'key_file', or neither"),
+    }
+    if tls.insecure && tls.ocsp_peer.is_some() {
+        let what = "needs a certificate that is checked: it does not go with 'insecure'";
+        r.invalid(&value.pos, "ocsp_peer", what);
     }
     if tls.insecure {
         let not = "is not verified: DO NOT USE IN PRODUCTION";

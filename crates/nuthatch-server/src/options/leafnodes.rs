@@ -211,6 +211,8 @@ pub struct RemoteTls {
     pub handshake_first: bool,
     /// Longest time of the handshake. Default 2 s.
     pub timeout: Duration,
+    /// Its certificate is checked by OCSP.
+    pub ocsp_peer: Option<super::OcspPeer>,
 }
 
 impl Default for RemoteTls {
@@ -221,6 +223,7 @@ impl Default for RemoteTls {
             insecure: false,
             handshake_first: false,
             timeout: tls::DEFAULT_TLS_TIMEOUT,
+            ocsp_peer: None,
         }
     }
 }

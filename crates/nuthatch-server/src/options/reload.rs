@@ -80,6 +80,8 @@ impl Options {
     fn diff_auth(&self, new: &Options, plan: &mut ReloadPlan) {
         plan.now("tls", self.tls != new.tls);
         plan.now("allow_non_tls", self.allow_non_tls != new.allow_non_tls);
+        plan.now("ocsp", self.ocsp != new.ocsp);
+        plan.now("ocsp_cache", self.ocsp_cache != new.ocsp_cache);
         let place = |o: &Options| o.websocket.as_ref().map(|ws| (ws.host.clone(), ws.port));
         let same_place = place(self) == place(new);
         plan.restart("websocket", !same_place);

@@ -5,6 +5,7 @@ use super::keys::{Block, Key, depends, no, said, yes};
 mod callout;
 mod jetstream;
 pub(super) mod leaf;
+mod ocsp;
 mod proxies;
 mod resolver;
 mod sharing;
@@ -13,6 +14,7 @@ mod websocket;
 
 pub(super) use self::callout::AUTH_CALLOUT;
 pub(super) use self::jetstream::{BATCH_LIMITS, CACHE, JETSTREAM, JETSTREAM_LIMITS, LOG, TIER};
+pub(super) use self::ocsp::{OCSP, OCSP_CACHE, OCSP_PEER};
 pub(super) use self::proxies::{PROXIES, TRUSTED_PROXY};
 pub(super) use self::resolver::{RESOLVER, RESOLVER_TLS};
 pub(super) use self::sharing::{EXPORT, IMPORT, IMPORTED, LATENCY, MSG_TRACE};
@@ -26,7 +28,6 @@ const NO_TPM: &str = "keys are not taken from a TPM; use 'key'";
 /// Why a server that we connect to has no pins.
 const BY_AUTHORITY: &str = "the other side is known by its authority: name that in 'ca_file'";
 const ONE_CERTIFICATE: &str = "one is shown: 'cert_file'";
-const NO_OCSP: &str = "OCSP is not spoken: no response is asked for, checked or stapled";
 const NO_WINDOWS: &str = "it concerns Windows only";
 const CLUSTER_ONLY: &str = "it concerns clusters, and this server is alone";
 const REPORTS: &str =
@@ -167,8 +168,16 @@ const TOP_KEYS: &[Key] = &[
     ),
     yes(&["trusted_keys", "trusted"], "none", "public keys of operators, in place of `operator`"),
     yes(&["default_sentinel"], "none", "user JWT of clients that show none: a bearer or scoped"),
-    no(&["ocsp"], "OCSP stapling", NO_OCSP),
-    no(&["ocsp_cache"], "cache of OCSP responses", NO_OCSP),
+    yes(
+        &["ocsp"],
+        "true",
+        "OCSP responses stapled to the certificates of clients and websockets: true (mode `auto`), false (`never`), a mode, or a map; see below",
+    ),
+    yes(
+        &["ocsp_cache"],
+        "true if there is any `ocsp_peer`",
+        "cache of OCSP responses about the other side: true, false, a type, or a map; see below",
+    ),
     yes(
         &["proxies"],
         "none",
@@ -404,7 +413,11 @@ pub(super) static TLS: Block = Block {
             "`X25519`, `CurveP256`, `CurveP384` are honoured; others that Go has are passed over with a warning",
         ),
         said(&["allow_insecure_cipher_suites"], "weak cipher suites", "they are never offered"),
-        no(&["ocsp_peer"], "OCSP of client certificates", NO_OCSP),
+        yes(
+            &["ocsp_peer"],
+            "false",
+            "check the certificates of clients by OCSP, as well as those they come from: true, or a map; see below",
+        ),
         no(&["cert_store"], "certificates from Windows", NO_WINDOWS),
         no(&["cert_match_by"], "certificates from Windows", NO_WINDOWS),
         no(&["cert_match"], "certificates from Windows", NO_WINDOWS),
@@ -539,6 +552,9 @@ pub(super) static DOCUMENTED: &[(&str, &Block)] = &[
     ("`jetstream {}` of an account", &ACCOUNT_JETSTREAM),
     ("`tls`", &TLS),
     ("An entry of `certs` in `tls`", &CERTIFICATE),
+    ("`ocsp`", &OCSP),
+    ("`ocsp_peer` of `tls`", &OCSP_PEER),
+    ("`ocsp_cache`", &OCSP_CACHE),
     ("`websocket`", &WEBSOCKET),
     ("`authorization` of `websocket`", &WEBSOCKET_AUTHORIZATION),
     ("`console`", &CONSOLE),

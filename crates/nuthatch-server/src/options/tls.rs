@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nuthatch_protocol::config::{Map, Node, Value, parse_duration_ns};
 
+use super::ocsp::{OcspPeer, ocsp_peer};
 use super::read::ConfigReader;
 use super::tables::{CERTIFICATE, TLS};
 use crate::cipher_suites;
@@ -41,6 +42,8 @@ pub struct TlsOptions {
     pub cipher_suites: Vec<String>,
     /// Names of the only groups for the key exchange, in this order; empty: all that we have.
     pub curves: Vec<String>,
+    /// Certificates of clients are checked by OCSP.
+    pub ocsp_peer: Option<OcspPeer>,
     /// Handshakes per second; `None`: any number.
     pub rate_limit: Option<u32>,
     /// Longest time a handshake may take. Default 2 s.
@@ -90,6 +93,7 @@ impl Default for TlsOptions {
             min_version: TlsVersion::V12,
             cipher_suites: Vec::new(),
             curves: Vec::new(),
+            ocsp_peer: None,
             rate_limit: None,
             timeout: DEFAULT_TLS_TIMEOUT,
         }
@@ -123,6 +127,10 @@ pub(super) fn tls(r: &mut ConfigReader, value: &Value) -> Option<TlsOptions> {
     }
     if options.verify {
         needs("ca_file");
+    }
+    if options.ocsp_peer.is_some() && !options.verify {
+        let what = "needs 'verify': without it clients show no certificate";
+        r.invalid(&value.pos, "ocsp_peer", what);
     }
     if !options.pinned_keys.is_empty() && !options.verify {
         let what = "needs 'verify': without it clients show no certificate";
@@ -163,6 +171,7 @@ fn setting(
             }
         }
         "pinned_certs" => pins(r, key, value, options),
+        "ocsp_peer" => options.ocsp_peer = ocsp_peer(r, key, value),
         "min_version" => match &value.node {
             Node::Str(v) if v == "1.2" => options.min_version = TlsVersion::V12,
             Node::Str(v) if v == "1.3" => options.min_version = TlsVersion::V13,

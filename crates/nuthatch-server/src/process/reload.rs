@@ -1,6 +1,7 @@
 //! Reading the configuration again.
 
 use crate::listener;
+use crate::ocsp_service;
 use crate::options::{Command, Invocation, Options, ReloadPlan};
 use crate::server::{Reload, Server};
 use std::sync::Arc;
@@ -61,8 +62,10 @@ fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), String> {
     }
     // Certificates may have changed although their file names have not.
     let tls = crate::tls::Loaded::read(&new).map_err(|error| error.to_string())?;
+    ocsp_service::prepare(server, &tls).map_err(|error| error.to_string())?;
     crate::operator_service::read(server, &new).map_err(|error| error.to_string())?;
     server.log.reconfigure(&new.log).map_err(|error| error.to_string())?;
+    ocsp_service::restart(server, &tls);
     tls.install(&server.tls);
     for key in &plan.now {
         server.log.info(format_args!("Reloaded: {key}"));
@@ -70,8 +73,9 @@ fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), String> {
     let auth_changed =
         ["authorization", "accounts", "proxies"].iter().any(|key| plan.now.contains(key));
     let pending = new.limits.max_pending_bytes;
-    let old_auth = server.auth();
+    let (old_auth, old) = (server.auth(), server.options());
     server.set_options(new);
+    ocsp_service::restart_cache(server, &old);
     for conn in server.connections.open() {
         conn.outbox().set_limit(pending);
     }

@@ -7,6 +7,7 @@ use crate::conn::Connection;
 use crate::outbox::Tally;
 use crate::random::random_id;
 use crate::server::Server;
+use crate::tls::ocsp::CertificateInfo;
 use crate::wall_time::{now, time_json};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -119,6 +120,49 @@ pub(super) fn disconnected(server: &Arc<Server>, conn: &Connection, reason: Clos
 pub(super) fn refused(server: &Arc<Server>, conn: &Connection, reason: CloseReason) {
     emit(server, &format!("$SYS.SERVER.{}.CLIENT.AUTH.ERR", server.id), || {
         ended(server, conn, reason)
+    });
+}
+
+fn certificate(info: &CertificateInfo) -> Value {
+    json!({
+        "subject": info.subject,
+        "issuer": info.issuer,
+        "fingerprint": info.fingerprint,
+        "raw": info.raw,
+    })
+}
+
+/// A connection was refused for what OCSP says of the other side's certificate.
+pub(super) fn ocsp_rejected(
+    server: &Arc<Server>,
+    kind: &str,
+    peer: &CertificateInfo,
+    reason: &str,
+) {
+    emit(server, &format!("$SYS.SERVER.{}.OCSP.PEER.CONN.REJECT", server.id), || {
+        let mut event = typed("ocsp_peer_reject");
+        event["kind"] = json!(kind);
+        event["peer"] = certificate(peer);
+        event["server"] = server.description();
+        event["reason"] = json!(reason);
+        event
+    });
+}
+
+/// OCSP says that a certificate is not good by which the other side's is verified.
+pub(super) fn ocsp_link_invalid(
+    server: &Arc<Server>,
+    peer: &CertificateInfo,
+    link: &CertificateInfo,
+    reason: &str,
+) {
+    emit(server, &format!("$SYS.SERVER.{}.OCSP.PEER.LINK.INVALID", server.id), || {
+        let mut event = typed("ocsp_peer_link_invalid");
+        event["link"] = certificate(link);
+        event["peer"] = certificate(peer);
+        event["server"] = server.description();
+        event["reason"] = json!(reason);
+        event
     });
 }
 

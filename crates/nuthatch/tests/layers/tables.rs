@@ -67,6 +67,7 @@ pub const SERVER_LAYERS: &[&[&str]] = &[
     // The server as a whole, and what reads and writes for its connections.
     &[
         "server",
+        "ocsp_peers",
         "own_requests",
         "leaf",
         "reader",
@@ -76,7 +77,7 @@ pub const SERVER_LAYERS: &[&[&str]] = &[
         "listener",
     ],
     // Operations.
-    &["operator_service", "monitor", "system", "trace_service", "process"],
+    &["operator_service", "ocsp_service", "monitor", "system", "trace_service", "process"],
 ];
 
 /// The layers of the JetStream service from the bottom up.

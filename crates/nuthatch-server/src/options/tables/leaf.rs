@@ -165,7 +165,11 @@ pub(in crate::options) static REMOTE_TLS: Block = Block {
         no(&["pinned_certs"], "the only certificates", super::BY_AUTHORITY),
         no(&["certs", "certificates"], "several certificates", super::ONE_CERTIFICATE),
         no(&["connection_rate_limit"], "handshakes per second", "there are no clients here"),
-        no(&["ocsp_peer"], "OCSP of the other side", super::NO_OCSP),
+        yes(
+            &["ocsp_peer"],
+            "false",
+            "check the other side's certificate by OCSP, as in `tls`: true, or a map",
+        ),
     ],
 };
 

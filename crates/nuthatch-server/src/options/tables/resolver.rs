@@ -43,6 +43,10 @@ pub(in super::super) static RESOLVER_TLS: Block = Block {
         no(&["pinned_certs"], "the only certificates", super::BY_AUTHORITY),
         no(&["certs", "certificates"], "several certificates", super::ONE_CERTIFICATE),
         no(&["connection_rate_limit"], "handshakes per second", "there are no clients here"),
-        no(&["ocsp_peer"], "OCSP of the other side", super::NO_OCSP),
+        said(
+            &["ocsp_peer"],
+            "OCSP of the other side",
+            "as in nats-server, account servers are not asked about",
+        ),
     ],
 };

@@ -129,16 +129,6 @@ fn jetstream_mistakes() {
         "t.conf:1:21: 'domain' cannot hold '.', '*', '>' or spaces",
     );
     fails(
-        "ocsp { mode: always }",
-        "t.conf:1:1: 'ocsp' at the top level is not supported: OCSP is not spoken: no response is asked for, \
-         checked or stapled",
-    );
-    fails(
-        "tls { cert_file: c, key_file: k, ca_file: a, verify: true, ocsp_peer: true }",
-        "t.conf:1:60: 'ocsp_peer' in 'tls' is not supported: OCSP is not spoken: no response is asked for, \
-         checked or stapled",
-    );
-    fails(
         "jetstream { tpm { keys_file: k } }",
         "t.conf:1:13: 'tpm' in 'jetstream' is not supported: keys are not taken from a TPM; use \
          'key'",
