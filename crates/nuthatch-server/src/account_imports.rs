@@ -12,6 +12,7 @@ use crate::options::{self, Import, ResponseKind, ServiceExport, covering};
 use crate::peer::Peer;
 use crate::subscription::Subscription;
 use nuthatch_streams::{AccountId, Message};
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 mod inbound;
@@ -52,30 +53,30 @@ fn publish_latency(host: &dyn ImportHost, exporter: &Account, event: &LatencyEve
     host.publish(exporter.id, &Message { subject, reply: b"", headers: b"", body });
 }
 
+/// Accounts of the configuration by their names: there may be many.
+type ByName<'a> = FxHashMap<&'a str, &'a options::Account>;
+
 /// Makes the exports and imports of these options those in force. The configuration was checked.
 pub fn install(accounts: &Accounts, configured: &[options::Account], host: &Arc<dyn ImportHost>) {
-    let mut importers: Vec<(Arc<Account>, AccountId, Arc<StreamImport>)> = Vec::new();
-    for account in accounts.all() {
-        let own = configured.iter().find(|own| own.name == account.name);
-        let imports = own.map_or(&[][..], |own| &own.imports);
+    let by_name: ByName<'_> = configured.iter().map(|own| (own.name.as_str(), own)).collect();
+    let mut importers: FxHashMap<AccountId, Importers> = FxHashMap::default();
+    let all = accounts.all();
+    for account in &all {
+        let imports = by_name.get(account.name.as_str()).map_or(&[][..], |own| &own.imports);
         let (services, streams): (Vec<&Import>, Vec<&Import>) =
             imports.iter().partition(|import| import.is_service);
         let mut taken = Vec::new();
         for import in streams {
             let Some(exporter) = accounts.by_name(&import.account) else { continue };
             let Some(import) = StreamImport::new(import, &exporter).map(Arc::new) else { continue };
-            importers.push((exporter, account.id, import.clone()));
+            importers.entry(exporter.id).or_default().add(account.id, import.clone());
             taken.push(import);
         }
         account.imports.streams.store(Arc::new(taken));
-        install_services(accounts, configured, &account, &services, host);
+        install_services(accounts, &by_name, account, &services, host);
     }
-    for account in accounts.all() {
-        let of_account = importers.iter().filter(|(exporter, ..)| Arc::ptr_eq(exporter, &account));
-        let mut found = Importers::default();
-        for (_, importer, import) in of_account {
-            found.add(*importer, import.clone());
-        }
+    for account in all {
+        let found = importers.remove(&account.id).unwrap_or_default();
         account.imports.importers.store(Arc::new(found));
         account.interest.touch();
     }
@@ -83,14 +84,14 @@ pub fn install(accounts: &Accounts, configured: &[options::Account], host: &Arc<
 
 fn install_services(
     accounts: &Accounts,
-    configured: &[options::Account],
+    by_name: &ByName<'_>,
     account: &Arc<Account>,
     imports: &[&Import],
     host: &Arc<dyn ImportHost>,
 ) {
     let mut subs = Vec::new();
     for import in imports {
-        let exporter = configured.iter().find(|other| other.name == import.account);
+        let exporter = by_name.get(import.account.as_str());
         let export = exporter.and_then(|e| covering(e, true, &import.subject, &account.name));
         let service = export.and_then(|export| Some((&*export.subject, export.service.as_ref()?)));
         let Some(service) = service else { continue };

@@ -33,8 +33,8 @@ mod signals;
 pub use self::embedded::Embedded;
 pub use self::foreign::ForeignStore;
 
-/// Exit code of a server whose log another server has taken over: one that is started again at
-/// once would take it back, so a supervisor should not.
+/// Exit code of a server whose log another server has taken over, or whose certificate is not good any
+/// more: one that is started again at once would take it back, or not start, so a supervisor should not.
 pub const EXIT_REPLACED: u8 = 3;
 
 /// Starts JetStream: given the server, opens the logs and returns the service with what the banner
@@ -142,7 +142,7 @@ pub enum RunError {
     /// It has stopped, but a log did not close cleanly.
     #[error("the shutdown was not clean: {0}")]
     Shutdown(String),
-    /// Another server has taken over.
+    /// Another server has taken over, or a certificate that it must not run with was revoked.
     #[error("{0}")]
     Replaced(String),
     /// The system refused something basic.

@@ -151,9 +151,9 @@ fn load(
     options: &TlsOptions,
     mut stapling: Option<&mut Stapling>,
 ) -> Result<Arc<ListenerTls>, TlsError> {
-    let provider = Arc::new(suites::provider(options));
+    let provider = Arc::new(suites::provider(&options.cipher_suites, &options.curves));
     let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
-        .with_protocol_versions(suites::versions(options))?;
+        .with_protocol_versions(suites::versions(options.min_version))?;
     let mut roots = RootCertStore::empty();
     if let Some(ca_file) = options.ca_file.as_ref().filter(|_| options.verify) {
         for certificate in certificates(ca_file)? {

@@ -152,3 +152,25 @@ fn a_credentials_file_is_shown() {
     assert_eq!(connect.get("nkey"), None);
     std::fs::remove_file(&file).unwrap();
 }
+
+/// `pinned_certs` of `leafnodes` name whom we accept, and whom we connect to.
+#[test]
+fn a_server_whose_key_is_not_pinned() {
+    use rustls::pki_types::{CertificateDer, pem::PemObject};
+    let pki = Pki::new("leaf-pins");
+    let own = pki.files("of-ca", "ca");
+    let hub = hub(&own, "user: us, password: pw");
+    let shown = CertificateDer::from_pem_file(pki.0.join("of-ca.pem")).unwrap();
+    let key = nuthatch_server::tls::peer::PeerCertificate::parse(&shown).unwrap().key_sha256;
+    let pinning = |pin: &str| {
+        TestServer::start(configured(&format!(
+            "server_name: spoke, leafnodes {{ port: -1, reconnect: '20ms', dial_timeout: '20s',
+               tls {{ {own}, verify: true, pinned_certs: [ '{pin}' ] }}, remotes: [
+               {{ url: 'tls://us:pw@127.0.0.1:{}', first_info_timeout: '20s', tls {{ {own} }} }} ] }}",
+            hub.leafs.unwrap().port()
+        )))
+    };
+    let wary = pinning(&"7".repeat(64));
+    imports(&hub, &pinning(&key));
+    assert!(!has_joined(&wary));
+}

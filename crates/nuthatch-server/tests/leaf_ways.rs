@@ -8,6 +8,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use support::{Peer, TestServer, configured, eventually};
 
 fn hub(more: &str) -> TestServer {
@@ -133,16 +134,18 @@ fn carry(mut from: TcpStream, mut to: TcpStream, bytes: &AtomicU64) {
     let _ = to.shutdown(Shutdown::Both);
 }
 
+/// What the connection to the other side is compressed with.
+fn mode(server: &TestServer) -> &'static str {
+    let open = server.server.leafs.connections.open();
+    open.iter().find_map(|conn| Some(conn.link()?.compression)).expect("it has joined")
+}
+
 /// Bytes that cross for a million bytes of text which compress well, and for what else there is.
 fn bytes_between(own: &str, other: &str) -> u64 {
     let hub = hub(&format!("compression: {own}"));
     let carrier = Carrier::to(hub.leafs.unwrap());
     let spoke = spoke(&format!("nats://{}", carrier.address), &format!("compression: {other}"));
     imports(&hub, &spoke);
-    let mode = |server: &TestServer| {
-        let open = server.server.leafs.connections.open();
-        open.iter().find_map(|conn| Some(conn.link()?.compression)).expect("it has joined")
-    };
     assert_eq!(mode(&hub) == "off", mode(&spoke) == "off", "{own} and {other}");
     carrier.bytes.load(Ordering::Relaxed)
 }
@@ -194,8 +197,9 @@ fn nonsense_where_compressed_data_should_be() {
 struct Pki(PathBuf);
 
 impl Pki {
-    fn new() -> Self {
-        let directory = std::env::temp_dir().join(format!("nuthatch-ways-{}", std::process::id()));
+    fn new(name: &str) -> Self {
+        let name = format!("nuthatch-ways-{name}-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&directory).unwrap();
         let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -224,26 +228,37 @@ impl Drop for Pki {
 
 #[test]
 fn over_websockets() {
-    let pki = Pki::new();
+    let pki = Pki::new("websocket");
     let tls = format!(
         "tls {{ cert_file: '{}', key_file: '{}', timeout: 20 }}",
         pki.path("own.pem"),
         pki.path("own.key")
     );
-    for (own, scheme, remote) in [
-        ("no_tls: true", "ws", String::new()),
-        ("no_tls: true, compression: true", "ws", "ws_compress: true".to_owned()),
-        ("no_tls: true", "ws", "ws_no_masking: true, ws_compress: true".to_owned()),
-        (tls.as_str(), "wss", format!("tls {{ ca_file: '{}', timeout: 20 }}", pki.path("ca.pem"))),
+    let ca_file = format!("tls {{ ca_file: '{}', timeout: 20 }}", pki.path("ca.pem"));
+    for (own, scheme, remote, compresses) in [
+        ("no_tls: true", "ws", "", false),
+        ("no_tls: true, compression: true", "ws", "ws_compress: true", true),
+        ("no_tls: true", "ws", "ws_no_masking: true, ws_compress: true", false),
+        (tls.as_str(), "wss", ca_file.as_str(), false),
     ] {
+        let mut plain = u64::MAX;
         for compression in ["off", "s2_fast"] {
             let hub = TestServer::start(configured(&format!(
                 "server_name: hub, websocket {{ port: -1, {own}, handshake_timeout: '20s' }}
                  leafnodes {{ port: -1, compression: {compression} }}"
             )));
-            let url = format!("{scheme}://{}/some/path", hub.websocket.unwrap());
+            let carrier = Carrier::to(hub.websocket.unwrap());
+            let url = format!("{scheme}://{}/some/path", carrier.address);
             let spoke = spoke(&url, &format!("{remote}\ncompression: accept"));
             imports(&hub, &spoke);
+            // A websocket that compresses is not compressed once more.
+            let expected = if compresses { "off" } else { compression };
+            assert_eq!((mode(&hub), mode(&spoke)), (expected, expected), "{own} {remote}");
+            let bytes = carrier.bytes.load(Ordering::Relaxed);
+            if expected == "s2_fast" {
+                assert!(bytes < plain / 2, "{own} {remote}: {bytes} of {plain}");
+            }
+            plain = bytes;
         }
     }
 }
@@ -310,6 +325,77 @@ fn through_an_http_proxy() {
         eventually("it tries again", || proxy.heads.lock().unwrap().len() > 2);
         assert!(!has_joined(&spoke), "{answer:?}");
     }
+}
+
+/// Speaks TLS with the certificate of this name and carries what is in it to an address.
+fn secured(server: &TestServer, pki: &Pki, to: SocketAddr) -> SocketAddr {
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let chain = vec![CertificateDer::from_pem_file(pki.path("own.pem")).unwrap()];
+    let key = PrivateKeyDer::from_pem_file(pki.path("own.key")).unwrap();
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let bound = tokio::net::TcpListener::bind("127.0.0.1:0");
+    let listener = server.runtime.block_on(bound).unwrap();
+    let address = listener.local_addr().unwrap();
+    server.runtime.spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let mut outside = acceptor.accept(stream).await?;
+                let mut inside = tokio::net::TcpStream::connect(to).await?;
+                tokio::io::copy_bidirectional(&mut outside, &mut inside).await
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn through_an_https_proxy() {
+    let pki = Pki::new("proxy");
+    let ca_file = format!("ca_file: '{}', timeout: 20", pki.path("ca.pem"));
+    let tls = format!(
+        "tls {{ cert_file: '{}', key_file: '{}', timeout: 20 }}",
+        pki.path("own.pem"),
+        pki.path("own.key")
+    );
+    let websocket = "websocket { port: -1, no_tls: true, handshake_timeout: '20s' }";
+    for (more, scheme, remote) in [
+        ("compression: s2_fast", "nats", "compression: accept"),
+        (tls.as_str(), "tls", &format!("tls {{ {ca_file} }}")),
+        ("compression: accept", "ws", "compression: s2_fast"),
+    ] {
+        let hub = TestServer::start(configured(&format!(
+            "server_name: hub, {websocket}\nleafnodes {{ port: -1, {more} }}"
+        )));
+        let proxy = Carrier::proxy("HTTP/1.1 200 Connection established\r\n\r\n");
+        let address = secured(&hub, &pki, proxy.address);
+        let target = if scheme == "ws" { hub.websocket } else { hub.leafs }.unwrap();
+        let through = format!("proxy {{ url: 'https://{address}', tls {{ {ca_file} }} }}");
+        let spoke = spoke(&format!("{scheme}://{target}"), &format!("{through}, {remote}"));
+        imports(&hub, &spoke);
+        let head = proxy.heads.lock().unwrap()[0].clone();
+        assert_eq!(head, format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n"));
+    }
+    // One whose certificate is of nobody that is trusted, or that speaks no TLS, hears no CONNECT.
+    let hub = hub("");
+    let proxy = Carrier::proxy("HTTP/1.1 200 Connection established\r\n\r\n");
+    let seen = |address: SocketAddr, tls: &str| {
+        let url = format!("nats://{}", hub.leafs.unwrap());
+        let spoke = spoke(&url, &format!("proxy {{ url: 'https://{address}', {tls} }}"));
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!has_joined(&spoke));
+    };
+    seen(secured(&hub, &pki, proxy.address), "");
+    seen(hub.leafs.unwrap(), &format!("tls {{ {ca_file} }}"));
+    assert_eq!(proxy.heads.lock().unwrap().iter().filter(|head| !head.is_empty()).count(), 0);
 }
 
 #[test]

@@ -71,6 +71,9 @@ fn talk(authority: &Authority, server: &TestServer, name: &str) -> std::io::Resu
         .with_custom_certificate_verifier(noting.clone());
     let chain =
         vec![CertificateDer::from_pem_file(authority.path(&format!("{name}.pem"))).unwrap()];
+    // Some clients show the root too.
+    let chain =
+        [chain, vec![CertificateDer::from_pem_file(authority.path("ca.pem")).unwrap()]].concat();
     let key = PrivateKeyDer::from_pem_file(authority.path(&format!("{name}.key"))).unwrap();
     let config = builder.with_client_auth_cert(chain, key).unwrap();
     let mut stream = TcpStream::connect(server.address)?;

@@ -43,7 +43,17 @@ struct Newcomer {
     agreed: LeafCompression,
     /// Whether it was let in.
     admitted: Arc<AtomicBool>,
+    /// Begins the compression under the frames of a websocket; `None`: it is none, or compresses itself.
+    switch: Option<s2::Switch>,
     over_websocket: bool,
+}
+
+/// What is under the frames of a websocket.
+pub(crate) struct UnderFrames {
+    /// Begins the compression.
+    pub(crate) switch: s2::Switch,
+    /// Whether the other side was let in.
+    pub(crate) admitted: Arc<AtomicBool>,
 }
 
 async fn open(server: Arc<Server>, stream: TcpStream, remote: SocketAddr) {
@@ -57,24 +67,31 @@ async fn open(server: Arc<Server>, stream: TcpStream, remote: SocketAddr) {
     }
 }
 
-/// Runs the connection of a server that has connected over a websocket; `upgraded` makes the adapters.
+/// Runs the connection of a server that has connected over a websocket, which may `compress` messages itself;
+/// `upgraded` makes the adapters.
 pub(crate) async fn over_websocket<R, W>(
     server: Arc<Server>,
     stream: Arc<TcpStream>,
-    remote: SocketAddr,
-    tls: Option<TlsInfo>,
-    upgraded: impl FnOnce(Arc<Connection>) -> (R, W),
+    (remote, tls): (SocketAddr, Option<TlsInfo>),
+    compress: bool,
+    upgraded: impl FnOnce(Arc<Connection>, &UnderFrames) -> (R, W),
 ) where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin + Send + 'static,
 {
     let Some(mut newcomer) = Newcomer::new(&server, stream, remote) else { return };
     newcomer.over_websocket = true;
-    newcomer.compression = LeafCompression::Off;
+    let switch = s2::Switch::default();
+    if compress {
+        newcomer.compression = LeafCompression::Off;
+    } else {
+        newcomer.switch = Some(switch.clone());
+    }
+    let under = UnderFrames { switch, admitted: newcomer.admitted.clone() };
     if let Some(tls) = tls {
         let _ = newcomer.conn.tls.set(tls);
     }
-    let (input, output) = upgraded(newcomer.conn.clone());
+    let (input, output) = upgraded(newcomer.conn.clone(), &under);
     newcomer.greet(input, output).await;
 }
 
@@ -97,6 +114,7 @@ impl Newcomer {
             compression: options.compression.clone(),
             agreed: LeafCompression::Off,
             admitted: Arc::default(),
+            switch: None,
             over_websocket: false,
         };
         if admitted {
@@ -177,8 +195,13 @@ impl Newcomer {
                 let info = LeafInfo::greeting(&self.server, &self.conn, &self.nonce);
                 self.conn.send(&info.compressed(&mode).encode());
                 let input = Cursor::new(rest).chain(input);
+                let compresses = compresses(&self.conn, mode.clone());
+                if let Some(switch) = &self.switch {
+                    switch.begin(compresses);
+                    return Self { agreed: mode, ..self }.run(input, output).await;
+                }
                 let input = s2::Input::new(input, self.admitted.clone());
-                let output = s2::Output::new(output, compresses(&self.conn, mode.clone()));
+                let output = s2::Output::new(output, compresses);
                 Self { agreed: mode, ..self }.run(input, output).await;
             }
             Err(why) => {

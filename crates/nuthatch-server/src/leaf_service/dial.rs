@@ -1,6 +1,7 @@
 //! Connecting to other servers as a leaf node, again and again.
 
-use super::{proxy, tls};
+use super::proxy::{self, Tunnel, Wire};
+use super::tls;
 use crate::conn::{Connection, Session, Transport};
 use crate::credentials::{self, KeyPair};
 use crate::leaf::hello::{LeafConnect, LeafInfo};
@@ -11,11 +12,13 @@ use crate::reader::{ConnReader, LeafSide, Told};
 use crate::s2;
 use crate::server::Server;
 use crate::socket::Socket;
+use crate::tls::peer::PeerCertificate;
 use crate::version::NATS_VERSION;
 use crate::websocket;
 use crate::writer;
 use nuthatch_protocol::wire::leaf::MAX_LEAF_LINE;
 use nuthatch_protocol::wire::write;
+use rustls::pki_types::CertificateDer;
 use std::hash::{BuildHasher, RandomState};
 use std::io::Cursor;
 use std::sync::Arc;
@@ -158,10 +161,10 @@ impl Remote {
         server
             .log
             .debug(format_args!("Trying to connect as leafnode to remote server on \"{url}\""));
-        let stream = match &self.options.proxy {
+        let Tunnel { socket: stream, wire } = match &self.options.proxy {
             None => {
                 let address = (url.host.as_str(), url.port);
-                within(self.dial_timeout, TcpStream::connect(address)).await??
+                Tunnel::direct(within(self.dial_timeout, TcpStream::connect(address)).await??)
             }
             Some(through) => {
                 let limit = through.timeout.unwrap_or(self.dial_timeout);
@@ -169,7 +172,7 @@ impl Remote {
             }
         };
         let _ = stream.set_nodelay(true);
-        let (remote, stream) = (stream.peer_addr()?, Arc::new(stream));
+        let remote = stream.peer_addr()?;
         let id = server.connections.fresh_id();
         let conn = server.connect(id, remote, Transport::Leaf);
         conn.set_socket(stream.clone());
@@ -181,42 +184,50 @@ impl Remote {
             self.options.account
         ));
         let isolated = of_all.isolated;
-        self.greet(Dialed { url, conn: &conn, stream, isolated }).await
+        self.greet(Dialed { url, conn: &conn, stream, isolated }, wire).await
     }
 
     /// INFO and TLS, in the order that the options say, then the rest.
-    async fn greet(&self, dialed: Dialed<'_>) -> Result<Ended, DialError> {
+    async fn greet(&self, dialed: Dialed<'_>, mut wire: Wire) -> Result<Ended, DialError> {
         let Dialed { url, conn, .. } = dialed;
         let stream = dialed.stream.clone();
         let default = RemoteTls::default();
         let tls = self.options.tls.as_ref().unwrap_or(&default);
         let wait = self.options.first_info_timeout;
-        let mut socket = Socket(stream.clone());
         if let Some(path) = &url.websocket {
             if !url.tls && self.options.tls.is_none() {
-                return self.upgrade(dialed, path, socket).await;
+                return self.upgrade(dialed, path, wire).await;
             }
-            let secure = self.secure(tls, url, conn, socket).await?;
+            let secure = self.secure(tls, url, conn, wire).await?;
             return self.upgrade(dialed, path, secure).await;
         }
         if tls.handshake_first {
-            let mut secure = self.secure(tls, url, conn, socket).await?;
+            let mut secure = self.secure(tls, url, conn, wire).await?;
             let (info, rest) = within(wait, read_info(&mut secure)).await??;
             let (input, output) = tokio::io::split(secure);
-            return self.begin(dialed, info, Cursor::new(rest).chain(input), output).await;
+            let input = Cursor::new(rest).chain(input);
+            return self.begin(dialed, info, (input, output), None).await;
         }
-        let (info, rest) = within(wait, read_info(&mut socket)).await??;
+        let (info, rest) = within(wait, read_info(&mut wire)).await??;
         if info.tls_required || self.options.tls.is_some() || url.tls {
             if !rest.is_empty() {
                 return Err(DialError::Greeting("more than INFO came before TLS".to_owned()));
             }
-            let secure = self.secure(tls, url, conn, socket).await?;
-            let (input, output) = tokio::io::split(secure);
-            return self.begin(dialed, info, input, output).await;
+            let secure = self.secure(tls, url, conn, wire).await?;
+            return self.begin(dialed, info, tokio::io::split(secure), None).await;
         }
-        conn.outbox().set_socket(Some(stream.clone()));
-        let (input, output) = (Cursor::new(rest).chain(socket), Socket(stream.clone()));
-        self.begin(dialed, info, input, output).await
+        match wire {
+            Wire::Plain(socket) => {
+                conn.outbox().set_socket(Some(stream.clone()));
+                let halves = (Cursor::new(rest).chain(socket), Socket(stream));
+                self.begin(dialed, info, halves, None).await
+            }
+            Wire::ToProxy(secure) => {
+                let (input, output) = tokio::io::split(secure);
+                let input = Cursor::new(rest).chain(input);
+                self.begin(dialed, info, (input, output), None).await
+            }
+        }
     }
 
     /// Makes a websocket of the connection; INFO comes in it.
@@ -237,23 +248,29 @@ impl Remote {
         let (input, output) = tokio::io::split(socket);
         let control = Arc::new(websocket::Control::default());
         let (owner, compress) = (conn.clone(), agreed.compress);
+        // What is compressed are the frames, not what is in them, unless the websocket does that itself.
+        let switch = s2::Switch::default();
+        let input = s2::Input::waiting(input, switch.clone(), Arc::new(AtomicBool::new(true)));
+        let output = s2::Output::waiting(output, switch.clone());
         let mut input =
             websocket::Input::new(input, owner.clone(), control.clone(), false, compress);
         let output = websocket::Output::new(output, owner, control, compress).masked(agreed.masked);
         let (info, rest) = within(wait, read_info(&mut input)).await??;
         let input = Cursor::new(rest).chain(input);
-        // What nats-server compresses then is the frames, not what is in them: a websocket has its own way.
-        let off = LeafCompression::Off;
-        self.run(dialed, (info, off), input, output).await
+        if compress {
+            let off = LeafCompression::Off;
+            return self.run(dialed, (info, off), input, output).await;
+        }
+        self.begin(dialed, info, (input, output), Some(switch)).await
     }
 
-    /// Agrees on compression, then goes on.
+    /// Agrees on compression, then goes on. `under` begins it under the frames of a websocket.
     async fn begin<R, W>(
         &self,
         dialed: Dialed<'_>,
         info: LeafInfo,
-        input: R,
-        mut output: W,
+        (mut input, mut output): (R, W),
+        under: Option<s2::Switch>,
     ) -> Result<Ended, DialError>
     where
         R: AsyncRead + Unpin,
@@ -274,6 +291,11 @@ impl Remote {
         })
         .await??;
         conn.outbox().set_socket(None);
+        if let Some(switch) = under {
+            switch.begin(compresses(conn, mode.clone()));
+            let (packed, rest) = within(wait, read_info(&mut input)).await??;
+            return self.run(dialed, (packed, mode), Cursor::new(rest).chain(input), output).await;
+        }
         let mut input = s2::Input::new(input, Arc::new(AtomicBool::new(true)));
         let output = s2::Output::new(output, compresses(conn, mode.clone()));
         let (packed, rest) = within(wait, read_info(&mut input)).await??;
@@ -286,12 +308,13 @@ impl Remote {
         tls: &RemoteTls,
         url: &LeafUrl,
         conn: &Connection,
-        socket: Socket,
-    ) -> Result<tokio_rustls::client::TlsStream<Socket>, DialError> {
+        wire: Wire,
+    ) -> Result<tokio_rustls::client::TlsStream<Wire>, DialError> {
         let config = tls::load(tls)?;
         let name = url.tls_name.as_ref().unwrap_or(&url.host);
-        let done = tls::connect(config, tls, name, socket).await;
+        let done = tls::connect(config, tls, name, wire).await;
         let (stream, info) = done.map_err(DialError::Tls)?;
+        check_pin(&self.server, stream.get_ref().1.peer_certificates())?;
         if let Some(check) = &tls.ocsp_peer {
             let roots = tls::roots(tls)?;
             let shown = (&roots, stream.get_ref().1.peer_certificates());
@@ -385,6 +408,25 @@ impl Remote {
     }
 }
 
+/// Whether the key of the other side is one of `pinned_certs` of `leafnodes`, which count for both directions.
+fn check_pin(server: &Server, shown: Option<&[CertificateDer<'_>]>) -> Result<(), DialError> {
+    let options = server.options();
+    let own = options.leafnodes.as_ref().and_then(|leafs| leafs.tls.as_ref());
+    let Some(pins) = own.map(|tls| &tls.pinned_keys).filter(|pins| !pins.is_empty()) else {
+        return Ok(());
+    };
+    let first = shown.and_then(<[_]>::first);
+    let parsed =
+        first.map(|der| PeerCertificate::parse(der)).transpose().map_err(DialError::Tls)?;
+    match parsed {
+        Some(peer) if pins.contains(&peer.key_sha256) => Ok(()),
+        peer => {
+            let key = peer.map_or_else(|| "none shown".to_owned(), |peer| peer.key_sha256);
+            Err(DialError::Tls(format!("certificate not pinned: {key}")))
+        }
+    }
+}
+
 /// Whether the other side takes leaf nodes where it greets like this.
 fn check_port(info: &LeafInfo) -> Result<(), DialError> {
     let is_other = info.client_id == 0 || (info.leafnode_urls.is_none() && !info.info_on_connect);
@@ -395,7 +437,7 @@ fn check_port(info: &LeafInfo) -> Result<(), DialError> {
 pub(super) fn compresses(
     conn: &Arc<Connection>,
     mode: LeafCompression,
-) -> impl Fn() -> bool + Send + 'static {
+) -> impl Fn() -> bool + Send + Sync + 'static {
     let conn = conn.clone();
     move || {
         let ns = conn.rtt_ns.load(Ordering::Relaxed);

@@ -1,15 +1,15 @@
 //! TLS towards a server that we connect to.
 
 use crate::options::RemoteTls;
-use crate::socket::Socket;
 use crate::tls::TlsInfo;
-use crate::tls::{TlsError, certificates, file_error};
+use crate::tls::{TlsError, certificates, file_error, suites};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -18,9 +18,9 @@ use tokio_rustls::client::TlsStream;
 /// # Errors
 /// See [`TlsError`].
 pub(crate) fn load(options: &RemoteTls) -> Result<Arc<ClientConfig>, TlsError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(suites::provider(&options.cipher_suites, &options.curves));
     let builder = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()?;
+        .with_protocol_versions(suites::versions(options.min_version))?;
     let builder = if options.insecure {
         let verifier = Arc::new(AnyCertificate { provider });
         builder.dangerous().with_custom_certificate_verifier(verifier)
@@ -61,12 +61,12 @@ pub(crate) fn roots(options: &RemoteTls) -> Result<RootCertStore, TlsError> {
 ///
 /// # Errors
 /// What went wrong.
-pub(crate) async fn connect(
+pub(crate) async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
     config: Arc<ClientConfig>,
     options: &RemoteTls,
     host: &str,
-    socket: Socket,
-) -> Result<(TlsStream<Socket>, TlsInfo), String> {
+    socket: S,
+) -> Result<(TlsStream<S>, TlsInfo), String> {
     let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
     let connected = TlsConnector::from(config).connect(name, socket);
     let stream = match tokio::time::timeout(options.timeout, connected).await {

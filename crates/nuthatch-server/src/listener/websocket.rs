@@ -2,11 +2,12 @@
 
 use super::{refuse_unless, register};
 use crate::conn::{Connection, Transport};
-use crate::leaf_service::accept::over_websocket;
+use crate::leaf_service::accept::{UnderFrames, over_websocket};
 use crate::ocsp_peers::{self, PeerKind};
 use crate::options::WebsocketOptions;
 use crate::random::new_nonce;
 use crate::reader::ConnReader;
+use crate::s2;
 use crate::server::Server;
 use crate::socket::{Socket, accept_each};
 use crate::tls::{self, Secure, TlsInfo};
@@ -128,12 +129,14 @@ async fn run_leaf<R, W>(
     W: AsyncWrite + Unpin + Send + 'static,
 {
     let (masked, compress) = (upgrade.masked, upgrade.compress);
-    let adapters = move |conn: Arc<Connection>| {
+    let adapters = move |conn: Arc<Connection>, under: &UnderFrames| {
         let control = Arc::new(Control::default());
+        let input = s2::Input::waiting(input, under.switch.clone(), under.admitted.clone());
+        let output = s2::Output::waiting(output, under.switch.clone());
         let input = Input::new(input, conn.clone(), control.clone(), masked, compress);
         (input, Output::new(output, conn, control, compress))
     };
-    over_websocket(server, stream, remote, tls, adapters).await;
+    over_websocket(server, stream, (remote, tls), compress, adapters).await;
 }
 
 fn connect(

@@ -39,7 +39,7 @@ const ANSWERS_MAX: usize = 16;
 /// Where accounts come from.
 enum Source {
     /// An HTTP server.
-    Url(AccountServer),
+    Url(Box<AccountServer>),
     /// Whoever answers on the system account.
     Cache(Duration),
 }
@@ -56,7 +56,7 @@ pub(super) fn start(
     let source = match &mode.resolver {
         Some(Resolver::Url(url)) => {
             let there = AccountServer::new(url.clone(), mode.resolver_tls.clone());
-            Source::Url(answers(there.map_err(StoreError::Resolver)?)?)
+            Source::Url(Box::new(answers(there.map_err(StoreError::Resolver)?)?))
         }
         Some(Resolver::Cache(cache)) => Source::Cache(cache.timeout),
         _ => return Ok(()),

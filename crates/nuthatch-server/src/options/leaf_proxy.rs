@@ -5,11 +5,13 @@ use std::time::Duration;
 use nuthatch_protocol::config::Value;
 
 use super::auth::Secret;
-use super::leaf_remotes::host_and_port;
+use super::leaf_remotes::{host_and_port, remote_tls};
+use super::leafnodes::RemoteTls;
 use super::read::ConfigReader;
-use super::tables::leaf::PROXY;
+use super::tables::leaf::{PROXY, PROXY_TLS};
 
 const HTTP_PORT: u16 = 80;
+const HTTPS_PORT: u16 = 443;
 
 /// An HTTP proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub struct HttpProxy {
     pub port: u16,
     /// User and password.
     pub login: Option<(String, Secret)>,
+    /// It is spoken to over TLS (`https://`).
+    pub tls: Option<RemoteTls>,
     /// Longest wait for a connection to the proxy, and for its answer; `None`: as for the remote.
     pub timeout: Option<Duration>,
 }
@@ -27,12 +31,14 @@ pub struct HttpProxy {
 pub(super) fn proxy(r: &mut ConfigReader, value: &Value) -> Option<HttpProxy> {
     let map = r.map("proxy", value)?;
     let (mut url, mut user, mut password, mut timeout) = (None, None, None, None);
+    let mut tls = None;
     let before = r.problems.len();
     r.walk(&PROXY, map, |r, key, entry| {
         let value = &entry.value;
         match key {
             "url" => url = r.word(key, value).map(str::to_owned),
             "username" => user = r.word(key, value).map(str::to_owned),
+            "tls" => tls = remote_tls(r, &PROXY_TLS, value, "the proxy"),
             "password" => password = r.text(key, value).map(Secret::new),
             "timeout" => timeout = r.duration(key, value).filter(|time| !time.is_zero()),
             _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
@@ -53,7 +59,14 @@ pub(super) fn proxy(r: &mut ConfigReader, value: &Value) -> Option<HttpProxy> {
         }
     };
     match place(&url) {
-        Ok((host, port)) => Some(HttpProxy { host, port, login, timeout }),
+        Ok((false, _, _)) if tls.is_some() => {
+            r.invalid(&value.pos, "proxy", "has 'tls', which needs a 'url' with https://");
+            None
+        }
+        Ok((secure, host, port)) => {
+            let tls = secure.then(|| tls.unwrap_or_default());
+            Some(HttpProxy { host, port, login, tls, timeout })
+        }
         Err(why) => {
             r.invalid(&value.pos, "proxy", format!("has a 'url' that {why}"));
             None
@@ -61,19 +74,21 @@ pub(super) fn proxy(r: &mut ConfigReader, value: &Value) -> Option<HttpProxy> {
     }
 }
 
-/// `http://host[:port]`
-fn place(url: &str) -> Result<(String, u16), &'static str> {
-    let (scheme, rest) = url.trim().split_once("://").ok_or("does not begin with http://")?;
-    match scheme.to_ascii_lowercase().as_str() {
-        "http" => {}
-        "https" => return Err("begins with https://: proxies are spoken to without TLS here"),
-        _ => return Err("does not begin with http://"),
-    }
+/// `http[s]://host[:port]`: whether over TLS, and where.
+fn place(url: &str) -> Result<(bool, String, u16), &'static str> {
+    const OTHER: &str = "begins with neither http:// nor https://";
+    let (scheme, rest) = url.trim().split_once("://").ok_or(OTHER)?;
+    let secure = match scheme.to_ascii_lowercase().as_str() {
+        "http" => false,
+        "https" => true,
+        _ => return Err(OTHER),
+    };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     if authority.contains('@') {
         return Err("has a user: write 'username' and 'password'");
     }
-    host_and_port(authority, HTTP_PORT)
+    let (host, port) = host_and_port(authority, if secure { HTTPS_PORT } else { HTTP_PORT })?;
+    Ok((secure, host, port))
 }
 
 #[cfg(test)]
@@ -82,9 +97,11 @@ mod tests {
 
     #[test]
     fn addresses_of_proxies() {
-        assert_eq!(place("http://proxy"), Ok(("proxy".to_owned(), 80)));
-        assert_eq!(place("HTTP://[::1]:3128/"), Ok(("::1".to_owned(), 3128)));
-        for bad in ["proxy:80", "https://proxy", "http://", "http://u:p@proxy", "socks://p"] {
+        let found = |secure, host: &str, port| Ok((secure, host.to_owned(), port));
+        assert_eq!(place("http://proxy"), found(false, "proxy", 80));
+        assert_eq!(place("HTTPS://proxy"), found(true, "proxy", 443));
+        assert_eq!(place("HTTP://[::1]:3128/"), found(false, "::1", 3128));
+        for bad in ["proxy:80", "http://", "http://u:p@proxy", "socks://p"] {
             assert!(place(bad).is_err(), "{bad}");
         }
     }

@@ -12,6 +12,7 @@ use super::leaf_proxy::proxy;
 use super::leafnodes::{DEFAULT_LEAF_PORT, LeafUrl, RemoteOptions, RemoteTls, denied};
 use super::read::ConfigReader;
 use super::tables::leaf::{REMOTE, REMOTE_TLS};
+use super::tls::{cipher_suites, curves, min_version};
 use super::{CertificateFiles, GLOBAL_ACCOUNT};
 use crate::credentials::KeyPair;
 
@@ -239,6 +240,9 @@ pub(super) fn remote_tls(
             "key_file" => key_file = r.word(key, value).map(PathBuf::from),
             "ca_file" => tls.ca_file = r.word(key, value).map(PathBuf::from),
             "insecure" => tls.insecure = r.boolean(key, value).unwrap_or_default(),
+            "min_version" => tls.min_version = min_version(r, key, value),
+            "cipher_suites" => tls.cipher_suites = cipher_suites(r, key, value),
+            "curve_preferences" => tls.curves = curves(r, key, value),
             "ocsp_peer" => tls.ocsp_peer = super::ocsp::ocsp_peer(r, key, value),
             "handshake_first" => match &value.node {
                 Node::Bool(first) => tls.handshake_first = *first,

@@ -213,6 +213,12 @@ pub struct RemoteTls {
     pub timeout: Duration,
     /// Its certificate is checked by OCSP.
     pub ocsp_peer: Option<super::OcspPeer>,
+    /// The oldest version that is spoken.
+    pub min_version: super::TlsVersion,
+    /// Names of the only cipher suites, as Go writes them; empty: all that we have.
+    pub cipher_suites: Vec<String>,
+    /// Names of the only groups for the key exchange, in this order; empty: all that we have.
+    pub curves: Vec<String>,
 }
 
 impl Default for RemoteTls {
@@ -224,6 +230,9 @@ impl Default for RemoteTls {
             handshake_first: false,
             timeout: tls::DEFAULT_TLS_TIMEOUT,
             ocsp_peer: None,
+            min_version: super::TlsVersion::V12,
+            cipher_suites: Vec::new(),
+            curves: Vec::new(),
         }
     }
 }

@@ -567,6 +567,7 @@ pub(super) static DOCUMENTED: &[(&str, &Block)] = &[
     ("`compression {}` of `leafnodes` and of a remote", &leaf::COMPRESSION),
     ("A remote of `leafnodes`", &leaf::REMOTE),
     ("`proxy` of a remote", &leaf::PROXY),
+    ("`tls` of the proxy of a remote", &leaf::PROXY_TLS),
     ("`tls` of a remote", &leaf::REMOTE_TLS),
     ("`jetstream`", &JETSTREAM),
     ("`limits {}` of `jetstream`", &JETSTREAM_LIMITS),

@@ -172,11 +172,7 @@ fn setting(
         }
         "pinned_certs" => pins(r, key, value, options),
         "ocsp_peer" => options.ocsp_peer = ocsp_peer(r, key, value),
-        "min_version" => match &value.node {
-            Node::Str(v) if v == "1.2" => options.min_version = TlsVersion::V12,
-            Node::Str(v) if v == "1.3" => options.min_version = TlsVersion::V13,
-            _ => r.invalid(&value.pos, key, "must be \"1.2\" or \"1.3\""),
-        },
+        "min_version" => options.min_version = min_version(r, key, value),
         "cipher_suites" => options.cipher_suites = cipher_suites(r, key, value),
         "curve_preferences" => options.curves = curves(r, key, value),
         "connection_rate_limit" => options.rate_limit = r.count(key, value, true).flatten(),
@@ -188,6 +184,17 @@ fn setting(
     }
 }
 
+pub(super) fn min_version(r: &mut ConfigReader, key: &str, value: &Value) -> TlsVersion {
+    match &value.node {
+        Node::Str(v) if v == "1.2" => TlsVersion::V12,
+        Node::Str(v) if v == "1.3" => TlsVersion::V13,
+        _ => {
+            r.invalid(&value.pos, key, "must be \"1.2\" or \"1.3\"");
+            TlsVersion::default()
+        }
+    }
+}
+
 fn names(r: &mut ConfigReader, key: &str, value: &Value) -> Vec<String> {
     let names = r.texts(key, value).unwrap_or_default();
     if names.is_empty() {
@@ -196,7 +203,7 @@ fn names(r: &mut ConfigReader, key: &str, value: &Value) -> Vec<String> {
     names
 }
 
-fn cipher_suites(r: &mut ConfigReader, key: &str, value: &Value) -> Vec<String> {
+pub(super) fn cipher_suites(r: &mut ConfigReader, key: &str, value: &Value) -> Vec<String> {
     let found = names(r, key, value);
     for name in found.iter().filter(|name| !cipher_suites::is_suite(name)) {
         let what = format!("holds {name:?}, which is unknown, or weak and never offered");
@@ -206,7 +213,7 @@ fn cipher_suites(r: &mut ConfigReader, key: &str, value: &Value) -> Vec<String> 
 }
 
 /// Groups that only Go has are passed over, as long as others are left.
-fn curves(r: &mut ConfigReader, key: &str, value: &Value) -> Vec<String> {
+pub(super) fn curves(r: &mut ConfigReader, key: &str, value: &Value) -> Vec<String> {
     let (mut found, mut passed) = (Vec::new(), Vec::new());
     for name in names(r, key, value) {
         match cipher_suites::is_curve(&name) {

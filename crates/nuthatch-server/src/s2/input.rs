@@ -2,7 +2,7 @@
 //!
 //! A chunk is waited for as a whole and unpacked at once: it has a bound that no stranger's number moves.
 
-use super::{CHECKSUM_BYTES, CHUNK_HEADER_BYTES, COMPRESSED, IDENTIFIER, UNCOMPRESSED};
+use super::{CHECKSUM_BYTES, CHUNK_HEADER_BYTES, COMPRESSED, IDENTIFIER, Switch, UNCOMPRESSED};
 use bytes::{Buf, BytesMut};
 use nuthatch_archive::frames::FrameReader;
 use std::io::{self, Read};
@@ -42,6 +42,8 @@ impl Read for Chunks {
 /// Unpacks chunks.
 pub(crate) struct Input<R> {
     inner: R,
+    /// Bytes pass as they are until it is on.
+    switch: Option<Switch>,
     /// Read and not unpacked yet.
     raw: BytesMut,
     chunks: FrameReader<Chunks>,
@@ -55,7 +57,12 @@ impl<R: AsyncRead + Unpin> Input<R> {
     /// Of a side that is trusted with large blocks once `admitted` says so.
     pub(crate) fn new(inner: R, admitted: Arc<AtomicBool>) -> Self {
         let chunks = FrameReader::new(Chunks::default());
-        Self { inner, raw: BytesMut::new(), chunks, left: 0, admitted }
+        Self { inner, switch: None, raw: BytesMut::new(), chunks, left: 0, admitted }
+    }
+
+    /// One that begins when `switch` is on.
+    pub(crate) fn waiting(inner: R, switch: Switch, admitted: Arc<AtomicBool>) -> Self {
+        Self { switch: Some(switch), ..Self::new(inner, admitted) }
     }
 
     /// Hands a whole chunk to its reader, if there is one: `Some(true)` if it holds data.
@@ -126,6 +133,9 @@ impl<R: AsyncRead + Unpin> AsyncRead for Input<R> {
         out: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        if this.switch.as_ref().is_some_and(|switch| !switch.is_on()) {
+            return Pin::new(&mut this.inner).poll_read(cx, out);
+        }
         let mut empty = 0;
         while this.left == 0 {
             match this.next_chunk()? {

@@ -1,6 +1,6 @@
 //! The writing side: protocol text in chunks.
 
-use super::{CHECKSUM_BYTES, CHUNK_HEADER_BYTES, COMPRESSED, UNCOMPRESSED};
+use super::{CHECKSUM_BYTES, CHUNK_HEADER_BYTES, COMPRESSED, Switch, UNCOMPRESSED};
 use snap::raw::{Encoder, max_compress_len};
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -20,13 +20,10 @@ thread_local! {
     static SNAPPY: RefCell<Encoder> = RefCell::new(Encoder::new());
 }
 
-/// Whether what is written now is to be compressed.
-type Compresses = Box<dyn Fn() -> bool + Send>;
-
 /// Packs what is written to it into chunks.
 pub(crate) struct Output<W> {
     inner: W,
-    compresses: Compresses,
+    switch: Switch,
     /// Chunks on their way.
     ahead: Vec<u8>,
     ahead_at: usize,
@@ -34,9 +31,15 @@ pub(crate) struct Output<W> {
 }
 
 impl<W: AsyncWrite + Unpin> Output<W> {
-    pub(crate) fn new(inner: W, compresses: impl Fn() -> bool + Send + 'static) -> Self {
-        let (compresses, ahead) = (Box::new(compresses), STREAM_START.to_vec());
-        Self { inner, compresses, ahead, ahead_at: 0, block: Vec::new() }
+    pub(crate) fn new(inner: W, compresses: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        let switch = Switch::default();
+        switch.begin(compresses);
+        Self::waiting(inner, switch)
+    }
+
+    /// One that begins when `switch` is on.
+    pub(crate) fn waiting(inner: W, switch: Switch) -> Self {
+        Self { inner, switch, ahead: STREAM_START.to_vec(), ahead_at: 0, block: Vec::new() }
     }
 
     /// Writes the chunks that are ahead.
@@ -67,7 +70,7 @@ impl<W: AsyncWrite + Unpin> Output<W> {
         self.ahead.extend_from_slice(&masked_sum(&self.block).to_le_bytes());
         let from = self.ahead.len();
         let mut kind = UNCOMPRESSED;
-        if len >= COMPRESS_FROM_BYTES && (self.compresses)() {
+        if len >= COMPRESS_FROM_BYTES && self.switch.compresses() {
             self.ahead.resize(from + max_compress_len(len), 0);
             let packed = SNAPPY
                 .with_borrow_mut(|snappy| snappy.compress(&self.block, &mut self.ahead[from..]))
@@ -110,6 +113,9 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for Output<W> {
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = &mut *self;
+        if !this.switch.is_on() {
+            return Pin::new(&mut this.inner).poll_write_vectored(cx, bufs);
+        }
         ready!(this.poll_ahead(cx))?;
         if bufs.iter().all(|buf| buf.is_empty()) {
             return Poll::Ready(Ok(0));
@@ -128,7 +134,9 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for Output<W> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        ready!(this.poll_ahead(cx))?;
+        if this.switch.is_on() {
+            ready!(this.poll_ahead(cx))?;
+        }
         Pin::new(&mut this.inner).poll_flush(cx)
     }
 

@@ -1,17 +1,16 @@
 //! The cryptography of listeners, as the options choose it.
 
 use crate::cipher_suites::{curve, suite};
-use crate::options::{TlsOptions, TlsVersion};
+use crate::options::TlsVersion;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::{CipherSuite, NamedGroup, SupportedProtocolVersion};
 
-/// The cryptography of a listener: what the options leave of all that we have. As in Go, a list
+/// The cryptography that names of cipher suites and groups leave of all that we have. As in Go, a list
 /// without suites of TLS 1.3 leaves those as they are.
 #[must_use]
-pub fn provider(options: &TlsOptions) -> CryptoProvider {
+pub fn provider(cipher_suites: &[String], curves: &[String]) -> CryptoProvider {
     let mut provider = ring::default_provider();
-    let chosen: Vec<CipherSuite> =
-        options.cipher_suites.iter().filter_map(|name| suite(name)).collect();
+    let chosen: Vec<CipherSuite> = cipher_suites.iter().filter_map(|name| suite(name)).collect();
     if !chosen.is_empty() {
         let is_13 = |suite: &rustls::SupportedCipherSuite| suite.tls13().is_some();
         let wants_13 = chosen.iter().any(|suite| format!("{suite:?}").starts_with("TLS13_"));
@@ -19,7 +18,7 @@ pub fn provider(options: &TlsOptions) -> CryptoProvider {
             .cipher_suites
             .retain(|suite| chosen.contains(&suite.suite()) || (is_13(suite) && !wants_13));
     }
-    let curves: Vec<NamedGroup> = options.curves.iter().filter_map(|name| curve(name)).collect();
+    let curves: Vec<NamedGroup> = curves.iter().filter_map(|name| curve(name)).collect();
     if !curves.is_empty() {
         let place = |group: NamedGroup| curves.iter().position(|chosen| *chosen == group);
         provider.kx_groups.retain(|group| place(group.name()).is_some());
@@ -30,9 +29,9 @@ pub fn provider(options: &TlsOptions) -> CryptoProvider {
 
 /// The versions that are spoken.
 #[must_use]
-pub fn versions(options: &TlsOptions) -> &'static [&'static SupportedProtocolVersion] {
+pub fn versions(oldest: TlsVersion) -> &'static [&'static SupportedProtocolVersion] {
     static ALL: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS13, &rustls::version::TLS12];
-    match options.min_version {
+    match oldest {
         TlsVersion::V12 => &ALL,
         TlsVersion::V13 => &ALL[..1],
     }

@@ -3,6 +3,9 @@
 use super::{Maker, eventually, free_port, next, publish, until_heard};
 use crate::support::{Server, TempDir};
 use nuthatch_client::Client;
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 /// One side of a connection: what its configuration says.
 #[derive(Clone, Copy)]
@@ -10,6 +13,8 @@ struct Way {
     hub: &'static str,
     scheme: &'static str,
     remote: &'static str,
+    /// Both sides say that S2 is used.
+    packed: bool,
 }
 
 const WAYS: &[Way] = &[
@@ -17,37 +22,44 @@ const WAYS: &[Way] = &[
         hub: "leafnodes { PORT, compression: s2_fast }",
         scheme: "nats-leaf",
         remote: "compression: s2_best",
+        packed: true,
     },
     Way {
         hub: "leafnodes { PORT, compression: accept }",
         scheme: "nats-leaf",
         remote: "compression: s2_better",
+        packed: true,
     },
     // Every round trip is long enough.
     Way {
         hub: "leafnodes { PORT, compression: { mode: s2_auto, rtt_thresholds: ['0s', '1ns', '10s'] } }",
         scheme: "nats-leaf",
         remote: "compression: s2_auto",
+        packed: true,
     },
     Way {
         hub: "leafnodes { PORT, compression: off }",
         scheme: "nats-leaf",
         remote: "compression: s2_auto",
+        packed: false,
     },
     Way {
         hub: "leafnodes { port: -1, compression: s2_fast }, websocket { PORT, no_tls: true }",
         scheme: "ws",
         remote: "compression: s2_fast",
+        packed: true,
     },
     Way {
         hub: "leafnodes { port: -1, compression: s2_fast }, websocket { PORT, no_tls: true, compression: true }",
         scheme: "ws",
         remote: "compression: s2_fast, ws_compress: true",
+        packed: false,
     },
     Way {
         hub: "leafnodes { port: -1 }, websocket { PORT, no_tls: true, compression: true }",
         scheme: "ws",
         remote: "ws_no_masking: true, ws_compress: true",
+        packed: false,
     },
 ];
 
@@ -70,6 +82,18 @@ fn cross(hub: &Server, leaf: &Server) {
     }
 }
 
+/// What the one connection of a server is compressed with, as `/leafz` says.
+fn compression(server: &Server) -> String {
+    let host = server.monitor_url().trim_start_matches("http://").to_owned();
+    let mut socket = TcpStream::connect(&host).expect("monitoring answers");
+    write!(socket, "GET /leafz HTTP/1.0\r\nHost: {host}\r\n\r\n").expect("a request");
+    let mut text = String::new();
+    socket.read_to_string(&mut text).expect("an answer");
+    let body = &text[text.find("\r\n\r\n").expect("a body")..];
+    let leafz: Value = serde_json::from_str(body).expect("JSON");
+    leafz["leafs"][0]["compression"].as_str().unwrap_or_default().to_owned()
+}
+
 fn all(hub: Maker, leaf: Maker) {
     for (number, way) in WAYS.iter().enumerate() {
         let (Some(hub_program), Some(leaf_program)) = (hub.program(), leaf.program()) else {
@@ -80,7 +104,7 @@ fn all(hub: Maker, leaf: Maker) {
         let start = |program: &Option<std::path::PathBuf>, dir: &TempDir, config: String| {
             let file = dir.path().join("server.conf");
             std::fs::write(&file, config).expect("configuration");
-            let flags = ["-c", file.to_str().expect("text")];
+            let flags = ["-m", "-1", "-c", file.to_str().expect("text")];
             Server::start_program(program.as_deref(), &dir.path().join("store"), &flags)
         };
         let port = free_port();
@@ -93,6 +117,16 @@ fn all(hub: Maker, leaf: Maker) {
         let leaf = start(&leaf_program, &dirs[1], config);
         println!("{} and {}", way.hub, way.remote);
         cross(&hub, &leaf);
+        for server in [&hub, &leaf] {
+            let mode = compression(server);
+            assert_eq!(
+                mode.starts_with("s2_"),
+                way.packed,
+                "{} and {}: {mode}",
+                way.hub,
+                way.remote
+            );
+        }
     }
 }
 

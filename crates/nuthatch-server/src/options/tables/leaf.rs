@@ -159,10 +159,15 @@ pub(in crate::options) static REMOTE_TLS: Block = Block {
         yes(&["timeout"], "2", "seconds for the handshake"),
         said(&["verify"], "check certificates of clients", "the other side is always checked"),
         no(&["verify_and_map"], "the certificate names the user", "there are no clients here"),
-        no(&["min_version"], "oldest TLS version", "TLS 1.2 and 1.3 are spoken"),
-        no(&["cipher_suites"], "the only cipher suites", "the safe ones are offered"),
-        no(&["curve_preferences"], "the only groups", "those of the library are offered"),
-        no(&["pinned_certs"], "the only certificates", super::BY_AUTHORITY),
+        yes(&["min_version"], "`\"1.2\"`", "oldest TLS version, `\"1.2\"` or `\"1.3\"`"),
+        yes(&["cipher_suites"], "all", "the only cipher suites, as in `tls`"),
+        yes(&["curve_preferences"], "all", "the only groups for the key exchange, as in `tls`"),
+        said(&["allow_insecure_cipher_suites"], "weak cipher suites", "they are never offered"),
+        no(
+            &["pinned_certs"],
+            "the only certificates",
+            "those of 'tls' of 'leafnodes' count for servers that we connect to too",
+        ),
         no(&["certs", "certificates"], "several certificates", super::ONE_CERTIFICATE),
         no(&["connection_rate_limit"], "handshakes per second", "there are no clients here"),
         yes(
@@ -190,10 +195,26 @@ pub(in crate::options) static COMPRESSION: Block = Block {
 pub(in crate::options) static PROXY: Block = Block {
     place: "in 'proxy' of a remote",
     keys: &[
-        yes(&["url"], "required", "`http://host[:80]`"),
+        yes(&["url"], "required", "`http://host[:80]` or `https://host[:443]`"),
         yes(&["username"], "none", "user at the proxy"),
         yes(&["password"], "none", "its password"),
         yes(&["timeout"], "`dial_timeout`", "longest wait for the proxy, and for its answer"),
-        no(&["tls"], "TLS towards the proxy", "proxies are spoken to without TLS here"),
+        yes(&["tls"], "the system's authorities", "TLS towards an `https://` proxy; see below"),
+    ],
+};
+
+/// Keys of `tls` in `proxy`.
+pub(in crate::options) static PROXY_TLS: Block = Block {
+    place: "in 'tls' of a proxy",
+    keys: &[
+        yes(&["ca_file"], "the system's", "PEM file of the authorities of the proxy"),
+        yes(&["cert_file"], "none", "PEM file of the certificate to show"),
+        yes(&["key_file"], "none", "PEM file of its private key"),
+        yes(&["insecure"], "false", "do not check the proxy's certificate"),
+        yes(&["timeout"], "2", "seconds for the handshake"),
+        yes(&["min_version"], "`\"1.2\"`", "oldest TLS version, `\"1.2\"` or `\"1.3\"`"),
+        yes(&["cipher_suites"], "all", "the only cipher suites, as in `tls`"),
+        yes(&["curve_preferences"], "all", "the only groups for the key exchange, as in `tls`"),
+        said(&["allow_insecure_cipher_suites"], "weak cipher suites", "they are never offered"),
     ],
 };

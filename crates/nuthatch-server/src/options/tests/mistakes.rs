@@ -264,9 +264,8 @@ fn leaf_nodes_that_cannot_be() {
     fails("leafnodes { remotes: [ {url: 'nats://hub'}, {url: 'leaf://hub'} ] }", text);
     let text = "t.conf:1:24: 'urls' cannot have a mix of websocket and non-websocket addresses";
     fails(&remote("urls: ['wss://hub', 'nats://hub']"), text);
-    let text = "t.conf:1:50: 'proxy' has a 'url' that begins with https://: proxies are spoken to without \
-                TLS here";
-    fails(&remote("url: 'nats://h', proxy: { url: 'https://p' }"), text);
+    let text = "t.conf:1:50: 'proxy' has 'tls', which needs a 'url' with https://";
+    fails(&remote("url: 'nats://h', proxy: { url: 'http://p', tls {} }"), text);
     let text = "t.conf:1:49: 'nkey' must be the seed of a user's nkey: it begins with SU";
     fails(&remote("url: 'nats://h', nkey: 'SUsecret'"), text);
     let text = "t.conf:1:30: 'compression' must be 'off', 'accept', 's2_auto', 's2_fast', 's2_better' or \

@@ -71,6 +71,7 @@ const AROUND: &[&str] = &[
     "leafnodes { compression { K: V } }",
     "leafnodes { remotes: [ { url: 'nats://h', K: V } ] }",
     "leafnodes { remotes: [ { url: 'nats://h', proxy { K: V } } ] }",
+    "leafnodes { remotes: [ { url: 'nats://h', proxy { url: 'https://p', tls { K: V } } } ] }",
     "leafnodes { remotes: [ { url: 'nats://h', tls { K: V } } ] }",
     "jetstream { K: V }",
     "jetstream { limits { K: V } }",

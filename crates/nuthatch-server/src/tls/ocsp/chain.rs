@@ -41,7 +41,11 @@ pub(crate) fn chains(
     let found = RefCell::new(Vec::new());
     let collect = |path: &VerifiedPath<'_>| {
         let mut found = found.borrow_mut();
-        found.push(links(first, path).ok_or(webpki::Error::BadDer)?);
+        let chain = links(first, path).ok_or(webpki::Error::BadDer)?;
+        // A root that is presented too leads by another way to the same.
+        if !found.iter().any(|other| is_same(other, &chain)) {
+            found.push(chain);
+        }
         // Another one is looked for until there are enough.
         if found.len() < CHAINS_MAX { Err(webpki::Error::UnknownIssuer) } else { Ok(()) }
     };
@@ -59,6 +63,11 @@ pub(crate) fn chains(
     let last = end.err();
     let found = found.into_inner();
     if found.is_empty() { Err(last.unwrap_or(webpki::Error::UnknownIssuer)) } else { Ok(found) }
+}
+
+fn is_same(one: &Chain, other: &Chain) -> bool {
+    let same = |(a, b): (&Link, &Link)| a.certificate == b.certificate && a.issuer == b.issuer;
+    one.len() == other.len() && one.iter().zip(other).all(same)
 }
 
 fn links(first: &CertificateDer<'_>, path: &VerifiedPath<'_>) -> Option<Chain> {

@@ -92,7 +92,7 @@ mod tests {
             let mut reader = Der(&written);
             assert_eq!(reader.take(OCTET_STRING), Ok(&content[..]), "{len}");
             assert!(reader.is_empty());
-            assert_eq!(Der(&written[..written.len() - 1]).take(OCTET_STRING).is_ok(), false);
+            assert!(Der(&written[..written.len() - 1]).take(OCTET_STRING).is_err());
         }
         assert_eq!(Der(&[0x02, 1, 5]).take(OCTET_STRING), Err(Malformed));
         assert_eq!(Der(&[0x03, 2, 3, 8]).take_bits(), Err(Malformed));
