@@ -147,8 +147,10 @@ class Cluster:
         self.wait(f"{node.name} is not healed", lambda: self.is_whole(node), pause_s=LOOK_S)
 
     def set(self):
-        """The disks that the last owner of each log said keep it, by the numbers of the log and of the node."""
-        lines = [line for node in self.nodes for line in node.said().splitlines() if " is kept by the nodes " in line]
+        """The disks that the last owner of each log said keep it, by the numbers of the log and of the node. The log in
+        memory is none of them: what a process that ends had of it is another one's with every start."""
+        said = [line for node in self.nodes for line in node.said().splitlines()]
+        lines = [line for line in said if " is kept by the nodes " in line and " log memory-" not in line]
         epoch = lambda line: int(re.search(r"epoch (\d+) of", line).group(1))
         # A line begins with the number of the process and the time.
         lines.sort(key=lambda line: (epoch(line), line.split("]", 1)[1][:28]))
@@ -181,7 +183,10 @@ class Cluster:
             now = self.set()
             return len(now) == len(logs) * len(self.nodes) and len(set(now.values()) - set(before.values())) == len(logs)
 
-        self.wait(f"the new disk is not taken into the set {before}, it is still {self.set()}", is_replaced)
+        try:
+            self.wait(f"the new disk is not taken into the set {before}", is_replaced)
+        except Stuck as stuck:
+            raise Stuck(f"{stuck}, it is {self.set()}") from stuck
 
 
 class Stuck(Exception):
