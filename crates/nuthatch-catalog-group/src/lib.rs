@@ -23,6 +23,7 @@ pub mod packet;
 pub mod raft_codec;
 pub mod roster;
 pub mod rules;
+pub mod seeking;
 pub mod store;
 mod taking_part;
 pub mod types;

@@ -38,6 +38,8 @@ rules! {
     PeerBootDurable = "group.peer-boot-durable";
     /// A cluster is founded only when every listed node has answered that it holds nothing.
     FoundedByAll = "group.founded-by-all";
+    /// A founding is taken only in answer to a question that is newer than the last time a node said that it holds none.
+    FoundingAskedAnew = "group.founding-asked-anew";
     /// A read is answered when a majority has confirmed the leader after it was asked.
     ReadConfirmed = "group.read-confirmed";
     /// A transaction is answered when it is committed and applied.

@@ -15,10 +15,12 @@ use crate::start_error::StartError;
 use crate::transfer::{put_answer, read_answer};
 use nuthatch_catalog_group::founding::{self, Answer, Founding, Named, Next};
 use nuthatch_catalog_group::identity;
+use nuthatch_catalog_group::seeking::Seeking;
 use nuthatch_catalog_group::{LogCount, LogNumber, MemberId, Roster};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Entropy as _, SystemEntropy};
 use nuthatch_quorum::types::{BootCount, Incarnation, NodeId};
+use parking_lot::Mutex;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -104,9 +106,10 @@ fn sought(
     let answer = Answer { node: me.clone(), founding: None, roster: None }.encode();
     listener.set_nonblocking(true)?;
     let done = AtomicBool::new(false);
+    let seeking = Arc::new(Mutex::new(Seeking::default()));
     let found = thread::scope(|scope| {
-        scope.spawn(|| answer_others(listener, &local, &answer, &done));
-        let found = seek(config, me, &local);
+        scope.spawn(|| answer_others(listener, &local, (&answer, &seeking), &done));
+        let found = seek(config, me, &local, &seeking);
         done.store(true, Ordering::Release);
         found
     });
@@ -115,17 +118,23 @@ fn sought(
 }
 
 /// Answers others that look for the cluster until `done`.
-fn answer_others(listener: &TcpListener, local: &Arc<dyn Local>, answer: &[u8], done: &AtomicBool) {
+fn answer_others(
+    listener: &TcpListener,
+    local: &Arc<dyn Local>,
+    (answer, seeking): (&[u8], &Arc<Mutex<Seeking>>),
+    done: &AtomicBool,
+) {
     let asking = Arc::new(AtomicUsize::new(0));
     while !done.load(Ordering::Acquire) {
         match listener.accept() {
             Ok((stream, from)) if asking.load(Ordering::Acquire) < ASKING_MAX => {
                 let (telling, answer) = (Arc::clone(local), answer.to_vec());
+                let seeking = Arc::clone(seeking);
                 let leaving = Arc::clone(&asking);
                 asking.fetch_add(1, Ordering::AcqRel);
                 let told = local.life().spawn_for_one("node-in", move || {
                     // Who did not understand asks again.
-                    let _ = tell(stream, from, &*telling, &answer);
+                    let _ = tell(stream, from, &*telling, (&answer, &seeking));
                     leaving.fetch_sub(1, Ordering::AcqRel);
                 });
                 if told.is_err() {
@@ -138,11 +147,18 @@ fn answer_others(listener: &TcpListener, local: &Arc<dyn Local>, answer: &[u8], 
     }
 }
 
-fn tell(stream: TcpStream, from: SocketAddr, local: &dyn Local, answer: &[u8]) -> io::Result<()> {
+fn tell(
+    stream: TcpStream,
+    from: SocketAddr,
+    local: &dyn Local,
+    (answer, seeking): (&[u8], &Mutex<Seeking>),
+) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     let stream = local.life().track(stream)?;
     match greet(stream, &[local], from) {
-        Some((mut channel, hello)) if hello.lane == Lane::Founding => {
+        Some((mut channel, hello))
+            if hello.lane == Lane::Founding && seeking.lock().say_nothing_held() =>
+        {
             put_answer(&mut channel, answer)
         }
         _ => Ok(()),
@@ -153,6 +169,7 @@ fn seek(
     config: &ClusterConfig,
     me: &Named,
     local: &Arc<dyn Local>,
+    seeking: &Mutex<Seeking>,
 ) -> Result<(Founding, Roster), StartError> {
     let logs = if config.may_found() { config.founds()? } else { LogCount::ONE };
     let others = config.others();
@@ -160,7 +177,8 @@ fn seek(
     let fresh = u128::from(entropy.next()) << 64 | u128::from(entropy.next());
     let mut told = String::new();
     loop {
-        let answers = ask_all(&others, local);
+        seeking.lock().ask();
+        let answers = ask_all(&others, local, &|answer| seeking.lock().counts(answer));
         let is_there = answers.iter().flatten().any(|answer| answer.founding.is_some());
         let next = match config.may_found() || is_there {
             true => founding::next(me, &answers, fresh)?,
@@ -237,12 +255,17 @@ pub(super) fn join(
     JoinAnswer::decode(&answer).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
 }
 
-/// Asks all at once, so that one that hangs holds up no answer of another.
-pub(super) fn ask_all(others: &[SocketAddr], local: &Arc<dyn Local>) -> Vec<Option<Answer>> {
+/// Asks all at once, so that one that hangs holds up no answer of another. Gives what they answered, as far as it
+/// `counts` when it comes.
+pub(super) fn ask_all(
+    others: &[SocketAddr],
+    local: &Arc<dyn Local>,
+    counts: &(dyn Fn(&Answer) -> bool + Sync),
+) -> Vec<Option<Answer>> {
     thread::scope(|scope| {
         let ask = |address: &SocketAddr| {
             let (address, local) = (*address, Arc::clone(local));
-            scope.spawn(move || ask(address, &*local).ok())
+            scope.spawn(move || ask(address, &*local).ok().filter(counts))
         };
         let asked: Vec<_> = others.iter().map(ask).collect();
         asked.into_iter().map(|asking| asking.join().ok().flatten()).collect()

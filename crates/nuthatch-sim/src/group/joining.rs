@@ -3,6 +3,7 @@
 use super::check::Violation;
 use super::world::{Happening, Life, World};
 use nuthatch_catalog_group::founding::Answer;
+use nuthatch_catalog_group::seeking::Seeking;
 use nuthatch_catalog_group::{
     Change, Event, Founding, Member, MemberId, Replacing, Roster, identity,
 };
@@ -55,6 +56,13 @@ pub fn numbered(
 }
 
 impl World {
+    /// A node begins to look for its cluster. The time is the number of its first round: no answer to a former life is
+    /// taken for one of this.
+    pub(super) fn look_for_cluster(&mut self, at: usize) {
+        let (round, answers) = (self.queue.now(), vec![None; self.nodes.len() - 1]);
+        self.nodes[at].life = Life::Seeks { round, answers, seeking: Seeking::default() };
+    }
+
     /// What the nodes have answered that a node lists: those that found a cluster list each other, and find others only
     /// when these belong to it.
     pub(super) fn listed(&self, at: usize, answers: Vec<Option<Answer>>) -> Vec<Option<Answer>> {
@@ -137,8 +145,7 @@ impl World {
                 self.begin(to, founding, Some(&roster))
             }
             None => {
-                let answers = vec![None; self.nodes.len() - 1];
-                self.nodes[to].life = Life::Seeks { round: 0, answers };
+                self.look_for_cluster(to);
                 Ok(())
             }
         }

@@ -9,6 +9,7 @@ use crate::net::{Net, Weather};
 use crate::scheduler::Scheduler;
 use nuthatch_catalog_group::founding::{self, Answer, Founding, Named, Next};
 use nuthatch_catalog_group::identity;
+use nuthatch_catalog_group::seeking::Seeking;
 use nuthatch_catalog_group::{
     Effect, Envelope, Event, Limits, LogNumber, Member, MemberId, Roster, TICK,
 };
@@ -77,6 +78,8 @@ pub enum Life {
         round: u64,
         /// What the other nodes have answered in it.
         answers: Vec<Option<Answer>>,
+        /// What it has said meanwhile.
+        seeking: Seeking,
     },
     /// It asks to join a cluster that it has found.
     Joins,
@@ -310,8 +313,7 @@ impl World {
         match founding {
             Some(founding) => self.begin(at, founding, None),
             None => {
-                let answers = vec![None; self.nodes.len() - 1];
-                self.nodes[at].life = Life::Seeks { round: 0, answers };
+                self.look_for_cluster(at);
                 Ok(())
             }
         }
@@ -369,7 +371,7 @@ impl World {
                 }
                 self.step(at, Event::Tick)
             }
-            Life::Seeks { round, answers } => {
+            Life::Seeks { round, answers, .. } => {
                 let empty = vec![None; answers.len()];
                 let answers = std::mem::replace(answers, empty);
                 *round += 1;
@@ -414,6 +416,9 @@ impl World {
     }
 
     fn seek(&mut self, by: usize, round: u64) {
+        if let Life::Seeks { seeking, .. } = &mut self.nodes[by].life {
+            seeking.ask();
+        }
         for of in (0..self.nodes.len()).filter(|of| *of != by) {
             for after in self.net.send(by, of, &mut self.queue.rng) {
                 self.queue.after(after, Happening::Asked { by, of, round });
@@ -422,6 +427,11 @@ impl World {
     }
 
     fn tell(&mut self, to: usize, by: usize, round: u64) {
+        if let Life::Seeks { seeking, .. } = &mut self.nodes[by].life
+            && !seeking.say_nothing_held()
+        {
+            return;
+        }
         let (founding, roster) = match &self.nodes[by].life {
             Life::Down | Life::Gone => return,
             Life::Seeks { .. } | Life::Joins => (None, None),
@@ -440,10 +450,11 @@ impl World {
 
     fn hear(&mut self, to: usize, by: usize, of: u64, answer: &[u8]) {
         let place = if by < to { by } else { by - 1 };
-        if let Life::Seeks { round, answers } = &mut self.nodes[to].life
+        if let Life::Seeks { round, answers, seeking } = &mut self.nodes[to].life
             && *round == of
         {
-            answers[place] = Answer::decode(answer).ok();
+            let answer = Answer::decode(answer).expect("as it was sent");
+            answers[place] = seeking.counts(&answer).then_some(answer);
         }
     }
 
