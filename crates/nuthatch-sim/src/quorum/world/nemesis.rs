@@ -177,7 +177,7 @@ impl World {
         }
     }
 
-    /// A keeper is to be replaced by another node, and perhaps a certain node to own the log.
+    /// A keeper is to be replaced by another node, or two are to come or to go, and perhaps a certain node to own the log.
     fn wish(&mut self) {
         if self.catalog_ahead.is_some() {
             return;
@@ -188,7 +188,14 @@ impl World {
         let idle = all.filter(|node| !keepers.contains(node));
         let idle: Vec<NodeId> = idle.filter(|node| !self.impaired.contains(node)).collect();
         let rng = &mut self.schedule.rng;
-        if !idle.is_empty() {
+        let resizes = rng.chance(300);
+        if resizes && keepers.len() > 3 {
+            for _ in 0..2 {
+                keepers.remove(rng.below(keepers.len() as u64) as usize);
+            }
+        } else if resizes && idle.len() >= 2 {
+            keepers.extend(&idle[..2]);
+        } else if !idle.is_empty() {
             let leaves = rng.below(keepers.len() as u64) as usize;
             keepers[leaves] = *rng.pick(&idle);
         }
