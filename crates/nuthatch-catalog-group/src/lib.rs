@@ -14,6 +14,7 @@
 
 mod asked;
 pub mod catalog_codec;
+mod change;
 pub mod coding;
 pub mod founding;
 pub mod identity;
@@ -32,7 +33,7 @@ pub use founding::{Founder, Founding};
 pub use log_catalog::LogCatalog;
 pub use member::{Effect, Event, Limits, Member};
 pub use packet::{Body, Envelope};
-pub use roster::{Change, Refusal, Replacing, Roster};
+pub use roster::{Change, Refusal, Replacing, Resizing, Roster};
 pub use types::{Boot, LogCount, LogNumber, MemberId};
 
 /// Time between two ticks of a member, in microseconds.

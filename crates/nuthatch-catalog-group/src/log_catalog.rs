@@ -70,17 +70,35 @@ impl LogCatalog {
     /// The row is another revision then: what was proposed of an earlier wish and is under way changes nothing any more. It
     /// could bring a node into the set that was named, left out and named again meanwhile, after that was removed.
     pub fn wish_instead(&mut self, of: &[NodeId], new: NodeId) {
-        let mut state = self.catalog.state().clone();
+        let wish = &self.catalog.state().wish.value;
+        let instead = |node: NodeId| if of.contains(&node) { new } else { node };
         let mut keepers = vec![];
-        for node in state.wish.value.keepers {
-            let node = if of.contains(&node) { new } else { node };
+        for node in wish.keepers.iter().copied().map(instead) {
             if !keepers.contains(&node) {
                 keepers.push(node);
             }
         }
-        let owner = state.wish.value.owner.map(|node| if of.contains(&node) { new } else { node });
+        let owner = wish.owner.map(instead);
+        self.wish(Wish { keepers, owner });
+    }
+
+    /// Names these nodes in the wish, too, or no more. Which of the nodes is to own which log is found anew: each log has
+    /// another one first.
+    pub fn wish_with(&mut self, nodes: &[NodeId], keep: bool) {
+        let wish = &self.catalog.state().wish.value;
+        let others = wish.keepers.iter().copied().filter(|node| !nodes.contains(node));
+        let mut keepers: Vec<NodeId> =
+            others.chain(nodes.iter().copied().filter(|_| keep)).collect();
+        keepers.sort_unstable();
+        in_turn(self.log, &mut keepers);
+        let owner = wish.owner.filter(|owner| keepers.contains(owner));
+        self.wish(Wish { keepers, owner });
+    }
+
+    fn wish(&mut self, wish: Wish) {
+        let mut state = self.catalog.state().clone();
         state.revision.0 += 1;
-        state.wish = Versioned { revision: state.revision, value: Wish { keepers, owner } };
+        state.wish = Versioned { revision: state.revision, value: wish };
         state.log.revision = state.revision;
         let recent: VecDeque<_> = self.catalog.recent().copied().collect();
         self.catalog = Catalog::restored(state, recent);
@@ -128,11 +146,15 @@ impl LogCatalog {
 /// The nodes of a log in the order in which they are to own it: each log has another one first.
 fn keepers(log: LogNumber, disks: &[Member]) -> Vec<NodeId> {
     let mut nodes: Vec<NodeId> = disks.iter().map(|disk| disk.node).collect();
+    in_turn(log, &mut nodes);
+    nodes
+}
+
+fn in_turn(log: LogNumber, nodes: &mut [NodeId]) {
     if !nodes.is_empty() {
         let first = log.index() % nodes.len();
         nodes.rotate_left(first);
     }
-    nodes
 }
 
 fn without_disks(keepers: Vec<NodeId>) -> Catalog {

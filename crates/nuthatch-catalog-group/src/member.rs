@@ -247,6 +247,7 @@ impl Member {
             self.others().into_iter().for_each(|to| self.send(to, Body::Begun));
         }
         self.go_on_replacing();
+        self.go_on_resizing();
         let held = self.roster.nodes.get(&self.node).map(|enrolled| enrolled.member);
         let joins = held != Some(self.id());
         if joins && self.ticks % JOIN_TICKS == 1 {

@@ -5,6 +5,8 @@
 //! names the new node in the wish of every log instead of the old one. The logs' owners bring that about. When no log is
 //! on the old node any more, and the new one has what the leader has, one joint change gives it the vote.
 
+pub use crate::change::{Change, NAME_MAX, Replacing, Resizing, is_name};
+use crate::change::{address, put_address, put_replacing, put_resizing, replacing, resizing};
 use crate::coding::{Malformed, Reader, Writer, malformed};
 use crate::rules::Rule;
 use crate::types::MemberId;
@@ -16,8 +18,11 @@ use std::net::SocketAddr;
 /// Spares at a time.
 pub const SPARES_MAX: usize = 3;
 
-/// Bytes of a node's name at most.
-pub const NAME_MAX: usize = 64;
+/// How many nodes may keep the logs.
+const SIZES: [usize; 2] = [3, 5];
+
+/// How a roster ends in which nodes come or go.
+const WITH_RESIZING: u8 = 2;
 
 /// Ranks that there are: more than nodes at a time.
 const RANKS: u8 = 16;
@@ -56,15 +61,6 @@ pub struct Gone {
     pub by: Option<String>,
 }
 
-/// A node that is taking the place of another one.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Replacing {
-    /// The one that goes.
-    pub old: NodeId,
-    /// The one that takes its place.
-    pub new: NodeId,
-}
-
 /// The nodes of a cluster.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Roster {
@@ -76,44 +72,8 @@ pub struct Roster {
     pub removed: Vec<Gone>,
     /// The replacement that is under way.
     pub replacing: Option<Replacing>,
-}
-
-/// A change of the nodes.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Change {
-    /// A node becomes a spare.
-    Join {
-        /// Its name.
-        name: String,
-        /// Its disk as a member of the group.
-        member: MemberId,
-        /// Where its node port is.
-        address: Option<SocketAddr>,
-    },
-    /// A node says where its node port is.
-    Address {
-        /// The node.
-        node: NodeId,
-        /// Where.
-        address: SocketAddr,
-    },
-    /// A spare begins to take the place of a node.
-    Begin(Replacing),
-    /// The old node keeps its place after all: the replacement is over.
-    Cancel(Replacing),
-    /// It has it: the old node is removed.
-    Swap(Replacing),
-    /// A spare is removed.
-    Leave(NodeId),
-    /// Another disk takes the place of a node's former one.
-    Disk {
-        /// The node.
-        node: NodeId,
-        /// The disk.
-        new: MemberId,
-        /// The former one.
-        former: MemberId,
-    },
+    /// The nodes that are coming to those that keep the logs, or going from them. Not while one is replaced.
+    pub resizing: Option<Resizing>,
 }
 
 /// Why a change is refused.
@@ -151,6 +111,15 @@ pub enum Refusal {
         /// The one that takes its place.
         new: String,
     },
+    /// Nodes are coming or going already.
+    #[error("{0}: one change at a time, try again when that is done")]
+    Resizing(String),
+    /// So many nodes cannot keep the logs.
+    #[error("{0} nodes would keep the logs: three or five can")]
+    Size(usize),
+    /// No node, or one of them twice.
+    #[error("the nodes that are to come or to go are named once each")]
+    NotOnce,
     /// Another node has this name.
     #[error("another node of the cluster is called {0}: give this one another --node-name")]
     NameTaken(String),
@@ -177,16 +146,6 @@ pub enum Refusal {
     #[error("another change came first")]
     Late,
 }
-
-/// True if a node may have this name.
-#[must_use]
-pub fn is_name(name: &str) -> bool {
-    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(is_fit)
-}
-
-/// The marks of changes as bytes. None begins like the number of a node, with which changes of disks begin.
-const CHANGE: u8 = 0;
 
 impl Roster {
     /// The disk of each node.
@@ -260,6 +219,13 @@ impl Roster {
                 let keeps = self.nodes.get(&wanted.old).is_some_and(|one| one.keeps);
                 keeps && self.replacing.is_none_or(|under_way| under_way.old != wanted.old)
             }
+            Change::Resize(wanted) => {
+                self.resizing.as_ref() == Some(wanted) || self.has(&Change::Resized(wanted.clone()))
+            }
+            Change::Resized(Resizing { nodes, keep }) => {
+                let is = |node| self.nodes.get(node).is_some_and(|one| one.keeps == *keep);
+                self.resizing.is_none() && nodes.iter().all(is)
+            }
             Change::Leave(node) => is_gone(*node).is_some(),
             Change::Disk { node, new, .. } => {
                 self.nodes.get(node).is_some_and(|one| one.member == *new)
@@ -288,8 +254,14 @@ impl Roster {
                 true => Ok(()),
                 false => Err(Refusal::Late),
             },
+            Change::Resize(wanted) => self.check_resize(wanted),
+            Change::Resized(wanted) => match self.resizing.as_ref() == Some(wanted) {
+                true => Ok(()),
+                false => Err(Refusal::Late),
+            },
             Change::Leave(node) => {
                 let leaves = self.enrolled(*node)?;
+                self.is_resized(&[*node])?;
                 let busy = self.replacing.filter(|replacing| replacing.new == *node);
                 match (leaves.keeps, busy) {
                     (true, _) => Err(Refusal::Keeps(leaves.name.clone())),
@@ -331,6 +303,9 @@ impl Roster {
 
     fn check_begin(&self, Replacing { old, new }: Replacing) -> Result<(), Refusal> {
         let (goes, comes) = (self.enrolled(old)?, self.enrolled(new)?);
+        if Rule::OneChangeAtATime.holds() {
+            self.is_resized(&[])?;
+        }
         if !goes.keeps {
             return Err(Refusal::IsSpare(goes.name.clone()));
         }
@@ -343,6 +318,64 @@ impl Roster {
                 Err(Refusal::Busy { old: self.name(old), new: self.name(new) })
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Refuses where nodes come or go: any, or one of these.
+    fn is_resized(&self, nodes: &[NodeId]) -> Result<(), Refusal> {
+        let under_way = self.resizing.as_ref();
+        match under_way
+            .filter(|one| nodes.is_empty() || nodes.iter().any(|node| one.nodes.contains(node)))
+        {
+            Some(resizing) => Err(Refusal::Resizing(self.told(resizing))),
+            None => Ok(()),
+        }
+    }
+
+    /// What nodes are doing that come or go, for people.
+    #[must_use]
+    pub fn told(&self, Resizing { nodes, keep }: &Resizing) -> String {
+        let names: Vec<String> = nodes.iter().map(|node| self.name(*node)).collect();
+        let (names, verb) = (names.join(", "), if nodes.len() == 1 { "is" } else { "are" });
+        match keep {
+            true => format!("{names} {verb} to keep the logs, too"),
+            false => format!("{names} {verb} to leave the logs to the other nodes"),
+        }
+    }
+
+    fn check_resize(&self, wanted: &Resizing) -> Result<(), Refusal> {
+        let Resizing { nodes, keep } = wanted;
+        let is_there_once =
+            |node: &NodeId| nodes.iter().filter(|other| *other == node).count() == 1;
+        if nodes.is_empty() || !nodes.iter().all(is_there_once) {
+            return Err(Refusal::NotOnce);
+        }
+        if let Some(Replacing { old, new }) = self.replacing {
+            return Err(Refusal::Busy { old: self.name(old), new: self.name(new) });
+        }
+        if self.resizing == Some(wanted.inverse()) {
+            return Ok(());
+        }
+        if Rule::OneChangeAtATime.holds() {
+            self.is_resized(&[])?;
+        }
+        for node in nodes {
+            let one = self.enrolled(*node)?;
+            match (one.keeps, keep) {
+                (true, true) => return Err(Refusal::Keeps(one.name.clone())),
+                (false, false) => return Err(Refusal::IsSpare(one.name.clone())),
+                _ => {}
+            }
+        }
+        let keepers = self.nodes.len() - self.spares().count();
+        let (size, spares) = match keep {
+            true => (keepers + nodes.len(), 0),
+            false => (keepers.saturating_sub(nodes.len()), self.spares().count() + nodes.len()),
+        };
+        match (SIZES.contains(&size), spares > SPARES_MAX) {
+            (false, _) => Err(Refusal::Size(size)),
+            (true, true) => Err(Refusal::Full),
+            (true, false) => Ok(()),
         }
     }
 
@@ -359,6 +392,13 @@ impl Roster {
                 (member(new), ConfChangeType::AddNode),
                 (member(old), ConfChangeType::RemoveNode),
             ],
+            Change::Resized(Resizing { nodes, keep }) => {
+                let as_what = match keep {
+                    true => ConfChangeType::AddNode,
+                    false => ConfChangeType::AddLearnerNode,
+                };
+                nodes.iter().map(|node| (member(node), as_what)).collect()
+            }
             Change::Leave(node) => vec![(member(node), ConfChangeType::RemoveNode)],
             Change::Disk { node, new, former } => {
                 let as_what = match self.nodes[node].keeps {
@@ -367,7 +407,9 @@ impl Roster {
                 };
                 vec![(*new, as_what), (*former, ConfChangeType::RemoveNode)]
             }
-            Change::Address { .. } | Change::Begin(_) | Change::Cancel(_) => return None,
+            Change::Address { .. } | Change::Begin(_) | Change::Cancel(_) | Change::Resize(_) => {
+                return None;
+            }
         };
         let single = |(member, change_type): (MemberId, ConfChangeType)| ConfChangeSingle {
             node_id: member.0,
@@ -404,6 +446,13 @@ impl Roster {
                 self.remove(*old, by);
                 self.replacing = None;
             }
+            Change::Resize(wanted) => self.resizing = Some(wanted.clone()),
+            Change::Resized(Resizing { nodes, keep }) => {
+                for node in nodes {
+                    self.nodes.get_mut(node).expect("none leaves meanwhile").keeps = *keep;
+                }
+                self.resizing = None;
+            }
             Change::Leave(node) => self.remove(*node, None),
             Change::Disk { node, new, .. } => {
                 self.nodes.get_mut(node).expect("it is there").member = *new;
@@ -435,7 +484,14 @@ impl Roster {
             put_address(to, gone.address);
             to.option(gone.by.as_ref(), |to, by| to.bytes(by.as_bytes()));
         });
-        to.option(self.replacing, put_replacing);
+        // Rosters of earlier versions end with a replacement or none.
+        match (&self.replacing, &self.resizing) {
+            (replacing, None) => to.option(*replacing, put_replacing),
+            (_, Some(resizing)) => {
+                to.u8(WITH_RESIZING);
+                put_resizing(to, resizing);
+            }
+        }
     }
 
     /// Reads one.
@@ -457,7 +513,14 @@ impl Roster {
             Ok(Gone { node, name, member, address, by: from.option(Reader::string)? })
         };
         let removed = from.all(gone)?;
-        let roster = Self { changes, nodes, removed, replacing: from.option(replacing)? };
+        let (replacing, resizing) = match from.0.first() {
+            Some(&WITH_RESIZING) => {
+                from.u8()?;
+                (None, Some(resizing(from)?))
+            }
+            _ => (from.option(replacing)?, None),
+        };
+        let roster = Self { changes, nodes, removed, replacing, resizing };
         if !roster.is_sound() {
             return Err(malformed("the nodes of a cluster contradict each other"));
         }
@@ -471,125 +534,13 @@ impl Roster {
         let replaced = self.replacing.is_none_or(|Replacing { old, new }| {
             (keeps(old), keeps(new)) == (Some(true), Some(false))
         });
+        let of_nodes = |one: &Resizing| one.nodes.iter().all(|node| self.nodes.contains_key(node));
+        let resized = self.resizing.as_ref().is_none_or(of_nodes);
         let is_back = |gone: &Gone| self.nodes.contains_key(&gone.node);
         replaced
+            && resized
             && self.nodes.values().any(|enrolled| enrolled.keeps)
             && !self.removed.iter().any(is_back)
-    }
-}
-
-fn put_address(to: &mut Writer, address: Option<SocketAddr>) {
-    to.option(address, |to, address| to.bytes(address.to_string().as_bytes()));
-}
-
-fn address(from: &mut Reader<'_>) -> Result<Option<SocketAddr>, Malformed> {
-    let text = from.option(Reader::string)?;
-    let address = text.map(|text| text.parse().map_err(|_| malformed("an address is none")));
-    address.transpose()
-}
-
-fn put_replacing(to: &mut Writer, Replacing { old, new }: Replacing) {
-    to.u8(old.0);
-    to.u8(new.0);
-}
-
-fn replacing(from: &mut Reader<'_>) -> Result<Replacing, Malformed> {
-    Ok(Replacing { old: NodeId(from.u8()?), new: NodeId(from.u8()?) })
-}
-
-impl Change {
-    /// True for what nodes and people ask for. The others are the leader's own steps, which it takes when their time has
-    /// come.
-    #[must_use]
-    pub fn is_asked_for(&self) -> bool {
-        match self {
-            Self::Join { .. } | Self::Address { .. } => true,
-            Self::Begin(_) | Self::Cancel(_) | Self::Leave(_) => true,
-            Self::Swap(_) | Self::Disk { .. } => false,
-        }
-    }
-
-    /// Its bytes. Other disks are written as before there were other changes.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
-        let mut to = Writer::default();
-        let mark = |to: &mut Writer, kind| {
-            to.u8(CHANGE);
-            to.u8(kind);
-        };
-        match self {
-            Self::Join { name, member, address } => {
-                mark(&mut to, 1);
-                to.bytes(name.as_bytes());
-                to.u64(member.0);
-                put_address(&mut to, *address);
-            }
-            Self::Address { node, address } => {
-                mark(&mut to, 2);
-                to.u8(node.0);
-                put_address(&mut to, Some(*address));
-            }
-            Self::Begin(wanted) => {
-                mark(&mut to, 3);
-                put_replacing(&mut to, *wanted);
-            }
-            Self::Swap(wanted) => {
-                mark(&mut to, 4);
-                put_replacing(&mut to, *wanted);
-            }
-            Self::Leave(node) => {
-                mark(&mut to, 5);
-                to.u8(node.0);
-            }
-            Self::Cancel(wanted) => {
-                mark(&mut to, 6);
-                put_replacing(&mut to, *wanted);
-            }
-            Self::Disk { node, new, former } => {
-                to.u8(node.0);
-                to.u64(new.0);
-                to.u64(former.0);
-            }
-        }
-        to.0
-    }
-
-    /// Reads all of a document.
-    ///
-    /// # Errors
-    /// It is no change.
-    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut from = Reader(bytes);
-        let change = match from.u8()? {
-            CHANGE => Self::read(&mut from)?,
-            node => {
-                let (new, former) = (MemberId(from.u64()?), MemberId(from.u64()?));
-                Self::Disk { node: NodeId(node), new, former }
-            }
-        };
-        from.end()?;
-        Ok(change)
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(match from.u8()? {
-            1 => {
-                let (name, member) = (from.string()?, MemberId(from.u64()?));
-                if !is_name(&name) || member == MemberId(0) {
-                    return Err(malformed("a node's name or disk is none"));
-                }
-                Self::Join { name, member, address: address(from)? }
-            }
-            2 => {
-                let (node, address) = (NodeId(from.u8()?), address(from)?);
-                Self::Address { node, address: address.ok_or(malformed("an address is none"))? }
-            }
-            3 => Self::Begin(replacing(from)?),
-            4 => Self::Swap(replacing(from)?),
-            5 => Self::Leave(NodeId(from.u8()?)),
-            6 => Self::Cancel(replacing(from)?),
-            _ => return Err(malformed("a change of the nodes of another kind")),
-        })
     }
 }
 

@@ -276,6 +276,16 @@ impl Cluster {
         self.nodes.would_replace(old, new)
     }
 
+    /// Has spares keep the logs beside the nodes that do, or such nodes become spares (`keep`: false): three or five keep
+    /// them then. Returns when that has begun; [`Cluster::nodes`] shows how far it is. The opposite for the same nodes takes
+    /// it back. With `only_look` nothing is changed.
+    ///
+    /// # Errors
+    /// [`NodesError`].
+    pub fn resize(&self, names: &[String], keep: bool, only_look: bool) -> Result<(), NodesError> {
+        self.nodes.resize(names, keep, only_look)
+    }
+
     /// Says who hears that this node was removed from the cluster; at once if it was.
     pub fn on_removed(&self, on_removed: OnRemoved) {
         self.nodes.roll().on_removed(on_removed);

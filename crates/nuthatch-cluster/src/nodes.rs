@@ -4,7 +4,7 @@ use crate::group::{ChangeError, Door};
 use crate::links::{Links, Local};
 use crate::quorum_log::QuorumLog;
 use crate::roll::Roll;
-use nuthatch_catalog_group::{Change, Replacing, Roster};
+use nuthatch_catalog_group::{Change, Replacing, Resizing, Roster};
 use nuthatch_quorum::types::NodeId;
 use std::io;
 use std::net::SocketAddr;
@@ -46,6 +46,8 @@ pub struct NodesSight {
     pub removed: Vec<(String, Option<String>)>,
     /// The replacement that is under way: who goes, and who takes its place.
     pub replacing: Option<(String, String)>,
+    /// The nodes that are coming to those that keep the logs, or going from them, and whether they come.
+    pub resizing: Option<(Vec<String>, bool)>,
     /// Which nodes each log is on is known. A node that has just begun does not know it yet.
     pub knows_logs: bool,
 }
@@ -175,6 +177,9 @@ impl Nodes {
                 .map(|gone| (gone.name.clone(), gone.by.clone()))
                 .collect(),
             replacing: roster.replacing.map(|Replacing { old, new }| (name(old), name(new))),
+            resizing: roster.resizing.as_ref().map(|Resizing { nodes, keep }| {
+                (nodes.iter().map(|node| name(*node)).collect(), *keep)
+            }),
             knows_logs: kept.iter().all(|(_, keepers)| !keepers.is_empty()),
         }
     }
@@ -222,6 +227,28 @@ impl Nodes {
             checked.map_err(|refusal| ChangeError::Refused(refusal.to_string()))?;
         }
         Ok(replacement)
+    }
+
+    /// Has nodes keep the logs beside those that do, or leave that to the others; with `only_look` it says only whether
+    /// that can be.
+    pub(crate) fn resize(
+        &self,
+        names: &[String],
+        keep: bool,
+        only_look: bool,
+    ) -> Result<(), NodesError> {
+        let (door, roster) = self.asked()?;
+        let nodes = names.iter().map(|name| number(&roster, name));
+        let mut nodes = nodes.collect::<Result<Vec<NodeId>, NodesError>>()?;
+        // In one order: what takes it back may name them in another one.
+        nodes.sort_unstable();
+        let change = Change::Resize(Resizing { nodes, keep });
+        if only_look {
+            let checked = if roster.has(&change) { Ok(()) } else { roster.check(&change) };
+            checked.map_err(|refusal| ChangeError::Refused(refusal.to_string()))?;
+            return Ok(());
+        }
+        Ok(door.change(change)?)
     }
 
     fn asked(&self) -> Result<(&Door, Roster), NodesError> {

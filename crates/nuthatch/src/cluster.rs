@@ -1,5 +1,7 @@
 //! `cluster`: which nodes a cluster has, and the replacement of one.
 
+mod resize;
+
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
@@ -7,6 +9,7 @@ use nuthatch_client::RequestError;
 use nuthatch_client::connect::ConnectArgs;
 use serde_json::{Value, json};
 
+use self::resize::ResizeArgs;
 use crate::error::CliError;
 use crate::session::{Session, confirm, print};
 use crate::show::{Table, text};
@@ -28,6 +31,10 @@ pub enum ClusterCommand {
     Status,
     /// Have a spare take the place of a node, which may be dead
     Replace(ReplaceArgs),
+    /// Have spares keep the logs, too: three nodes that keep them become five
+    Grow(ResizeArgs),
+    /// Have nodes leave the logs to the others and be spares: five that keep them become three
+    Shrink(ResizeArgs),
     /// Take back the replacement of a node that is under way: the node keeps its place
     Keep {
         /// Name of the node that was to go
@@ -62,6 +69,8 @@ pub fn run(command: &ClusterCommand, connect: &ConnectArgs) -> Result<(), CliErr
     match command {
         ClusterCommand::Status => status(&mut session),
         ClusterCommand::Replace(args) => replace(&mut session, args, connect),
+        ClusterCommand::Grow(args) => resize::run(&mut session, args, true),
+        ClusterCommand::Shrink(args) => resize::run(&mut session, args, false),
         ClusterCommand::Keep { node } => keep(&mut session, node),
     }
 }
@@ -109,6 +118,9 @@ fn status(session: &mut Session) -> Result<(), CliError> {
         if !data["replacing"].is_null() {
             let (old, new) = (text(&data["replacing"]["old"]), text(&data["replacing"]["new"]));
             out.push_str(&format!("{new} is taking the place of {old}\n"));
+        }
+        if !data["resizing"].is_null() {
+            out.push_str(&resize::under_way(&data["resizing"]));
         }
         out
     })

@@ -205,6 +205,92 @@ fn one_of_five_nodes_with_a_key_is_replaced_by_a_command() {
     nodes.publish_at(new, 11);
 }
 
+/// Publishes at a node that stays until it is told to end; how many were acknowledged, and the refusals.
+fn publishing<'a>(
+    scope: &'a std::thread::Scope<'a, '_>,
+    mut client: Client,
+    done: &'a std::sync::atomic::AtomicBool,
+) -> std::thread::ScopedJoinHandle<'a, (u64, Vec<String>)> {
+    scope.spawn(move || {
+        let (mut acked, mut errors, mut is_open) = (0, vec![], false);
+        // What may have been stored is known in the end.
+        while is_open || !done.load(std::sync::atomic::Ordering::Acquire) {
+            // As clients do by default: what is not answered is sent again under its id.
+            let id = format!("NATS/1.0\r\nNats-Msg-Id: load-{acked}\r\n\r\n");
+            match client.request("Q.load", id.as_bytes(), b"load", Duration::from_secs(2)) {
+                Ok(answer) if !String::from_utf8_lossy(&answer.payload).contains("\"error\"") => {
+                    acked += 1;
+                    is_open = false;
+                    continue;
+                }
+                Ok(answer) => errors.push(String::from_utf8_lossy(&answer.payload).into_owned()),
+                Err(error) => errors.push(error.to_string()),
+            }
+            is_open = true;
+        }
+        (acked, errors)
+    })
+}
+
+/// Three nodes become five and three others again, under load; a stream with five replicas is possible while there are five.
+#[test]
+fn three_nodes_become_five_and_three_others_again_under_load() {
+    let mut nodes = with_stream("members-resized", 3, None);
+    (0..10).for_each(|number| nodes.publish(number));
+    add_spare(&mut nodes);
+    let at = &nodes.nodes[0];
+    let said = refused(at, "sys:pw@", &["grow", "n3", "--force"]);
+    assert!(said.1.contains("4 nodes would keep the logs"), "{said:?}");
+    let said = refused(at, "sys:pw@", &["grow", "n1", "n3", "--force"]);
+    assert!(said.1.contains("n1 keeps logs already"), "{said:?}");
+    let said = refused(at, "sys:pw@", &["shrink", "n3", "n2", "--force"]);
+    assert!(said.1.contains("n3 is a spare"), "{said:?}");
+    add_spare(&mut nodes);
+    let at = &nodes.nodes[0];
+    let (code, why) = refused(at, "sys:pw@", &["grow", "n4", "n3"]);
+    assert!(code == 2 && why.contains("5 nodes keep the logs") && why.contains("--force"), "{why}");
+    let (code, plan, _) = told(&cluster(at, "sys:pw@", &["grow", "n4", "n3", "--dry-run"]));
+    assert!(code == 0 && plan.contains("2 may be away"), "{plan}");
+    let five = json!({"name": "FIVE", "subjects": ["five"], "num_replicas": 5});
+    let mut account = at.client("a:a@");
+    assert!(api(&mut account, "STREAM.CREATE.FIVE", &five).expect("answered")["error"].is_object());
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let client = nodes.nodes[2].client("a:a@");
+    let (acked, errors) = std::thread::scope(|scope| {
+        let load = publishing(scope, client, &done);
+        let at = &nodes.nodes[0];
+        let all = |status: &Value| names(status, false) == ["n0", "n1", "n2", "n3", "n4"];
+        assert_eq!(json_of(at, &["grow", "n4", "n3", "--force"])["keep"], true);
+        wait_status(at, |status| all(status) && status["nodes"][4]["logs"] == json!([0, 1, 2, 3]));
+        let made = api(&mut account, "STREAM.CREATE.FIVE", &five).expect("answered");
+        assert!(made["error"].is_null(), "{made}");
+        // The others may go then.
+        assert_eq!(json_of(at, &["shrink", "n0", "n1", "--force"])["keep"], false);
+        let at = &nodes.nodes[4];
+        wait_status(at, |status| names(status, false) == ["n2", "n3", "n4"]);
+        wait_status(at, |status| status["nodes"][0]["logs"] == json!([]));
+        done.store(true, std::sync::atomic::Ordering::Release);
+        load.join().expect("it ends")
+    });
+    assert!(acked > 10, "{acked}: {errors:?}");
+    println!("{acked} acknowledged, {} not at first: {errors:?}", errors.len());
+    // What was spare keeps it all: one more may be away.
+    assert_eq!(json_of(&nodes.nodes[4], &["replace", "n0", "--force"])["new"], Value::Null);
+    assert_eq!(json_of(&nodes.nodes[4], &["replace", "n1", "--force"])["new"], Value::Null);
+    nodes.nodes[0].ended();
+    nodes.nodes[1].ended();
+    nodes.nodes[3].kill();
+    let info = || api(&mut nodes.nodes[4].client("a:a@"), "STREAM.INFO.Q", &json!({}));
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        if let Some(messages) = info().and_then(|info| info["state"]["messages"].as_u64()) {
+            assert_eq!(messages, 10 + acked);
+            return;
+        }
+        assert!(Instant::now() < deadline, "no answer");
+    }
+}
+
 fn api(client: &mut Client, call: &str, body: &Value) -> Option<Value> {
     let (call, body) = (format!("$JS.API.{call}"), body.to_string());
     let answer = client.request(&call, b"", body.as_bytes(), Duration::from_secs(5)).ok()?;

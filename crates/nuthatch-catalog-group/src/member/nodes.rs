@@ -4,7 +4,7 @@ use super::{Effect, Member};
 use crate::asked::Origin;
 use crate::coding::{Malformed, malformed};
 use crate::packet::{Body, Envelope};
-use crate::roster::{Change, Refusal, Replacing};
+use crate::roster::{Change, Refusal, Replacing, Resizing};
 use crate::rules::Rule;
 use crate::types::MemberId;
 use nuthatch_quorum::types::NodeId;
@@ -118,7 +118,7 @@ impl Member {
                 Err(Refusal::HasLog(self.roster.name(*node)))
             }
             // What was so when it was proposed may not be any more.
-            Change::Swap(_) if !self.are_logs_moved() => Err(Refusal::Late),
+            Change::Swap(_) | Change::Resized(_) if !self.are_logs_moved() => Err(Refusal::Late),
             _ => Ok(()),
         }
     }
@@ -164,8 +164,28 @@ impl Member {
             return;
         }
         match old == self.id() {
-            true => self.leave_the_lead(old),
+            true => self.leave_the_lead(&[old]),
             false => self.propose_change(&Change::Swap(replacing)),
+        }
+    }
+
+    /// The leader gives nodes that come their votes when all logs are on them, and takes those of nodes that go when no
+    /// log is on these.
+    pub(super) fn go_on_resizing(&mut self) {
+        let resizing = self.roster.resizing.as_ref().filter(|_| self.is_leader());
+        let Some(resizing) = resizing.filter(|_| self.ticks.is_multiple_of(REPLACE_TICKS)).cloned()
+        else {
+            return;
+        };
+        let members: Vec<MemberId> =
+            resizing.nodes.iter().map(|node| self.roster.nodes[node].member).collect();
+        let ready = !resizing.keep || members.iter().all(|member| self.has_caught_up(*member));
+        if !self.are_logs_moved() || !ready {
+            return;
+        }
+        match !resizing.keep && members.contains(&self.id()) {
+            true => self.leave_the_lead(&members),
+            false => self.propose_change(&Change::Resized(resizing)),
         }
     }
 
@@ -182,10 +202,11 @@ impl Member {
             || !Rule::CaughtUpFirst.holds()
     }
 
-    /// Has another member lead that is not about to be removed.
-    fn leave_the_lead(&mut self, removed: MemberId) {
+    /// Has another member lead that is not about to lose its vote.
+    fn leave_the_lead(&mut self, going: &[MemberId]) {
         let prs = self.raw.raft.prs();
-        let fit = |id: &u64| *id != removed.0 && prs.get(*id).is_some_and(|one| one.recent_active);
+        let goes = |id: u64| going.contains(&MemberId(id));
+        let fit = |id: &u64| !goes(*id) && prs.get(*id).is_some_and(|one| one.recent_active);
         let voters = self.conf().voters.into_iter().filter(fit);
         if let Some(next) = voters.max_by_key(|id| prs.get(*id).map(|one| one.matched)) {
             self.raw.transfer_leader(next);
@@ -251,6 +272,10 @@ impl Member {
                 (std::iter::once(old).chain(before.map(|before| before.new)).collect(), new)
             }
             Change::Cancel(Replacing { old, new }) => (vec![new], old),
+            Change::Resize(Resizing { ref nodes, keep }) => {
+                self.catalogs.iter_mut().for_each(|log| log.wish_with(nodes, keep));
+                return;
+            }
             _ => return,
         };
         let former: Vec<NodeId> = former.into_iter().filter(|node| *node != new).collect();
@@ -288,6 +313,15 @@ impl Member {
                     name(new),
                     name(old)
                 )
+            }
+            Change::Resize(wanted) => self.roster.told(wanted),
+            Change::Resized(Resizing { nodes, keep }) => {
+                let names: Vec<String> = nodes.iter().map(name).collect();
+                let names = names.join(", ");
+                match keep {
+                    true => format!("{names}: now among the nodes that keep the logs"),
+                    false => format!("{names}: no log is there any more, spare from now on"),
+                }
             }
             Change::Leave(node) => format!("the spare {} was removed", name(node)),
             Change::Disk { node, .. } => {

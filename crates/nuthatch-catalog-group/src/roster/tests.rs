@@ -19,6 +19,44 @@ fn replace(old: u8, new: u8) -> Replacing {
     Replacing { old: NodeId(old), new: NodeId(new) }
 }
 
+fn resize(nodes: &[u8], keep: bool) -> Resizing {
+    Resizing { nodes: nodes.iter().map(|node| NodeId(*node)).collect(), keep }
+}
+
+#[test]
+fn three_nodes_become_five_and_three_again() {
+    let mut roster = three();
+    roster.make(&join("n4", 40)).expect("a spare");
+    let refused = |roster: &Roster, wanted| roster.check(&Change::Resize(wanted));
+    assert_eq!(refused(&roster, resize(&[4], true)), Err(Refusal::Size(4)));
+    assert_eq!(refused(&roster, resize(&[], true)), Err(Refusal::NotOnce));
+    assert_eq!(refused(&roster, resize(&[4, 4], true)), Err(Refusal::NotOnce));
+    assert_eq!(refused(&roster, resize(&[4, 9], true)), Err(Refusal::NoSuchNode(NodeId(9))));
+    assert_eq!(refused(&roster, resize(&[2, 3], false)), Err(Refusal::Size(1)));
+    roster.make(&join("n5", 50)).expect("another one");
+    assert_eq!(refused(&roster, resize(&[3, 4], true)), Err(Refusal::Keeps("n3".to_owned())));
+    let wanted = resize(&[4, 5], true);
+    assert_eq!(roster.check(&Change::Resized(wanted.clone())), Err(Refusal::Late));
+    roster.make(&Change::Resize(wanted.clone())).expect("it begins");
+    let busy = |found: Result<(), Refusal>| matches!(found, Err(Refusal::Resizing(_)));
+    assert!(busy(roster.check(&Change::Begin(replace(3, 4)))));
+    assert!(busy(roster.check(&Change::Leave(NodeId(4)))));
+    assert!(busy(refused(&roster, resize(&[2, 3], false))));
+    let members = roster.members_change(&Change::Resized(wanted.clone())).expect("two votes");
+    assert_eq!(members.changes.len(), 2);
+    roster.make(&Change::Resized(wanted.clone())).expect("they do");
+    assert!(roster.has(&Change::Resize(wanted)) && roster.spares().count() == 0);
+    let wanted = resize(&[1, 3], false);
+    roster.make(&Change::Resize(wanted.clone())).expect("others may go");
+    assert!(!roster.has(&Change::Resized(wanted.clone())));
+    roster.make(&Change::Resize(wanted.inverse())).expect("it is taken back");
+    roster.make(&Change::Resized(wanted.inverse())).expect("they stay");
+    roster.make(&Change::Resize(wanted.clone())).expect("again");
+    roster.make(&Change::Resized(wanted)).expect("they go");
+    let spares: Vec<u8> = roster.spares().map(|(node, _)| node.0).collect();
+    assert_eq!(spares, [1, 3]);
+}
+
 #[test]
 fn a_node_joins_takes_a_place_and_the_other_one_is_gone_for_ever() {
     let mut roster = three();
@@ -136,6 +174,12 @@ fn rosters_and_changes_have_one_form() {
         Change::Swap(replace(3, 4)),
         join("n5", 50),
         Change::Leave(NodeId(19)),
+        join("n6", 60),
+        join("n7", 70),
+        Change::Resize(resize(&[35, 5], true)),
+        Change::Resize(resize(&[35, 5], false)),
+        Change::Resize(resize(&[35, 5], true)),
+        Change::Resized(resize(&[35, 5], true)),
         Change::Disk { node: NodeId(1), new: MemberId(11), former: MemberId(1) },
     ];
     for change in &changes {
@@ -146,12 +190,13 @@ fn rosters_and_changes_have_one_form() {
         roster.put(&mut to);
         assert_eq!(Roster::read(&mut Reader(&to.0)), Ok(roster.clone()));
     }
-    assert_eq!(roster.changes, 8, "a disk is no other node");
+    assert_eq!(roster.changes, 14, "a disk is no other node");
     assert!(Change::decode(&join("n 4", 40).encode()).is_err(), "no name");
     assert!(Change::decode(&join("n4", 0).encode()).is_err(), "no disk");
     let none = Roster { nodes: BTreeMap::new(), ..roster.clone() };
+    let nobody_comes = Roster { resizing: Some(resize(&[9], true)), ..roster.clone() };
     let nobody = Roster { replacing: Some(replace(1, 9)), ..roster };
-    for bad in [none, nobody] {
+    for bad in [none, nobody, nobody_comes] {
         let mut to = Writer::default();
         bad.put(&mut to);
         assert!(Roster::read(&mut Reader(&to.0)).is_err(), "{bad:?}");

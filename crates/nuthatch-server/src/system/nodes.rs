@@ -29,6 +29,7 @@ pub(super) async fn about_nodes(
     match what {
         "NODES" => Ok(Answer::Data(described(&known(&cluster).await))),
         "REPLACE" => replace(cluster, options).await,
+        "RESIZE" => resize(cluster, options).await,
         "KEEP" => keep(cluster, options).await,
         _ => Ok(Answer::Silence),
     }
@@ -58,7 +59,9 @@ fn described(sight: &NodesSight) -> Value {
     let removed: Vec<Value> =
         sight.removed.iter().map(|(name, by)| json!({ "name": name, "by": by })).collect();
     let replacing = sight.replacing.as_ref().map(|(old, new)| json!({ "old": old, "new": new }));
-    json!({ "nodes": nodes, "removed": removed, "replacing": replacing })
+    let resizing = sight.resizing.as_ref();
+    let resizing = resizing.map(|(nodes, keep)| json!({ "nodes": nodes, "keep": keep }));
+    json!({ "nodes": nodes, "removed": removed, "replacing": replacing, "resizing": resizing })
 }
 
 async fn replace(cluster: Arc<Cluster>, options: &Map<String, Value>) -> Result<Answer, Failure> {
@@ -96,6 +99,25 @@ async fn keep(cluster: Arc<Cluster>, options: &Map<String, Value>) -> Result<Ans
     let keeping = tokio::task::spawn_blocking(move || cluster.keep(&name));
     match keeping.await.map_err(|panic| Failure::internal(panic.to_string()))? {
         Ok(spare) => Ok(Answer::Data(json!({ "kept": node, "spare": spare }))),
+        Err(error) => Err(Failure(code(&error), error.to_string())),
+    }
+}
+
+async fn resize(cluster: Arc<Cluster>, options: &Map<String, Value>) -> Result<Answer, Failure> {
+    let name = |name: &Value| name.as_str().map(str::to_owned);
+    let names = options.get("nodes").and_then(Value::as_array);
+    let names: Option<Vec<String>> = names.and_then(|names| names.iter().map(name).collect());
+    let keep = options.get("keep").and_then(Value::as_bool);
+    let (Some(names), Some(keep)) = (names, keep) else {
+        let why = "a request for more or fewer nodes with logs says which: {\"nodes\": [\"n4\", \"n5\"], \"keep\": true}";
+        return Err(Failure(400, why.to_owned()));
+    };
+    let only_look = options.get("dry_run").and_then(Value::as_bool) == Some(true);
+    let answer = json!({ "nodes": names, "keep": keep });
+    // It waits for the catalog.
+    let resizing = tokio::task::spawn_blocking(move || cluster.resize(&names, keep, only_look));
+    match resizing.await.map_err(|panic| Failure::internal(panic.to_string()))? {
+        Ok(()) => Ok(Answer::Data(answer)),
         Err(error) => Err(Failure(code(&error), error.to_string())),
     }
 }

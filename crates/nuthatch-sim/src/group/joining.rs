@@ -5,7 +5,7 @@ use super::world::{Happening, Life, World};
 use nuthatch_catalog_group::founding::Answer;
 use nuthatch_catalog_group::seeking::Seeking;
 use nuthatch_catalog_group::{
-    Change, Event, Founding, Member, MemberId, Replacing, Roster, identity,
+    Change, Event, Founding, Member, MemberId, Replacing, Resizing, Roster, identity,
 };
 use nuthatch_log::env::MemDisk;
 use nuthatch_quorum::types::NodeId;
@@ -30,6 +30,8 @@ pub struct Joins {
     accepted: Vec<Replacing>,
     /// Those that somebody wanted to take back, of which nobody may hear whether they were.
     cancelled: Vec<Replacing>,
+    /// How many nodes kept the logs after so many changes.
+    sizes: BTreeMap<u64, usize>,
     /// Nodes that joined.
     pub joined: u64,
 }
@@ -53,6 +55,32 @@ pub fn numbered(
     };
     identity::take_founding(disk, founding)?;
     Ok(node)
+}
+
+impl Joins {
+    /// How often the number of nodes that keep the logs was another one.
+    pub(super) fn resized(&self) -> u64 {
+        let sizes: Vec<&usize> = self.sizes.values().collect();
+        sizes.windows(2).filter(|pair| pair[0] != pair[1]).count() as u64
+    }
+}
+
+/// Every fourth time two nodes come, if there are as many spares, or go, or this is taken back.
+fn resizing(roster: &Roster, number: u64) -> Option<Resizing> {
+    if !number.is_multiple_of(4) {
+        return None;
+    }
+    if let Some(under_way) = &roster.resizing {
+        return number.is_multiple_of(8).then(|| under_way.inverse());
+    }
+    let keepers = roster.nodes.iter().filter(|(_, one)| one.keeps);
+    let keepers: Vec<NodeId> = keepers.map(|(node, _)| *node).collect();
+    let spares: Vec<NodeId> = roster.spares().map(|(node, _)| *node).collect();
+    match (keepers.len(), spares.len()) {
+        (3, 2..) => Some(Resizing { nodes: spares[..2].to_vec(), keep: true }),
+        (5.., _) => Some(Resizing { nodes: keepers[..2].to_vec(), keep: false }),
+        _ => None,
+    }
 }
 
 impl World {
@@ -157,6 +185,11 @@ impl World {
         let name = &self.nodes[at].named.name;
         let Life::Runs(member) = &self.nodes[through].life else { return Ok(()) };
         let roster = member.roster();
+        if let Some(resizing) = resizing(roster, self.calls + 1) {
+            self.calls += 1;
+            let change = Change::Resize(resizing);
+            return self.step(through, Event::Change { number: self.calls, change });
+        }
         let old = roster.number(name).filter(|number| roster.nodes[number].keeps);
         let spares: Vec<NodeId> = roster.spares().map(|(node, _)| *node).collect();
         let Some(old) = old.filter(|_| !spares.is_empty()) else { return Ok(()) };
@@ -180,6 +213,8 @@ impl World {
         if let Some(Replacing { old, new }) = roster.replacing {
             self.joins.begun.entry((old, new)).or_insert(applied);
         }
+        let keepers = roster.nodes.values().filter(|one| one.keeps).count();
+        self.joins.sizes.insert(roster.changes, keepers);
         let set = &member.catalog().state().log.value.set;
         let keeps = |node: NodeId| set.iter().any(|disk| disk.node == node);
         if let Some(gone) = roster.removed.iter().find(|gone| keeps(gone.node)) {
@@ -219,6 +254,9 @@ impl World {
         let leader = self.nodes.iter().find(|node| leads(&node.life));
         let Some(Life::Runs(leader)) = leader.map(|node| &node.life) else { return Ok(()) };
         let roster = leader.roster();
+        if let Some(resizing) = &roster.resizing {
+            return Err(Violation::Unfinished(resizing.nodes[0]));
+        }
         let over = |node: NodeId| roster.removed.iter().any(|gone| gone.node == node);
         let taken_back = |node: NodeId| self.joins.cancelled.iter().any(|one| one.old == node);
         let late = |one: &&Replacing| !over(one.old) && !taken_back(one.old);

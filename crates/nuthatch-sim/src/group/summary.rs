@@ -23,6 +23,8 @@ pub struct Summary {
     pub joined: u64,
     /// Of all.
     pub replaced: u64,
+    /// How often the number of nodes that keep the logs was another one.
+    pub resized: u64,
 }
 
 impl Summary {
@@ -36,5 +38,6 @@ impl Summary {
         self.images += other.images;
         self.joined += other.joined;
         self.replaced += other.replaced;
+        self.resized += other.resized;
     }
 }

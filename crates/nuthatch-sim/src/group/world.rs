@@ -207,6 +207,7 @@ impl World {
             images: self.images,
             joined: self.joins.joined,
             replaced: self.joins.replaced.len() as u64,
+            resized: self.joins.resized(),
         }
     }
 
