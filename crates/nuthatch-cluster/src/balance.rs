@@ -4,7 +4,8 @@
 //! Log `i` is to be owned by the node in place `i` of all nodes, counted round. Others take it over while that one is
 //! away; whoever owns it gives it back. Each node decides that of its own logs by what it sees itself, so nothing is agreed
 //! upon: a log has one owner. A log that changed its owner lately stays where it is, and a node gives few away at a time, so
-//! that what is unwell moves nothing to and fro. Only when this node has just started, and the logs lie unevenly, is
+//! that what is unwell moves nothing to and fro. A log that is to be kept by other nodes only goes to one of them at once,
+//! before its core gives it away without closing it. Only when this node has just started, and the logs lie unevenly, is
 //! nothing waited for: nodes start one after the other, and the first ones have taken over what the last one is to own.
 
 use crate::life::Life;
@@ -33,6 +34,9 @@ const STARTED: Duration = Duration::from_secs(30);
 
 /// The same as [`MOVE_EVERY`] and [`WHOLE`] for a node that has just started, where the logs lie unevenly.
 const WHOLE_AT_START: Duration = Duration::from_secs(1);
+
+/// Between two attempts to give away a log that this node is to keep no more.
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// A node has everything that lacks no more entries than that: under load some are always on their way.
 const LAG_MAX: u64 = 8;
@@ -88,7 +92,7 @@ impl Moving {
     }
 }
 
-/// Begins to look after the balance of a node's logs. One log has none.
+/// Begins to look after the balance of a node's logs.
 pub(crate) fn start(
     life: &Life,
     me: NodeId,
@@ -96,9 +100,6 @@ pub(crate) fn start(
     moving: Arc<Moving>,
     times: BalanceTimes,
 ) -> io::Result<()> {
-    if logs.len() == 1 {
-        return Ok(());
-    }
     let lives = life.clone();
     life.spawn("node-balance", move || {
         let mut balance = Balance::new(me, times, Instant::now());
@@ -107,10 +108,14 @@ pub(crate) fn start(
             let seen: Vec<Seen> = seen.collect();
             if let Some((number, to)) = balance.look(&seen, Instant::now()) {
                 let log = &logs[number.index()];
-                let to_name = log.sight().preferred.name;
-                log.report(&format!(
-                    "goes to node {to_name}, which is to own it and has everything"
-                ));
+                let sight = log.sight();
+                log.report(&match sight.preferred.id == to {
+                    true => format!(
+                        "goes to node {}, which is to own it and has everything",
+                        sight.preferred.name
+                    ),
+                    false => "goes to another node: this one is to keep it no more".to_owned(),
+                });
                 moving.carry_out(log, to);
             }
         }
@@ -126,6 +131,8 @@ struct Seen {
     /// The preferred node is there and has everything, as the owner sees it.
     ready: bool,
     in_memory: bool,
+    /// The log is to be kept by others only: one of them that has everything.
+    leaves_to: Option<NodeId>,
 }
 
 impl Seen {
@@ -137,8 +144,18 @@ impl Seen {
             preferred,
             ready: sight.is_ready(preferred, LAG_MAX),
             in_memory,
+            leaves_to: leaves_to(sight),
         }
     }
+}
+
+/// Who of those that are to keep a log gets it from an owner that is not.
+fn leaves_to(sight: &LogSight) -> Option<NodeId> {
+    let owner = sight.owner.as_ref()?.id;
+    if sight.wished.is_empty() || sight.wished.contains(&owner) {
+        return None;
+    }
+    sight.wished.iter().copied().find(|node| sight.is_ready(*node, LAG_MAX))
 }
 
 /// A log that this node owns.
@@ -148,6 +165,8 @@ struct Held {
     since: Instant,
     /// Since when the preferred node has had everything.
     ready_since: Option<Instant>,
+    /// When it was given away because others are to keep it.
+    left: Option<Instant>,
 }
 
 /// Decides what a node gives away.
@@ -169,6 +188,9 @@ impl Balance {
         for (log, seen) in (0..).map(LogNumber).zip(seen) {
             self.note(log, seen, now);
         }
+        if let Some(leaving) = self.leaving(seen, now) {
+            return Some(leaving);
+        }
         let starts = now.duration_since(self.began) < self.times.started && is_uneven(seen);
         let (rest, whole, every) = match starts {
             true => (Duration::ZERO, self.times.whole_at_start, self.times.whole_at_start),
@@ -186,12 +208,22 @@ impl Balance {
         Some((log, seen[log.index()].preferred))
     }
 
+    fn leaving(&mut self, seen: &[Seen], now: Instant) -> Option<(LogNumber, NodeId)> {
+        let due = |held: &Held| held.left.is_none_or(|left| now.duration_since(left) >= AGAIN);
+        let (log, held, to) = self.held.iter_mut().find_map(|(log, held)| {
+            let to = seen[log.index()].leaves_to.filter(|_| due(held))?;
+            Some((*log, held, to))
+        })?;
+        held.left = Some(now);
+        Some((log, to))
+    }
+
     fn note(&mut self, log: LogNumber, seen: &Seen, now: Instant) {
         if seen.owner != Some(self.me) {
             self.held.remove(&log);
             return;
         }
-        let new = Held { epoch: seen.epoch, since: now, ready_since: None };
+        let new = Held { epoch: seen.epoch, since: now, ready_since: None, left: None };
         let held = self.held.entry(log).or_insert(new);
         if held.epoch != seen.epoch {
             *held = new;
@@ -229,6 +261,7 @@ mod tests {
             preferred: NodeId(*preferred),
             ready: *ready,
             in_memory: false,
+            leaves_to: None,
         };
         of.iter().map(seen).collect()
     }
@@ -280,6 +313,18 @@ mod tests {
             found.extend(balance.look(&seen, began + Duration::from_millis(half * 500)));
         }
         assert_eq!(found, []);
+    }
+
+    #[test]
+    fn a_log_that_others_are_to_keep_goes_at_once() {
+        let began = Instant::now();
+        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
+        let mut seen = logs(&[(1, 2, false), (2, 2, true), (1, 3, false)]);
+        for log in &mut seen {
+            log.leaves_to = Some(NodeId(3));
+        }
+        let found = moves(&mut balance, began, (100, 111), &seen);
+        assert_eq!(found, [(100, 0, 3), (100, 2, 3), (110, 0, 3), (110, 2, 3)]);
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub struct LogSight {
     pub preferred: NodeName,
     /// The keepers of the set, in the order in which they take over.
     pub keepers: Vec<KeeperSight>,
+    /// The nodes that are to keep it, as far as that is known.
+    pub wished: Vec<NodeId>,
 }
 
 /// What a node knows of a keeper of a log.
@@ -340,6 +342,7 @@ impl QuorumLog {
             owner: owner.map(|owner| self.named(owner)),
             preferred: self.named(self.preferred()),
             keepers: keepers.into_iter().map(keeper).collect(),
+            wished: self.host.wished(),
         }
     }
 

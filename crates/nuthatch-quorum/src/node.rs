@@ -176,6 +176,8 @@ pub struct Node {
     beat_at: Time,
     polled_at: Time,
     admit_at: Time,
+    /// Since when this node has owned a log that it is to keep no more.
+    unwished_since: Option<Time>,
     walls: Walls,
     told_clock: bool,
     /// Since when the catalog has given nothing but old answers, and whether that was said.
@@ -208,6 +210,7 @@ impl Node {
             beat_at: Time(0),
             polled_at: Time(0),
             admit_at: now,
+            unwished_since: None,
             walls: Walls::default(),
             told_clock: false,
             behind: None,
@@ -554,6 +557,7 @@ impl Node {
                 let owner = Owner::new(self.me(), epoch, (start, sum), &set, &started, now);
                 self.detector.begin_role(now);
                 self.admit_at = now;
+                self.unwished_since = None;
                 self.role = Role::Owner(Box::new(owner));
                 // Its lease begins with the answers.
                 self.beat_at = now;

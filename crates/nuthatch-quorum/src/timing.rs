@@ -34,6 +34,8 @@ pub const CATALOG_POLL: u64 = 200 * MILLISECOND;
 pub const CATALOG_BACK: u64 = 1_000 * MILLISECOND;
 /// Between two looks of an owner whether a disk waits to be admitted.
 pub const ADMIT_POLL: u64 = 1_000 * MILLISECOND;
+/// How long an owner that is to keep the log no more waits for its driver to hand it over, which closes it first.
+pub const UNWISHED_WAIT: u64 = 4_000 * MILLISECOND;
 /// Between two parts of a scrub, where a driver says nothing else.
 pub const SCRUB: u64 = 200 * MILLISECOND;
 /// A wall clock that is further than this from another one differs from it.

@@ -5,7 +5,7 @@ use crate::effect::{Alarm, Effect};
 use crate::message::Message;
 use crate::out::Out;
 use crate::rules::Rule;
-use crate::timing::{ADMIT_POLL, SUSPECT};
+use crate::timing::{ADMIT_POLL, SUSPECT, UNWISHED_WAIT};
 use crate::types::{Epoch, Lsn, Member, NodeId, Time, majority};
 
 impl Node {
@@ -31,9 +31,13 @@ impl Node {
         let me = self.me();
         let wished = snapshot.wish.value.owner.filter(|wished| *wished != me.node);
         if !target.contains(&me) {
-            self.hand_over(|member| target.contains(member), now);
+            let since = *self.unwished_since.get_or_insert(now);
+            if now.since(since) >= UNWISHED_WAIT {
+                self.hand_over(|member| target.contains(member), now);
+            }
             return;
         }
+        self.unwished_since = None;
         if let Some(wished) = wished {
             self.hand_over(|member| member.node == wished, now);
         }
