@@ -191,6 +191,10 @@ impl Balance {
         if let Some(leaving) = self.leaving(seen, now) {
             return Some(leaving);
         }
+        if seen.len() == 1 {
+            // One log has no balance.
+            return None;
+        }
         let starts = now.duration_since(self.began) < self.times.started && is_uneven(seen);
         let (rest, whole, every) = match starts {
             true => (Duration::ZERO, self.times.whole_at_start, self.times.whole_at_start),
@@ -318,6 +322,11 @@ mod tests {
     #[test]
     fn a_log_that_others_are_to_keep_goes_at_once() {
         let began = Instant::now();
+        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
+        let mut alone = logs(&[(1, 2, true)]);
+        assert_eq!(moves(&mut balance, began, (0, 700), &alone), [], "one log has no balance");
+        alone[0].leaves_to = Some(NodeId(2));
+        assert_eq!(moves(&mut balance, began, (700, 701), &alone), [(700, 0, 2)]);
         let mut balance = Balance::new(ME, BalanceTimes::default(), began);
         let mut seen = logs(&[(1, 2, false), (2, 2, true), (1, 3, false)]);
         for log in &mut seen {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # NATS's own command line as an operator uses it: its `top` (which was the program nats-top), its Prometheus exporter of checks, its
-# checks and reports of servers (what surveyor asks for), each of a server of ours. check.sh SERVER NATS DIRECTORY
+# checks and reports of servers (what surveyor asks for), its publishers of batches, backups and traces, each of a server of ours. check.sh SERVER NATS DIRECTORY
 set -euo pipefail
 server=$1 nats=$2 dir=$3
 mkdir -p "$dir"
@@ -79,6 +79,33 @@ expect "check jetstream" "$(user server check jetstream)" "OK JetStream"
 expect "check server" "$(system server check server --name plug)" "OK plug"
 expect "check request" "$(user reply ping pong --count 1 >/dev/null 2>&1 & sleep 1; user server check request --subject ping)" "OK ping"
 echo "natscli: checks"
+
+# The publishers of level 5 and of batches: as many messages are there as each says it has published.
+for kind in sync async atomic fast; do
+    user bench js pub "$kind" "bench.$kind" --create --stream "BENCH_$kind" --msgs 5000 --size 128 --storage file --no-progress >"$dir/bench.txt" 2>&1 \
+        || { cat "$dir/bench.txt" >&2; failed "bench js pub $kind"; }
+    stored=$(user stream info "BENCH_$kind" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["state"]["messages"])')
+    [ "$stored" = 5000 ] || { cat "$dir/bench.txt" >&2; failed "bench js pub $kind: $stored messages are stored, not 5000"; }
+done
+expect "bench js fetch" "$(user bench js fetch --stream BENCH_fast --consumer bench --msgs 5000 --no-progress 2>&1)" "5,000"
+echo "natscli: publishers"
+
+# A backup, and the stream as it was from that.
+list() { user stream get "$1" --last-for orders.new --json | python3 -c 'import json, sys; m = json.load(sys.stdin); print(m["seq"], m["data"])'; }
+before=$(list ORDERS)
+user stream backup ORDERS "$dir/backup" --no-progress >/dev/null 2>"$dir/backup.txt" || { cat "$dir/backup.txt" >&2; failed "stream backup"; }
+user stream rm ORDERS --force >/dev/null
+user stream restore "$dir/backup" --no-progress >/dev/null 2>"$dir/backup.txt" || { cat "$dir/backup.txt" >&2; failed "stream restore"; }
+[ "$(list ORDERS)" = "$before" ] || failed "the restored stream ends with $(list ORDERS), not $before"
+expect "consumer of the restored stream" "$(user consumer ls ORDERS --names)" worker
+echo "natscli: backup"
+
+# Where a message goes: with --deliver it goes there.
+expect "trace" "$(user trace orders.new traced 2>&1)" "ORDERS" "orders.new"
+[ "$(list ORDERS)" = "$before" ] || failed "a trace alone stored a message"
+expect "trace --deliver" "$(user trace --deliver orders.new traced 2>&1)" "ORDERS"
+[ "$(list ORDERS)" != "$before" ] || failed "a trace that delivers stored nothing"
+echo "natscli: trace"
 
 # The exporter, as Prometheus reads it.
 printf '{"url": "nats://127.0.0.1:%s", "user": "a", "password": "pw"}' "$port" >"$dir/user.json"
