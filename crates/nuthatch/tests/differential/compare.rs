@@ -171,6 +171,12 @@ pub const INTENDED: &[Intended] = &[
         rule: Rule::Step,
     },
     Intended {
+        name: "ack-of-evicted",
+        reason: "of a message that a limit took from the stream, an acknowledgement from before its consumer was made \
+                 anew is confirmed here: nobody delivers it any more, and nats-server says nothing",
+        rule: Rule::Step,
+    },
+    Intended {
         name: "last-of-removed",
         reason: "deliver policy last begins with the last message that there is; without a filter nats-server \
                  begins behind it where later ones were removed",

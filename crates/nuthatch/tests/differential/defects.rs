@@ -16,6 +16,8 @@ struct Consumer {
     filters: BTreeSet<String>,
     acks_all: bool,
     naked: bool,
+    /// There was one of this name before.
+    anew: bool,
     /// Why it may differ in everything from here on.
     apart: BTreeSet<&'static str>,
     /// Why it may differ in what waits for its acknowledgement.
@@ -55,6 +57,8 @@ impl Excuse {
 pub struct Defects {
     consumers: BTreeMap<Key, Consumer>,
     streams: BTreeMap<String, Stream>,
+    /// Consumers that were deleted.
+    gone: BTreeSet<Key>,
     /// Reply subjects of the deliveries, of ours and theirs.
     acks: [Vec<String>; 2],
     /// The first defect by which the two have different deliveries.
@@ -139,6 +143,7 @@ impl Defects {
         let known = self.consumers.entry(key.clone()).or_default();
         if is_new {
             (known.filters, known.acks_all) = (filters, acks_all);
+            known.anew = self.gone.contains(key);
             if starts_last && delivered(theirs) > delivered(ours) {
                 known.apart.insert("last-of-removed");
             }
@@ -178,6 +183,16 @@ impl Defects {
         for consumer in of_consumers {
             if let Some(name) = consumer.apart.iter().next() {
                 return Some(spreading(name));
+            }
+            if verb == "next"
+                && redelivered(ours) > redelivered(theirs)
+                && self.lost_acks(about, consumer)
+            {
+                return Some(spreading("ack-all-removed"));
+            }
+            if verb == "ack" && consumer.anew && only_ours_answers(ours, theirs) {
+                let removed = stream.is_some_and(|stream| stream.removed);
+                return removed.then_some(shown("ack-of-evicted"));
             }
             let waiting = (waiting(ours), waiting(theirs));
             match waiting {
@@ -281,7 +296,9 @@ impl Defects {
             }
             ["STREAM", "PURGE", stream] => self.purged(stream),
             ["CONSUMER", "DELETE", stream, name] => {
-                let gone = self.consumers.remove(&((*stream).to_owned(), (*name).to_owned()));
+                let key = ((*stream).to_owned(), (*name).to_owned());
+                let gone = self.consumers.remove(&key);
+                self.gone.insert(key);
                 let known = self.streams.entry((*stream).to_owned()).or_default();
                 if known.retained {
                     known.apart.insert("left-behind");
@@ -339,6 +356,21 @@ fn waiting(step: &Step) -> Option<u64> {
 
 fn delivered(step: &Step) -> Option<u64> {
     reply(step)?["delivered"]["stream_seq"].as_u64()
+}
+
+/// How many messages were delivered that had been before.
+fn redelivered(step: &Step) -> usize {
+    let times = |record: &Record| match record {
+        Record::Message(message) => message.reply.as_ref()?.split('.').nth(4)?.parse::<u64>().ok(),
+        _ => None,
+    };
+    step.records.iter().filter_map(times).filter(|times| *times > 1).count()
+}
+
+/// Ours confirms an acknowledgement, and theirs says nothing.
+fn only_ours_answers(ours: &Step, theirs: &Step) -> bool {
+    let answers = |step: &Step| matches!(step.records.first(), Some(Record::Message(_)));
+    answers(ours) && !answers(theirs)
 }
 
 fn config_of(rest: &str) -> Option<Value> {
