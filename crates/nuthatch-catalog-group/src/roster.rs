@@ -224,7 +224,7 @@ impl Roster {
             }
             Change::Resized(Resizing { nodes, keep }) => {
                 let is = |node| self.nodes.get(node).is_some_and(|one| one.keeps == *keep);
-                self.resizing.is_none() && nodes.iter().all(is)
+                self.resizing.is_none() && are_named_once(nodes) && nodes.iter().all(is)
             }
             Change::Leave(node) => is_gone(*node).is_some(),
             Change::Disk { node, new, .. } => {
@@ -295,7 +295,11 @@ impl Roster {
         if self.number(name).is_some() {
             return Err(Refusal::NameTaken(name.to_owned()));
         }
-        if self.spares().count() >= SPARES_MAX {
+        let going = self.resizing.as_ref().filter(|resizing| !resizing.keep);
+        let going = going.map_or(0, |resizing| {
+            resizing.nodes.iter().filter(|node| self.nodes[*node].keeps).count()
+        });
+        if self.spares().count() + going >= SPARES_MAX {
             return Err(Refusal::Full);
         }
         self.next_number().map(drop).ok_or(Refusal::NoNumber)
@@ -345,9 +349,7 @@ impl Roster {
 
     fn check_resize(&self, wanted: &Resizing) -> Result<(), Refusal> {
         let Resizing { nodes, keep } = wanted;
-        let is_there_once =
-            |node: &NodeId| nodes.iter().filter(|other| *other == node).count() == 1;
-        if nodes.is_empty() || !nodes.iter().all(is_there_once) {
+        if !are_named_once(nodes) {
             return Err(Refusal::NotOnce);
         }
         if let Some(Replacing { old, new }) = self.replacing {
@@ -542,6 +544,12 @@ impl Roster {
             && self.nodes.values().any(|enrolled| enrolled.keeps)
             && !self.removed.iter().any(is_back)
     }
+}
+
+/// True if nodes are named, each of them once.
+fn are_named_once(nodes: &[NodeId]) -> bool {
+    let is_there_once = |node: &NodeId| nodes.iter().filter(|other| *other == node).count() == 1;
+    !nodes.is_empty() && nodes.iter().all(is_there_once)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::group::{ChangeError, Door};
 use crate::links::{Links, Local};
 use crate::quorum_log::QuorumLog;
 use crate::roll::Roll;
-use nuthatch_catalog_group::{Change, Replacing, Resizing, Roster};
+use nuthatch_catalog_group::{Change, Refusal, Replacing, Resizing, Roster};
 use nuthatch_quorum::types::NodeId;
 use std::io;
 use std::net::SocketAddr;
@@ -238,6 +238,9 @@ impl Nodes {
         only_look: bool,
     ) -> Result<(), NodesError> {
         let (door, roster) = self.asked()?;
+        if names.is_empty() || names.len() > roster.nodes.len() {
+            return Err(ChangeError::Refused(Refusal::NotOnce.to_string()).into());
+        }
         let nodes = names.iter().map(|name| number(&roster, name));
         let mut nodes = nodes.collect::<Result<Vec<NodeId>, NodesError>>()?;
         // In one order: what takes it back may name them in another one.

@@ -205,6 +205,15 @@ fn one_of_five_nodes_with_a_key_is_replaced_by_a_command() {
     nodes.publish_at(new, 11);
 }
 
+/// Sets a mark when it goes, also when a test fails.
+struct SetAtEnd<'a>(&'a std::sync::atomic::AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Release);
+    }
+}
+
 /// Publishes at a node that stays until it is told to end; how many were acknowledged, and the refusals.
 fn publishing<'a>(
     scope: &'a std::thread::Scope<'a, '_>,
@@ -213,8 +222,10 @@ fn publishing<'a>(
 ) -> std::thread::ScopedJoinHandle<'a, (u64, Vec<String>)> {
     scope.spawn(move || {
         let (mut acked, mut errors, mut is_open) = (0, vec![], false);
+        let deadline = Instant::now() + 4 * TIMEOUT;
         // What may have been stored is known in the end.
         while is_open || !done.load(std::sync::atomic::Ordering::Acquire) {
+            assert!(Instant::now() < deadline, "{acked} acknowledged, then: {errors:?}");
             // As clients do by default: what is not answered is sent again under its id.
             let id = format!("NATS/1.0\r\nNats-Msg-Id: load-{acked}\r\n\r\n");
             match client.request("Q.load", id.as_bytes(), b"load", Duration::from_secs(2)) {
@@ -254,9 +265,20 @@ fn three_nodes_become_five_and_three_others_again_under_load() {
     let five = json!({"name": "FIVE", "subjects": ["five"], "num_replicas": 5});
     let mut account = at.client("a:a@");
     assert!(api(&mut account, "STREAM.CREATE.FIVE", &five).expect("answered")["error"].is_object());
+    // Taken back before it is over: the nodes stay spares.
+    nodes.nodes[3].signal("-STOP");
+    let at = &nodes.nodes[0];
+    assert_eq!(json_of(at, &["grow", "n4", "n3", "--force", "--no-wait"])["keep"], true);
+    wait_status(at, |status| status["resizing"] == json!({"nodes": ["n3", "n4"], "keep": true}));
+    let (code, plan, _) = told(&cluster(at, "sys:pw@", &["shrink", "n3", "n4", "--dry-run"]));
+    assert!(code == 0 && plan.contains("they stay spares"), "{plan}");
+    nodes.nodes[3].signal("-CONT");
+    assert_eq!(json_of(at, &["shrink", "n3", "n4", "--force"])["keep"], false);
+    wait_status(at, |status| status["resizing"].is_null() && names(status, true) == ["n3", "n4"]);
     let done = std::sync::atomic::AtomicBool::new(false);
     let client = nodes.nodes[2].client("a:a@");
     let (acked, errors) = std::thread::scope(|scope| {
+        let _ends = SetAtEnd(&done);
         let load = publishing(scope, client, &done);
         let at = &nodes.nodes[0];
         let all = |status: &Value| names(status, false) == ["n0", "n1", "n2", "n3", "n4"];

@@ -179,7 +179,10 @@ impl Member {
         };
         let members: Vec<MemberId> =
             resizing.nodes.iter().map(|node| self.roster.nodes[node].member).collect();
-        let ready = !resizing.keep || members.iter().all(|member| self.has_caught_up(*member));
+        let ready = match resizing.keep {
+            true => members.iter().all(|member| self.has_caught_up(*member)),
+            false => self.go_on_without(&members),
+        };
         if !self.are_logs_moved() || !ready {
             return;
         }
@@ -187,6 +190,15 @@ impl Member {
             true => self.leave_the_lead(&members),
             false => self.propose_change(&Change::Resized(resizing)),
         }
+    }
+
+    /// True if a majority of the members that keep their votes has all that is committed: after the change they alone decide,
+    /// also whether a lost disk is replaced.
+    fn go_on_without(&self, going: &[MemberId]) -> bool {
+        let stays = |id: &u64| !going.contains(&MemberId(*id));
+        let stay: Vec<u64> = self.conf().voters.into_iter().filter(stays).collect();
+        let fit = |id: &&u64| **id == self.id().0 || self.has_caught_up(MemberId(**id));
+        stay.iter().filter(fit).count() > stay.len() / 2
     }
 
     /// True if no log is on the node that goes: the wish names the other one since the replacement began.
@@ -239,8 +251,14 @@ impl Member {
         }
     }
 
-    /// A member that led until it was removed leads no more.
+    /// A member that led until it was removed leads no more. One that led until it lost its vote has another one lead: the
+    /// lead may have changed while that was under way.
     pub(super) fn look_at_removal(&mut self) {
+        let votes = self.conf().voters.contains(&self.id().0);
+        let looks = self.ticks.is_multiple_of(REPLACE_TICKS);
+        if self.is_leader() && looks && !votes && self.is_settled() && self.is_in_group(self.id()) {
+            self.leave_the_lead(&[self.id()]);
+        }
         if self.is_leader() && !self.is_in_group(self.id()) {
             let term = self.raw.raft.term;
             self.raw.raft.become_follower(term, raft::INVALID_ID);

@@ -30,6 +30,9 @@ fn three_nodes_become_five_and_three_again() {
     let refused = |roster: &Roster, wanted| roster.check(&Change::Resize(wanted));
     assert_eq!(refused(&roster, resize(&[4], true)), Err(Refusal::Size(4)));
     assert_eq!(refused(&roster, resize(&[], true)), Err(Refusal::NotOnce));
+    assert!(!roster.has(&Change::Resize(resize(&[], true))));
+    assert!(!roster.has(&Change::Resize(resize(&[1, 1], true))));
+    assert!(roster.has(&Change::Resize(resize(&[1, 2], true))));
     assert_eq!(refused(&roster, resize(&[4, 4], true)), Err(Refusal::NotOnce));
     assert_eq!(refused(&roster, resize(&[4, 9], true)), Err(Refusal::NoSuchNode(NodeId(9))));
     assert_eq!(refused(&roster, resize(&[2, 3], false)), Err(Refusal::Size(1)));
@@ -49,6 +52,10 @@ fn three_nodes_become_five_and_three_again() {
     let wanted = resize(&[1, 3], false);
     roster.make(&Change::Resize(wanted.clone())).expect("others may go");
     assert!(!roster.has(&Change::Resized(wanted.clone())));
+    roster.make(&join("n6", 60)).expect("a spare beside those that go");
+    assert_eq!(roster.make(&join("n7", 70)), Err(Refusal::Full));
+    let sixth = roster.number("n6").expect("it is there");
+    roster.make(&Change::Leave(sixth)).expect("it goes");
     roster.make(&Change::Resize(wanted.inverse())).expect("it is taken back");
     roster.make(&Change::Resized(wanted.inverse())).expect("they stay");
     roster.make(&Change::Resize(wanted.clone())).expect("again");

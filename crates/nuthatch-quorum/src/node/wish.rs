@@ -26,7 +26,7 @@ impl Node {
         self.admit_at = now;
         let (Role::Owner(owner), Some(snapshot)) = (&self.role, &self.row) else { return };
         let (target, set) = (snapshot.target_of(self.me()), snapshot.log.value.set.clone());
-        let ready = owner.whole().count() >= majority(set.len());
+        let whole: Vec<Member> = owner.whole().collect();
         let changed = target != set;
         let me = self.me();
         let wished = snapshot.wish.value.owner.filter(|wished| *wished != me.node);
@@ -41,8 +41,13 @@ impl Node {
         if let Some(wished) = wished {
             self.hand_over(|member| member.node == wished, now);
         }
-        let new = target.into_iter().filter(|member| !set.contains(member));
-        let new: Vec<Member> = new.collect();
+        let new: Vec<Member> =
+            target.iter().copied().filter(|member| !set.contains(member)).collect();
+        // Those that stay and those that come must be a majority of the new set, or the epoch would begin with the old one,
+        // again and again.
+        let stay = whole.iter().filter(|member| target.contains(member)).count();
+        let ready =
+            whole.len() >= majority(set.len()) && stay + new.len() >= majority(target.len());
         let Role::Owner(owner) = &mut self.role else { unreachable!("as above") };
         owner.teach(&new, now);
         let learnt = |member: &Member| owner.has_learnt(*member) || !Rule::LearnsBeside.holds();

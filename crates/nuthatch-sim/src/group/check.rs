@@ -53,6 +53,9 @@ pub enum Violation {
     /// A disk of a node that was removed takes part.
     #[error("member {0:?} takes part, whose node was removed")]
     RemovedTakesPart(MemberId),
+    /// Whoever leads when all has been well for long has no vote.
+    #[error("{0:?} leads, and has no vote")]
+    LeadsWithoutVote(MemberId),
     /// A member cannot use its disk although that was not harmed.
     #[error("a disk that was not harmed cannot be used: {0}")]
     Unusable(String),

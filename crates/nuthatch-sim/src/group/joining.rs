@@ -254,6 +254,9 @@ impl World {
         let leader = self.nodes.iter().find(|node| leads(&node.life));
         let Some(Life::Runs(leader)) = leader.map(|node| &node.life) else { return Ok(()) };
         let roster = leader.roster();
+        if !leader.voters().contains(&leader.id()) {
+            return Err(Violation::LeadsWithoutVote(leader.id()));
+        }
         if let Some(resizing) = &roster.resizing {
             return Err(Violation::Unfinished(resizing.nodes[0]));
         }

@@ -59,7 +59,25 @@ pub(super) fn run(session: &mut Session, args: &ResizeArgs, keep: bool) -> Resul
     }
 }
 
+/// True if this, or the opposite, is under way for these nodes.
+fn is_under_way(data: &Value, args: &ResizeArgs, keep: bool) -> bool {
+    let resizing = &data["resizing"];
+    let is_named = |node: &Value| args.nodes.iter().any(|name| node == name.as_str());
+    resizing["keep"] == keep && list(resizing, "nodes").all(is_named)
+}
+
 fn plan(before: &Value, args: &ResizeArgs, keep: bool) -> String {
+    if is_under_way(before, args, !keep) {
+        let names = args.nodes.join(", ");
+        return match keep {
+            true => format!(
+                "It is taken back that {names} leave the logs to the others: they stay what they are.\n"
+            ),
+            false => {
+                format!("It is taken back that {names} keep the logs, too: they stay spares.\n")
+            }
+        };
+    }
     let keepers: Vec<&Value> =
         list(before, "nodes").filter(|node| node["spare"] == false).collect();
     let (count, names) = (keepers.len(), args.nodes.join(", "));
@@ -91,6 +109,8 @@ fn is_done(data: &Value, args: &ResizeArgs, keep: bool) -> bool {
 
 fn wait(session: &mut Session, args: &ResizeArgs, keep: bool) -> Result<(), CliError> {
     let deadline = Instant::now() + Duration::from_secs(args.wait_s);
+    // Whichever node answers, which may hear of it a moment later.
+    let mut seen = false;
     loop {
         match ask(session, "NODES", &Value::Null) {
             Ok(data) if is_done(&data, args, keep) => {
@@ -100,6 +120,13 @@ fn wait(session: &mut Session, args: &ResizeArgs, keep: bool) -> Result<(), CliE
                     true => format!("among the nodes that keep the logs now: {names}\n"),
                     false => format!("spares now: {names}\n"),
                 });
+            }
+            Ok(data) if is_under_way(&data, args, keep) => seen = true,
+            Ok(_) if seen => {
+                return Err(CliError::Failed(format!(
+                    "it was taken back meanwhile: {} stay what they were",
+                    args.nodes.join(", ")
+                )));
             }
             Err(CliError::Request(RequestError::Transport(error))) => {
                 return Err(CliError::Failed(format!(
