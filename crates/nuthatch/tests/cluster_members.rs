@@ -172,9 +172,19 @@ fn a_replacement_is_taken_back() {
     wait_status(at, is_as_before);
     nodes.publish(5);
     nodes.expect(6);
-    // No log was brought to it.
+    // Nothing was brought to it, but a log that was handed over meanwhile may name it until its owner has brought it back.
     let at = &nodes.nodes[0];
-    assert_eq!(json_of(at, &["replace", "n3", "--force"])["new"], Value::Null);
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let (code, out, err) = told(&cluster(at, "sys:pw@", &["replace", "n3", "--force"]));
+        if code == 0 {
+            assert!(out.contains("the spare n3 was removed"), "{out}");
+            break;
+        }
+        assert!(err.contains("n3 still has a copy of a log"), "{err}");
+        assert!(Instant::now() < deadline, "{err}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
     let said = refused(at, "sys:pw@", &["keep", "n3"]);
     assert!(said.1.contains("n3 was removed from the cluster already"), "{said:?}");
 }

@@ -116,7 +116,8 @@ fn one_session_follows_so_much_at_a_time_and_can_still_ask() {
     assert!(held.iter().all(|stream| stream.head.starts_with("http/1.1 200")));
     let status = || open().head.split(' ').nth(1).map(str::to_owned);
     assert_eq!(status().as_deref(), Some("429"));
-    assert_eq!(console.ask("GET", "/api/streams/A", &own, "").status, 200);
+    // On a busy machine its turn may not come in time at first.
+    until("its turn", || console.ask("GET", "/api/streams/A", &own, "").status == 200);
     drop(held);
     until("a place again", || status().as_deref() == Some("200"));
 }
