@@ -194,7 +194,7 @@ impl Member {
 
     /// True if a majority of the members that keep their votes has all that is committed: after the change they alone decide,
     /// also whether a lost disk is replaced.
-    fn go_on_without(&self, going: &[MemberId]) -> bool {
+    pub(super) fn go_on_without(&self, going: &[MemberId]) -> bool {
         let stays = |id: &u64| !going.contains(&MemberId(*id));
         let stay: Vec<u64> = self.conf().voters.into_iter().filter(stays).collect();
         let fit = |id: &&u64| **id == self.id().0 || self.has_caught_up(MemberId(**id));

@@ -276,3 +276,40 @@ fn a_spare_is_not_removed_while_a_log_is_on_it() {
     one.apply_change(&entry(Change::Leave(NodeId(4)))).expect("a change");
     assert!(!one.roster.nodes.contains_key(&NodeId(4)));
 }
+
+/// After a shrink those that stay decide alone: two of them that lack what is committed could not.
+#[test]
+fn votes_go_only_while_a_majority_of_those_that_stay_has_everything() {
+    let mut one = leader(&MemDisk::default());
+    let going = [MemberId(3)];
+    let all = one.raw.raft.raft_log.committed;
+    let mut set = |member: u64, matched: u64| {
+        let progress = one.raw.raft.mut_prs().get_mut(member).expect("a voter");
+        (progress.matched, progress.recent_active) = (matched, true);
+    };
+    set(2, all);
+    assert!(one.go_on_without(&going));
+    let progress = one.raw.raft.mut_prs().get_mut(2).expect("a voter");
+    progress.recent_active = false;
+    assert!(!one.go_on_without(&going), "one of the two that stay was not heard");
+    let progress = one.raw.raft.mut_prs().get_mut(2).expect("a voter");
+    (progress.matched, progress.recent_active) = (0, true);
+    one.raw.raft.raft_log.committed = all.max(1);
+    assert!(!one.go_on_without(&going), "it lacks something");
+}
+
+/// Names of nodes in the wish of each log, in an order of its own.
+#[test]
+fn more_nodes_are_wished_for_and_fewer_again() {
+    let mut one = member(&MemDisk::default(), 11);
+    let keepers = |one: &Member| one.catalogs[0].catalog().state().wish.value.keepers.clone();
+    one.catalogs[0].wish_with(&[NodeId(4), NodeId(5)], true);
+    assert_eq!(keepers(&one), [1, 2, 3, 4, 5].map(NodeId));
+    assert!(!one.catalogs[0].is_as_wished());
+    one.catalogs[0].wish_with(&[NodeId(1), NodeId(3)], false);
+    assert_eq!(keepers(&one), [2, 4, 5].map(NodeId));
+    one.catalogs[0].wish_with(&[NodeId(1), NodeId(3)], true);
+    one.catalogs[0].wish_with(&[NodeId(4), NodeId(5)], false);
+    assert_eq!(keepers(&one), [1, 2, 3].map(NodeId));
+    assert!(one.catalogs[0].is_as_wished());
+}
