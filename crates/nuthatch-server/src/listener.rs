@@ -177,12 +177,13 @@ impl Newcomer {
             return forget(&self.server, &self.conn, CloseReason::MaxConnectionsExceeded);
         }
         let socket = Socket(self.stream.clone());
-        let done = tls::handshake(&server.log, &self.conn, &config, tls, socket, tls.timeout).await;
+        let done = tls::handshake(&server.log, &self.conn, &config, socket, tls.timeout).await;
         let Some(secure) = done else {
             return forget(&self.server, &self.conn, CloseReason::TlsHandshakeError);
         };
         let (kind, shown) = (PeerKind::Client, (&*config.roots, secure.presented()));
-        if !ocsp_peers::admits(server, &self.conn, kind, tls.ocsp_peer.as_ref(), shown).await {
+        let check = config.options.ocsp_peer.as_ref();
+        if !ocsp_peers::admits(server, &self.conn, kind, check, shown).await {
             return forget(&self.server, &self.conn, CloseReason::TlsHandshakeError);
         }
         self.run_secure(secure, first).await;

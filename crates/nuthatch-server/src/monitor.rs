@@ -133,8 +133,7 @@ async fn attend(server: Arc<Server>, stream: TcpStream, tls: bool, activity: Arc
             let Ok(Ok(stream)) = tokio::time::timeout(HEAD_TIMEOUT, handshake).await else {
                 return;
             };
-            let options = server.options();
-            let check = options.tls.as_ref().and_then(|tls| tls.ocsp_peer.as_ref());
+            let check = config.options.ocsp_peer.as_ref();
             let shown = (&*config.roots, stream.get_ref().1.peer_certificates());
             let (who, kind) = (&"monitoring", PeerKind::Client);
             if ocsp_peers::admits(&server, who, kind, check, shown).await {

@@ -4,7 +4,7 @@
 use crate::options::{OcspCache, Options};
 use crate::server::Server;
 use crate::tls::ocsp::{
-    FetchError, PeerCache, Response, ResponseError, Status, Way, fetch, read, request,
+    FetchError, PeerCache, Response, ResponseError, Status, Way, fetch, read, replace, request,
 };
 use crate::tls::staple::{Staple, is_current};
 use crate::tls::{Loaded, TlsError};
@@ -15,9 +15,13 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::time::{Instant, timeout_at};
 
 /// Longest wait for a responder that is asked for a response to staple.
 pub const STAPLE_FETCH_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest wait at the start for the responses of all certificates together.
+pub const STAPLE_START_TIMEOUT: Duration = Duration::from_secs(150);
 /// When a response that says no end is renewed.
 pub const STAPLE_CHECK_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 /// When a response that is over, or could not be had, is asked for again.
@@ -40,17 +44,22 @@ enum StapleError {
         "exhausted ocsp servers: failed to get remote status from {0}: it is over, or has not begun"
     )]
     NotCurrent(String),
+    #[error("the response is older than the one that is shown")]
+    Older,
 }
 
-/// Gets the responses that certificates need to be shown, and begins to keep them new.
+/// Gets the responses that certificates need to be shown, all within `limit`, and begins to keep them new.
 ///
 /// # Errors
 /// There is none for a certificate that counts, or it says that the server must not run.
-pub async fn start(server: &Arc<Server>, loaded: &Loaded) -> Result<(), TlsError> {
+pub async fn start(server: &Arc<Server>, loaded: &Loaded, limit: Duration) -> Result<(), TlsError> {
     let options = server.options();
+    let end = Instant::now() + limit;
     for staple in loaded.staples() {
         if recall(server, staple).is_none()
-            && let Err(error) = renew(server, &options, staple).await
+            && let Err(error) = timeout_at(end, renew(server, &options, staple))
+                .await
+                .unwrap_or(Err(StapleError::Fetch(FetchError::Timeout(limit))))
         {
             let file = staple.file.display();
             let text = format!("bad OCSP status update for certificate at '{file}': {error}");
@@ -83,10 +92,23 @@ pub(crate) fn restart(server: &Arc<Server>, loaded: &Loaded) {
 /// Makes the cache anew if its options have changed.
 pub(crate) fn restart_cache(server: &Arc<Server>, old: &Options) {
     let new = server.options();
-    if old.ocsp_cache != new.ocsp_cache || old.checks_peers() != new.checks_peers() {
-        save(server);
-        server.tls.peers.cache.store(None);
-        keep_cache(server);
+    if old.ocsp_cache != new.ocsp_cache
+        || old.checks_peers() != new.checks_peers()
+        || old.needs_revocations() != new.needs_revocations()
+    {
+        off_worker(|| {
+            save(server);
+            keep_cache(server);
+        });
+    }
+}
+
+/// Reads and writes files of many MiB while other tasks of this thread go on.
+fn off_worker(work: impl FnOnce()) {
+    let runtime = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    match runtime {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        _ => work(),
     }
 }
 
@@ -148,9 +170,7 @@ fn keep(path: &Path, raw: &[u8]) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
     }
-    let new = path.with_extension("new");
-    fs::write(&new, raw)?;
-    fs::rename(new, path)
+    replace(path, raw)
 }
 
 /// Asks the responders, one after another, and shows the certificate with what comes.
@@ -160,7 +180,9 @@ async fn renew(
     staple: &Staple,
 ) -> Result<Response, StapleError> {
     let (raw, response) = asked(server, options, staple).await?;
-    staple.set(raw.clone(), response);
+    if !staple.set(raw.clone(), response) {
+        return Err(StapleError::Older);
+    }
     if let Some(path) = path(options, staple) {
         let kept = tokio::task::spawn_blocking(move || keep(&path, &raw).map_err(|e| (path, e)));
         if let Ok(Err((path, error))) = kept.await {
@@ -266,20 +288,25 @@ fn pause(last: Option<&Response>, now: SystemTime) -> Duration {
     }
 }
 
-/// Reads the cache, and writes it from time to time, if anybody's certificates are checked.
+/// Reads the cache, which takes the place of another one at once, and writes it from time to time, if anybody's
+/// certificates are checked.
 fn keep_cache(server: &Arc<Server>) {
     let options = server.options();
+    let peers = &server.tls.peers;
     if !options.checks_peers() {
-        return;
+        return peers.cache.store(None);
     }
-    let Some(cache) = PeerCache::new(&options.ocsp_cache).map(Arc::new) else {
+    let Some(cache) =
+        PeerCache::new(&options.ocsp_cache, options.needs_revocations()).map(Arc::new)
+    else {
+        peers.cache.store(None);
         return server.log.info(format_args!("OCSP peer cache online, type [none]"));
     };
     if let Err(error) = cache.load() {
         server.log.warn(format_args!("Unable to load OCSP peer cache: {error}"));
     }
     server.log.info(format_args!("OCSP peer cache online, type [local]"));
-    server.tls.peers.cache.store(Some(cache.clone()));
+    peers.cache.store(Some(cache.clone()));
     if let Some(runtime) = server.runtime() {
         runtime.spawn(save_regularly(server.clone(), cache, options.ocsp_cache.clone()));
     }

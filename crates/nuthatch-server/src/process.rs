@@ -331,7 +331,8 @@ async fn start(
     crate::operator_service::start(server)?;
     let options = server.options();
     let tls = crate::tls::Loaded::read(&options)?;
-    crate::ocsp_service::start(server, &tls).await?;
+    use crate::ocsp_service::STAPLE_START_TIMEOUT;
+    crate::ocsp_service::start(server, &tls, STAPLE_START_TIMEOUT).await?;
     tls.install(&server.tls);
     let monitor = crate::monitor::bind_all(&options).await?;
     let listener = match clients {

@@ -73,6 +73,8 @@ pub struct ListenerTls {
     pub config: Arc<rustls::ServerConfig>,
     /// The authorities of those who connect; empty unless they must show a certificate.
     pub roots: Arc<RootCertStore>,
+    /// What it was made from: those who connect are checked by the options that go with the authorities.
+    pub options: TlsOptions,
 }
 
 /// What the listeners of a server offer at present; `None`: no TLS.
@@ -160,6 +162,8 @@ fn load(
             roots.add(certificate)?;
         }
     }
+    // The options demand `ca_file`, and a file without certificates is refused.
+    assert_eq!(options.verify, !roots.is_empty(), "clients are verified if that is wanted");
     let roots = Arc::new(roots);
     let builder = if roots.is_empty() {
         builder.with_no_client_auth()
@@ -179,7 +183,7 @@ fn load(
         shown.push(staple.map_or(Certificate::Plain(key), Certificate::Stapled));
     }
     let config = Arc::new(builder.with_cert_resolver(Arc::new(resolver::Certificates(shown))));
-    Ok(Arc::new(ListenerTls { config, roots }))
+    Ok(Arc::new(ListenerTls { config, roots, options: options.clone() }))
 }
 
 fn certified(
@@ -226,7 +230,6 @@ pub(crate) async fn handshake(
     log: &Logger,
     who: &(dyn Display + Sync),
     config: &ListenerTls,
-    options: &TlsOptions,
     socket: Socket,
     limit: Duration,
 ) -> Option<Secure> {
@@ -250,7 +253,7 @@ pub(crate) async fn handshake(
             return None;
         }
     };
-    let pins = &options.pinned_keys;
+    let pins = &config.options.pinned_keys;
     let key = info.peer.as_ref().map(|peer| peer.key_sha256.as_str());
     if !pins.is_empty() && !key.is_some_and(|key| pins.contains(key)) {
         log.error(format_args!("{who} - certificate not pinned: {}", key.unwrap_or("none shown")));

@@ -96,7 +96,11 @@ fn talk(authority: &Authority, server: &TestServer, name: &str) -> std::io::Resu
 /// As a process starts it, but without a process.
 fn start_ocsp(server: &TestServer) -> Result<(), TlsError> {
     let loaded = Loaded::read(&server.server.options())?;
-    server.runtime.block_on(nuthatch_server::ocsp_service::start(&server.server, &loaded))?;
+    server.runtime.block_on(nuthatch_server::ocsp_service::start(
+        &server.server,
+        &loaded,
+        support::TIMEOUT,
+    ))?;
     loaded.install(&server.server.tls);
     Ok(())
 }
@@ -184,19 +188,50 @@ fn what_the_options_let_in() {
 fn a_slow_responder_keeps_others_from_nothing() {
     let authority = Authority::new("slow");
     let server = checking(&authority, "ca_timeout: 10");
-    for (name, serial, answer) in [("slow", 1, Answer::Slow), ("good", 2, Answer::Good)] {
+    let slow: Vec<String> = (1..=8).map(|serial| format!("slow-{serial}")).collect();
+    for (serial, name) in (1..).zip(&slow) {
         authority.issue(name, serial);
-        authority.set(serial, answer);
+        authority.set(serial, Answer::Slow);
     }
+    authority.issue("good", 9);
+    authority.set(9, Answer::Good);
     std::thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| talk(&authority, &server, "slow"));
+        for name in &slow {
+            scope.spawn(|| talk(&authority, &server, name));
         }
         eventually("they are asked about", || authority.count() == 8);
         let began = Instant::now();
         talk(&authority, &server, "good").unwrap();
         assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
     });
+}
+
+/// Who is known to be revoked stays out when the responder is away, however long that takes.
+#[test]
+fn a_revocation_that_is_over_is_one() {
+    let authority = Authority::new("over");
+    let server = checking(&authority, "allow_when_ca_unreachable: true, allowed_clockskew: 0");
+    for (name, serial, answer) in [
+        ("unknown", 1, Answer::Gone),
+        ("over", 2, Answer::RevokedFor(2)),
+        ("delegate", 3, Answer::RevokedByDelegate(2)),
+    ] {
+        authority.issue(name, serial);
+        authority.set(serial, answer);
+    }
+    for name in ["over", "delegate"] {
+        talk(&authority, &server, name).unwrap_err();
+    }
+    for serial in [2, 3] {
+        authority.set(serial, Answer::Gone);
+    }
+    std::thread::sleep(Duration::from_secs(4));
+    for _ in 0..3 {
+        talk(&authority, &server, "unknown").unwrap();
+        talk(&authority, &server, "over").unwrap_err();
+        talk(&authority, &server, "delegate").unwrap_err();
+    }
+    assert_eq!(server.server.tls.peers.cache.load_full().unwrap().stats().revokes, 2);
 }
 
 #[test]
@@ -356,6 +391,20 @@ fn a_server_that_cannot_staple_does_not_start() {
 }
 
 #[test]
+fn the_start_waits_for_silent_responders_once() {
+    let authority = Authority::new("silent");
+    authority.issue_with("server", 1, true, true);
+    authority.set(1, Answer::Slow);
+    let server = TestServer::start(configured(&stapling(&authority, "auto")));
+    let loaded = Loaded::read(&server.server.options()).unwrap();
+    let (began, limit) = (Instant::now(), Duration::from_millis(200));
+    let started = nuthatch_server::ocsp_service::start(&server.server, &loaded, limit);
+    let why = server.runtime.block_on(started).unwrap_err().to_string();
+    assert!(why.ends_with("no answer within 200ms"), "{why}");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}
+
+#[test]
 fn a_response_is_renewed_and_a_revocation_stops_the_server() {
     let authority = Authority::new("renew");
     authority.issue_with("server", 1, true, true);
@@ -451,6 +500,8 @@ fn a_reload_brings_other_certificates_and_options() {
 #[test]
 fn what_cannot_be_configured() {
     let tls = "cert_file: c, key_file: k, ca_file: a";
+    let of_peers =
+        |text| format!("tls {{ {tls}, verify: true, ocsp_peer {{ verify: true, {text} }} }}");
     for (text, why) in [
         ("ocsp { mode: sometimes }", "'mode' must be 'auto', 'always', 'must' or 'never'"),
         ("ocsp { urls: [ 'ldap://ca' ] }", "neither http:// nor https://"),
@@ -462,6 +513,16 @@ fn what_cannot_be_configured() {
             "does not go with 'insecure'",
         ),
         (&format!("tls {{ {tls}, verify: true, ocsp_peer: 7 }}"), "a map"),
+        (&of_peers("ca_timeout: 10000000000000000000.5"), "at most 10000000000 seconds"),
+        (&of_peers("ca_timeout: 3601"), "at most 3600 seconds"),
+        (&of_peers("ca_timeout: '2h'"), "at most 3600 seconds"),
+        (&of_peers("allowed_clockskew: 86400.5"), "at most 86400 seconds"),
+        (
+            &of_peers("cache_ttl_when_next_update_unset: 10000000000000000000.5"),
+            "at most 31622400 seconds",
+        ),
+        (&of_peers("cache_ttl_when_next_update_unset: 9223372036854775807"), "at most 31622400"),
+        ("ocsp_cache { save_interval: 10000000000000000000.5 }", "at most 31622400 seconds"),
     ] {
         let said = refused_configuration(text);
         assert!(said.contains(why), "{text}: {said}");

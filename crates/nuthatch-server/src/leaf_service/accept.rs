@@ -224,12 +224,13 @@ impl Newcomer {
             }
         }
         let (server, socket) = (&self.server, Socket(self.stream.clone()));
-        let done = tls::handshake(&server.log, &self.conn, &config, tls, socket, tls.timeout).await;
+        let done = tls::handshake(&server.log, &self.conn, &config, socket, tls.timeout).await;
         let Some(secure) = done else {
             return self.forget(CloseReason::TlsHandshakeError);
         };
         let (kind, shown) = (PeerKind::Leaf, (&*config.roots, secure.presented()));
-        if !ocsp_peers::admits(server, &self.conn, kind, tls.ocsp_peer.as_ref(), shown).await {
+        let check = config.options.ocsp_peer.as_ref();
+        if !ocsp_peers::admits(server, &self.conn, kind, check, shown).await {
             return self.forget(CloseReason::TlsHandshakeError);
         }
         let Secure { stream, info } = secure;

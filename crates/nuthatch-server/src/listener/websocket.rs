@@ -52,11 +52,11 @@ async fn open(server: Arc<Server>, stream: TcpStream, remote: SocketAddr) {
         }
         Some(config) => {
             let Some(tls) = &options.tls else { return };
-            let secure =
-                tls::handshake(&server.log, &remote, &config, tls, socket, tls.timeout).await;
+            let secure = tls::handshake(&server.log, &remote, &config, socket, tls.timeout).await;
             let Some(secure) = secure else { return };
             let (kind, shown) = (PeerKind::Client, (&*config.roots, secure.presented()));
-            if !ocsp_peers::admits(&server, &remote, kind, tls.ocsp_peer.as_ref(), shown).await {
+            let check = config.options.ocsp_peer.as_ref();
+            if !ocsp_peers::admits(&server, &remote, kind, check, shown).await {
                 return;
             }
             let Secure { stream: secure, info } = secure;

@@ -13,6 +13,12 @@ use super::tables::{OCSP, OCSP_CACHE, OCSP_PEER};
 const URLS_MAX: usize = 8;
 /// Shortest [`OcspCache::save_interval`].
 const SAVE_INTERVAL_MIN: Duration = Duration::from_secs(1);
+/// Longest [`OcspPeer::ca_timeout`].
+const CA_TIMEOUT_MAX: Duration = Duration::from_secs(3600);
+/// Largest [`OcspPeer::allowed_clockskew`].
+const CLOCKSKEW_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Longest [`OcspPeer::unset_ttl`] and [`OcspCache::save_interval`].
+const LIFETIME_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Stapling of OCSP responses to the certificates of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -104,13 +110,24 @@ impl Default for OcspCache {
 impl Options {
     /// True if anybody's certificate is checked by OCSP.
     pub fn checks_peers(&self) -> bool {
-        let of_clients = self.tls.as_ref().and_then(|tls| tls.ocsp_peer.as_ref());
+        self.ocsp_peers().next().is_some()
+    }
+
+    /// True if anybody is let in whose responder does not answer, unless a revocation is known: those must stay
+    /// known when they are over.
+    pub(crate) fn needs_revocations(&self) -> bool {
+        self.ocsp_peers().any(|check| check.allow_when_ca_unreachable)
+    }
+
+    /// The checks of all listeners and remotes.
+    fn ocsp_peers(&self) -> impl Iterator<Item = &OcspPeer> {
         let websocket = self.websocket.as_ref().and_then(|ws| ws.tls.as_ref());
         let leafs = self.leafnodes.as_ref();
-        let own = leafs.and_then(|leafs| leafs.tls.as_ref()?.ocsp_peer.as_ref());
-        let mut remotes = leafs.into_iter().flat_map(|leafs| &leafs.remotes);
-        of_clients.or(websocket.and_then(|tls| tls.ocsp_peer.as_ref())).or(own).is_some()
-            || remotes.any(|remote| remote.tls.as_ref().is_some_and(|tls| tls.ocsp_peer.is_some()))
+        let own = leafs.and_then(|leafs| leafs.tls.as_ref());
+        let listeners = [self.tls.as_ref(), websocket, own].into_iter().flatten();
+        let remotes = leafs.into_iter().flat_map(|leafs| &leafs.remotes);
+        let remotes = remotes.filter_map(|remote| remote.tls.as_ref()?.ocsp_peer.as_ref());
+        listeners.filter_map(|tls| tls.ocsp_peer.as_ref()).chain(remotes)
     }
 }
 
@@ -172,14 +189,16 @@ pub(super) fn ocsp_peer(r: &mut ConfigReader, key: &str, value: &Value) -> Optio
     let mut is_on = false;
     r.walk(&OCSP_PEER, map, |r, key, entry| {
         let value = &entry.value;
-        let mut seconds = |place: &mut Duration| {
-            if let Some(time) = r.timeout(key, value) {
+        let mut seconds = |place: &mut Duration, longest| {
+            if let Some(time) =
+                r.timeout(key, value).and_then(|time| within(r, (key, value), time, longest))
+            {
                 *place = time;
             }
         };
         match key {
-            "allowed_clockskew" => return seconds(&mut options.allowed_clockskew),
-            "ca_timeout" => return seconds(&mut options.ca_timeout),
+            "allowed_clockskew" => return seconds(&mut options.allowed_clockskew, CLOCKSKEW_MAX),
+            "ca_timeout" => return seconds(&mut options.ca_timeout, CA_TIMEOUT_MAX),
             "cache_ttl_when_next_update_unset" => {
                 options.unset_ttl = lifetime(r, key, value).unwrap_or(options.unset_ttl);
                 return;
@@ -204,9 +223,22 @@ pub(super) fn ocsp_peer(r: &mut ConfigReader, key: &str, value: &Value) -> Optio
     is_on.then_some(options)
 }
 
+fn within(
+    r: &mut ConfigReader,
+    (key, value): (&str, &Value),
+    time: Duration,
+    longest: Duration,
+) -> Option<Duration> {
+    if time <= longest {
+        return Some(time);
+    }
+    r.invalid(&value.pos, key, format!("must be at most {} seconds", longest.as_secs()));
+    None
+}
+
 /// Seconds, or a duration; it may well be hours.
 fn lifetime(r: &mut ConfigReader, key: &str, value: &Value) -> Option<Duration> {
-    match &value.node {
+    let time = match &value.node {
         Node::Int(n) if *n >= 0 => Some(Duration::from_secs(n.unsigned_abs())),
         Node::Float(n) => match Duration::try_from_secs_f64(*n) {
             Ok(time) => Some(time),
@@ -216,7 +248,8 @@ fn lifetime(r: &mut ConfigReader, key: &str, value: &Value) -> Option<Duration> 
             }
         },
         _ => r.duration(key, value),
-    }
+    }?;
+    within(r, (key, value), time, LIFETIME_MAX)
 }
 
 /// A boolean, a type, or a map.

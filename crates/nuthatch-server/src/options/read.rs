@@ -268,7 +268,11 @@ impl ConfigReader {
                 Duration::from_secs(n.unsigned_abs())
             }
             Node::Float(f) => match Duration::try_from_secs_f64(*f) {
-                Ok(timeout) => timeout,
+                Ok(timeout) if timeout.as_secs() <= MAX_SECONDS.unsigned_abs() => timeout,
+                Ok(_) => {
+                    self.invalid(&value.pos, key, format!("must be at most {MAX_SECONDS} seconds"));
+                    return None;
+                }
                 Err(_) => {
                     self.invalid(&value.pos, key, "must be a number of seconds, not negative");
                     return None;

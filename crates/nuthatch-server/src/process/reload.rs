@@ -65,8 +65,6 @@ fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), String> {
     ocsp_service::prepare(server, &tls).map_err(|error| error.to_string())?;
     crate::operator_service::read(server, &new).map_err(|error| error.to_string())?;
     server.log.reconfigure(&new.log).map_err(|error| error.to_string())?;
-    ocsp_service::restart(server, &tls);
-    tls.install(&server.tls);
     for key in &plan.now {
         server.log.info(format_args!("Reloaded: {key}"));
     }
@@ -75,7 +73,10 @@ fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), String> {
     let pending = new.limits.max_pending_bytes;
     let (old_auth, old) = (server.auth(), server.options());
     server.set_options(new);
+    // What is known of revocations is there before new connections are checked.
     ocsp_service::restart_cache(server, &old);
+    ocsp_service::restart(server, &tls);
+    tls.install(&server.tls);
     for conn in server.connections.open() {
         conn.outbox().set_limit(pending);
     }

@@ -4,17 +4,22 @@ mod cache;
 mod chain;
 mod der;
 mod fetch;
+mod flights;
 pub(crate) mod peer;
 mod request;
+#[cfg(test)]
+#[path = "../../tests/support/ocsp.rs"]
+mod responder;
 mod response;
 mod signature;
 
+pub(crate) use self::cache::replace;
 pub use self::cache::{CacheStats, PeerCache};
 pub(crate) use self::chain::{Chain, Purpose, chains};
 pub use self::fetch::RESPONSE_BYTES_MAX;
 pub(crate) use self::fetch::{FetchError, Way, fetch};
 pub(crate) use self::request::request;
-pub(crate) use self::response::{Response, ResponseError, Status, read};
+pub(crate) use self::response::{Response, ResponseError, Status, read, read_past};
 pub(crate) use self::signature::is_signed_by;
 
 use super::dn::go_subject;

@@ -61,10 +61,18 @@ impl Staple {
         self.current.load_full()
     }
 
-    /// Shows the certificate with this response from now on.
-    pub(crate) fn set(&self, raw: Vec<u8>, response: Response) {
+    /// Shows the certificate with this response from now on; false: it is older than the one that is shown, so
+    /// that one stays.
+    pub(crate) fn set(&self, raw: Vec<u8>, response: Response) -> bool {
+        if let Some(shown) = self.current().map(|current| current.response)
+            && is_current(&shown, SystemTime::now())
+            && response.this_update < shown.this_update
+        {
+            return false;
+        }
         let key = CertifiedKey { ocsp: Some(raw.clone()), ..CertifiedKey::clone(&self.key) };
         self.current.store(Some(Arc::new(Stapled { key: Arc::new(key), raw, response })));
+        true
     }
 }
 
@@ -155,4 +163,46 @@ fn issued(certificate: &[u8], authority: &[u8]) -> Option<Issuer> {
         && parsed_authority.is_ca()
         && is_signed_by(certificate, &issuer.key);
     is.then_some(issuer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ocsp::Status;
+    use super::*;
+    use std::time::Duration;
+
+    /// One of two responders may be behind the other.
+    #[test]
+    fn an_older_response_takes_no_newer_ones_place() {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let certificate = made.cert.der().clone();
+        let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der());
+        let provider = rustls::crypto::ring::default_provider();
+        let key = CertifiedKey::from_der(vec![certificate.clone()], key.unwrap(), &provider);
+        let link = Link::new(&certificate, Issuer::of(&certificate).unwrap()).unwrap();
+        let staple = Staple {
+            file: PathBuf::new(),
+            link,
+            stops: false,
+            key: Arc::new(key.unwrap()),
+            current: ArcSwapOption::default(),
+            wanted: Notify::new(),
+        };
+        let now = SystemTime::now();
+        let hours = |count: u64| Duration::from_secs(3600 * count);
+        let response = |began: Duration, end: SystemTime| Response {
+            status: Status::Good,
+            this_update: now - began,
+            next_update: Some(end),
+        };
+        let shown = || staple.current().unwrap().raw.clone();
+        assert!(staple.set(b"first".to_vec(), response(hours(2), now + hours(9))));
+        assert!(!staple.set(b"older".to_vec(), response(hours(3), now + hours(9))));
+        assert_eq!(shown(), b"first");
+        assert!(staple.set(b"newer".to_vec(), response(hours(1), now + hours(9))));
+        // One that has ended is no use.
+        assert!(staple.set(b"ended".to_vec(), response(hours(1), now - Duration::from_secs(1))));
+        assert!(staple.set(b"older".to_vec(), response(hours(3), now + hours(9))));
+        assert_eq!(shown(), b"older");
+    }
 }

@@ -18,6 +18,10 @@ use std::time::{Duration, SystemTime};
 pub enum Answer {
     Good,
     Revoked,
+    /// For so many seconds.
+    RevokedFor(u64),
+    /// Signed by somebody whose certificate ends in so many seconds.
+    RevokedByDelegate(i64),
     Unknown,
     /// Good, for so many seconds.
     GoodFor(u64),
@@ -119,6 +123,14 @@ impl Keys {
         let usurper = signer(ExtendedKeyUsagePurpose::ClientAuth);
         Self { delegate, usurper, stranger: KeyPair::generate().unwrap(), authority }
     }
+
+    /// Another certificate of the delegate.
+    fn until(&self, end: SystemTime) -> Certificate {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::OcspSigning];
+        params.not_after = end.into();
+        params.signed_by(&self.delegate.0, &self.authority).unwrap()
+    }
 }
 
 /// An authority.
@@ -213,12 +225,16 @@ impl Authority {
         let now = SystemTime::now();
         let (mut from, mut until) = (now - HOUR, Some(now + HOUR));
         let state: &[u8] = match answer {
-            Answer::Revoked => &[&[0xa1, 17], &*time(now - HOUR)].concat(),
+            Answer::Revoked | Answer::RevokedFor(_) | Answer::RevokedByDelegate(_) => {
+                &[&[0xa1, 17], &*time(now - HOUR)].concat()
+            }
             Answer::Unknown => &[0x82, 0],
             _ => &[0x80, 0],
         };
         match answer {
-            Answer::GoodFor(seconds) => until = Some(now + Duration::from_secs(seconds)),
+            Answer::GoodFor(seconds) | Answer::RevokedFor(seconds) => {
+                until = Some(now + Duration::from_secs(seconds))
+            }
             Answer::GoodWithoutEnd => until = None,
             Answer::Expired => (from, until) = (now - HOUR * 2, Some(now - HOUR)),
             Answer::Future => from = now + HOUR,
@@ -233,8 +249,15 @@ impl Authority {
         let who = tlv(0xa2, &[&tlv(0x04, &[&[7; 20]])]);
         let data = tlv(0x30, &[&who, &time(now), &tlv(0x30, &[&single])]);
         let keys = &self.keys;
+        let short_lived;
         let (key, certificate): (&dyn SigningKey, _) = match answer {
             Answer::Delegated => (&keys.delegate.0, Some(keys.delegate.1.der())),
+            Answer::RevokedByDelegate(seconds) => {
+                let time = Duration::from_secs(seconds.unsigned_abs());
+                let end = if seconds < 0 { now - time } else { now + time };
+                short_lived = keys.until(end);
+                (&keys.delegate.0, Some(short_lived.der()))
+            }
             Answer::Usurped => (&keys.usurper.0, Some(keys.usurper.1.der())),
             Answer::Forged => (&keys.stranger, None),
             _ => (keys.authority.key(), None),

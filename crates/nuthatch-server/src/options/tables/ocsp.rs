@@ -29,8 +29,16 @@ pub(in super::super) static OCSP_CACHE: Block = Block {
             "`_rc_` in the working directory",
             "directory of the file `cache.json`, which is read and written as nats-server does",
         ),
-        yes(&["preserve_revoked"], "false", "keep revocations that are over"),
-        yes(&["save_interval"], "300", "seconds between writes of the file; at least 1"),
+        yes(
+            &["preserve_revoked"],
+            "false",
+            "keep revocations that are over; always done while any `allow_when_ca_unreachable` is on",
+        ),
+        yes(
+            &["save_interval"],
+            "300",
+            "seconds between writes of the file; at least 1, at most 31622400 (366 days)",
+        ),
     ],
 };
 
@@ -42,20 +50,20 @@ pub(in super::super) static OCSP_PEER: Block = Block {
         yes(
             &["ca_timeout"],
             "2",
-            "seconds to wait for a responder; in all at most four times that",
+            "seconds to wait for a responder, at most 3600; in all at most four times that",
         ),
-        yes(&["allowed_clockskew"], "30", "seconds that the clocks may be apart"),
+        yes(&["allowed_clockskew"], "30", "seconds that the clocks may be apart, at most 86400"),
         yes(&["warn_only"], "false", "log what fails and let it in"),
         yes(&["unknown_is_good"], "false", "let in what the responder does not know"),
         yes(
             &["allow_when_ca_unreachable"],
             "false",
-            "let in if no responder answers, unless the cache knows of a revocation",
+            "let in if no responder that was asked answers, unless the cache knows of a revocation, even one that is over. Who could not be asked about in time, as too many requests are under way, is refused",
         ),
         yes(
             &["cache_ttl_when_next_update_unset"],
             "3600",
-            "seconds that a response counts which does not say until when",
+            "seconds that a response counts which does not say until when, at most 31622400 (366 days)",
         ),
     ],
 };

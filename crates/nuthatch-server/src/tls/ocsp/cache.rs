@@ -111,7 +111,8 @@ impl Entries {
 /// A cache. Each use of a response checks its signature again: nothing in the file is believed.
 #[derive(Debug)]
 pub struct PeerCache {
-    preserve_revoked: bool,
+    /// Revocations stay when they are over.
+    keeps_revoked: bool,
     /// Directory of the file.
     directory: PathBuf,
     entries: Mutex<Entries>,
@@ -130,11 +131,12 @@ struct Stored {
 }
 
 impl PeerCache {
-    /// An empty one; `None`: there is to be none.
+    /// An empty one; `None`: there is to be none. `keeps_revoked`: revocations stay when they are over, whatever
+    /// the options say.
     #[must_use]
-    pub fn new(options: &OcspCache) -> Option<Self> {
+    pub fn new(options: &OcspCache, keeps_revoked: bool) -> Option<Self> {
         (options.kind == OcspCacheKind::Local).then(|| Self {
-            preserve_revoked: options.preserve_revoked,
+            keeps_revoked: keeps_revoked || options.preserve_revoked,
             directory: options.local_store.clone(),
             entries: Mutex::default(),
         })
@@ -149,6 +151,11 @@ impl PeerCache {
             None => entries.stats.misses += 1,
         }
         found
+    }
+
+    /// As [`Self::get`], without a trace in the counts.
+    pub(crate) fn peek(&self, key: &str) -> Option<Arc<[u8]>> {
+        self.entries.lock().by_key.get(key).map(|entry| entry.raw.clone())
     }
 
     /// What was got is of no use: it goes, unless it is a revocation that is to be preserved.
@@ -166,7 +173,7 @@ impl PeerCache {
     /// Keeps a response.
     pub(crate) fn put(&self, key: String, subject: String, raw: &[u8], response: &Response) {
         let mut entries = self.entries.lock();
-        let rank = entries.rank(self.preserve_revoked && response.status == Status::Revoked);
+        let rank = entries.rank(self.keeps_revoked && response.status == Status::Revoked);
         let entry = Entry {
             subject,
             cached_at: SystemTime::now(),
@@ -198,7 +205,7 @@ impl PeerCache {
         found.sort_by_key(|(_, entry)| entry.cached_at);
         let mut entries = self.entries.lock();
         for (key, mut entry) in found {
-            let is_preserved = self.preserve_revoked && entry.status == Status::Revoked;
+            let is_preserved = self.keeps_revoked && entry.status == Status::Revoked;
             entry.rank = entries.rank(is_preserved);
             entries.put(key, entry);
         }
@@ -297,11 +304,24 @@ fn read_file(path: &Path) -> io::Result<Vec<u8>> {
 
 fn write_file(directory: &Path, text: &[u8]) -> io::Result<()> {
     fs::create_dir_all(directory)?;
-    let new = directory.join(format!("{FILE}.new"));
-    let mut file = fs::File::create(&new)?;
-    file.write_all(text)?;
-    file.sync_all()?;
-    fs::rename(new, directory.join(FILE))
+    replace(&directory.join(FILE), text)
+}
+
+/// Writes a file that is there as a whole or as it was. Servers that share a directory do not mix what they write,
+/// nor do tasks of one.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    static WRITING: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = WRITING.lock();
+    let new = path.with_extension(format!("{}.new", std::process::id()));
+    let written = fs::File::create(&new).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    });
+    if written.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    written
 }
 
 #[cfg(test)]

@@ -1,14 +1,16 @@
 //! Whether the certificate of a peer, and those that it comes from, are good (`ocsp_peer`).
 
+use super::flights::{Answer, Flights, Question, Unanswered};
 use super::{
     CertificateInfo, Chain, FetchError, Link, PeerCache, Purpose, Response, Status, Way, chains,
-    fetch, fingerprint, read, request,
+    fetch, fingerprint, read, read_past, request,
 };
 use crate::logging::Logger;
 use crate::options::OcspPeer;
 use arc_swap::ArcSwapOption;
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -17,6 +19,9 @@ use tokio::time::Instant;
 pub const ASKED_AT_ONCE_MAX: usize = 64;
 /// A peer waits for all that is asked about it so many times `ca_timeout`.
 pub const WAITS_PER_PEER: u32 = 4;
+/// Timers may be late by some of this.
+const SLACK: Duration = Duration::from_millis(100);
+const NO_ANSWER: &str = "Failed OCSP response fetch";
 
 /// The checks of a server.
 #[derive(Debug)]
@@ -24,12 +29,13 @@ pub struct PeerChecks {
     /// Responses that are kept; `None`: none are.
     pub cache: ArcSwapOption<PeerCache>,
     asking: Semaphore,
+    flights: Flights,
 }
 
 impl Default for PeerChecks {
     fn default() -> Self {
         let asking = Semaphore::new(ASKED_AT_ONCE_MAX);
-        Self { cache: ArcSwapOption::default(), asking }
+        Self { cache: ArcSwapOption::default(), asking, flights: Flights::default() }
     }
 }
 
@@ -105,22 +111,12 @@ impl Check<'_> {
     async fn examine(&self, link: &Link) -> Result<(), String> {
         let subject = CertificateInfo::of(&link.certificate).subject;
         let key = fingerprint(&link.certificate);
-        let (cached, was_revoked) = self.cached(link, &key);
-        let response = match cached {
-            Some(response) => response,
-            None => match self.asked(link, &subject).await {
-                Ok((raw, response)) => {
-                    if let Some(cache) = &*self.checks.cache.load() {
-                        cache.put(key, subject.clone(), &raw, &response);
-                    }
-                    response
-                }
-                Err(Failure::Fetch) if !self.options.warn_only => {
-                    return self.without_answer(&subject, was_revoked);
-                }
-                Err(Failure::Fetch) => return self.or_warn(&subject, String::new()),
-                Err(Failure::Response(reason)) => return self.or_warn(&subject, reason.to_owned()),
-            },
+        let response = match self.known(link, (&key, &subject)).await {
+            Ok(response) => response,
+            Err(Failure::Silent { was_revoked }) if !self.options.warn_only => {
+                return self.without_answer(&subject, was_revoked);
+            }
+            Err(failure) => return self.or_warn(&subject, failure.reason().to_owned()),
         };
         let is_good = match response.status {
             Status::Good => true,
@@ -137,47 +133,113 @@ impl Check<'_> {
         self.or_warn(&subject, format!("Invalid OCSP response status: {status}"))
     }
 
-    /// A response of the cache that counts, and whether one there tells of a revocation.
-    fn cached(&self, link: &Link, key: &str) -> (Option<Response>, bool) {
-        let cache = self.checks.cache.load();
-        let Some(cache) = &*cache else { return (None, false) };
-        let Some(raw) = cache.get(key) else { return (None, false) };
-        let now = SystemTime::now();
-        match read(&raw, link, now) {
-            Ok(response) if is_current(&response, self.options, now) => (Some(response), false),
-            Ok(response) => {
-                cache.reject(key);
-                (None, response.status == Status::Revoked)
-            }
-            Err(error) => {
-                let line = format_args!("Invalid cached OCSP response, key [{key}]: {error}");
-                self.log.debug(line);
-                cache.reject(key);
-                (None, false)
-            }
+    /// A response that counts: of the cache, else of a responder.
+    async fn known(&self, link: &Link, names: (&str, &str)) -> Result<Response, Failure> {
+        let key = names.0;
+        let was_revoked = match self.cached(link, key) {
+            Cached::Counts(response) => return Ok(response),
+            Cached::Revocation => true,
+            Cached::Nothing => false,
+        };
+        let (answer, has_asked) = self.answered(link, names).await;
+        match answer {
+            Ok(raw) => self.judged(link, names, &raw, has_asked),
+            Err(Unanswered::Busy) => Err(Failure::Busy),
+            // Another one may have heard of a revocation in the meantime.
+            Err(Unanswered::Silent) => match self.kept(key).map(|raw| self.look(link, &raw)) {
+                Some(Cached::Counts(response)) => Ok(response),
+                Some(Cached::Revocation) => Err(Failure::Silent { was_revoked: true }),
+                Some(Cached::Nothing) | None => Err(Failure::Silent { was_revoked }),
+            },
         }
     }
 
-    /// What a responder says now.
-    async fn asked(&self, link: &Link, subject: &str) -> Result<(Vec<u8>, Response), Failure> {
-        let raw = match self.fetched(link).await {
-            Ok(raw) => raw,
-            Err(error) => {
-                self.log.warn(format_args!(
-                    "Attempt to obtain OCSP response from CA responder for [{subject}] failed: \
-                     exhausted OCSP responders: {error}"
-                ));
-                return Err(Failure::Fetch);
-            }
-        };
+    /// What the cache knows.
+    fn cached(&self, link: &Link, key: &str) -> Cached {
+        let cache = self.checks.cache.load();
+        let Some(cache) = &*cache else { return Cached::Nothing };
+        let Some(raw) = cache.get(key) else { return Cached::Nothing };
+        let found = self.look(link, &raw);
+        if !matches!(found, Cached::Counts(_)) {
+            self.log.debug(format_args!("Cached OCSP response does not count, key [{key}]"));
+            cache.reject(key);
+        }
+        found
+    }
+
+    /// What a response tells that was kept. A revocation that is over is still one.
+    fn look(&self, link: &Link, raw: &[u8]) -> Cached {
         let now = SystemTime::now();
-        let response = read(&raw, link, now).map_err(|error| {
+        let response = read(raw, link, now).ok();
+        if let Some(response) =
+            response.filter(|found: &Response| is_current(found, self.options, now))
+        {
+            return Cached::Counts(response);
+        }
+        match response.or_else(|| read_past(raw, link).ok()) {
+            Some(Response { status: Status::Revoked, .. }) => Cached::Revocation,
+            Some(_) | None => Cached::Nothing,
+        }
+    }
+
+    /// What the cache has, without counting that somebody looks.
+    fn kept(&self, key: &str) -> Option<Arc<[u8]>> {
+        self.checks.cache.load().as_ref()?.peek(key)
+    }
+
+    /// What a responder has answered, and whether it was asked for here.
+    async fn answered(&self, link: &Link, (key, subject): (&str, &str)) -> (Answer, bool) {
+        let (request, wait) = (request(link), self.options.ca_timeout);
+        let question = Question { certificate: key.to_owned(), request, wait };
+        let waiting = self.checks.flights.join(question.clone());
+        let asked = waiting.answer(self.asked(link, &question.request, (key, subject)));
+        // Whoever asks keeps to the time itself; this ends the wait for others who ask.
+        let end = self.end + SLACK;
+        tokio::time::timeout_at(end, asked).await.unwrap_or((Err(Unanswered::Busy), false))
+    }
+
+    /// Asks, unless others are asked about until there is no time left for one responder.
+    async fn asked(&self, link: &Link, request: &[u8], (key, subject): (&str, &str)) -> Answer {
+        let last = self.end.checked_sub(self.options.ca_timeout).unwrap_or(self.end);
+        let permit = tokio::time::timeout_at(last, self.checks.asking.acquire()).await;
+        let Ok(Ok(_permit)) = permit else { return Err(Unanswered::Busy) };
+        // Other certificates of the chain may have taken the time.
+        if Instant::now() > last {
+            return Err(Unanswered::Busy);
+        }
+        if let Some(raw) = self.kept(key)
+            && let Cached::Counts(_) = self.look(link, &raw)
+        {
+            return Ok(raw);
+        }
+        self.fetched(link, request).await.map(Arc::from).map_err(|error| {
+            self.log.warn(format_args!(
+                "Attempt to obtain OCSP response from CA responder for [{subject}] failed: \
+                 exhausted OCSP responders: {error}"
+            ));
+            Unanswered::Silent
+        })
+    }
+
+    /// Whether an answer counts. Whoever has asked for it keeps it.
+    fn judged(
+        &self,
+        link: &Link,
+        (key, subject): (&str, &str),
+        raw: &[u8],
+        has_asked: bool,
+    ) -> Result<Response, Failure> {
+        let now = SystemTime::now();
+        let response = read(raw, link, now).map_err(|error| {
             let line = format_args!("Could not parse OCSP CA response for [{subject}]: {error}");
             self.log.error(line);
             Failure::Response("Failed OCSP response parse")
         })?;
         if is_current(&response, self.options, now) {
-            return Ok((raw, response));
+            if let Some(cache) = self.checks.cache.load().as_ref().filter(|_| has_asked) {
+                cache.put(key.to_owned(), subject.to_owned(), raw, &response);
+            }
+            return Ok(response);
         }
         let line = format_args!("New OCSP CA response obtained for [{subject}] but not current");
         self.log.warn(line);
@@ -185,19 +247,15 @@ impl Check<'_> {
     }
 
     /// The answer of the first responder that has one, while there is time.
-    async fn fetched(&self, link: &Link) -> Result<Vec<u8>, FetchError> {
-        let late = || FetchError::Timeout(self.options.ca_timeout * WAITS_PER_PEER);
-        let permit = tokio::time::timeout_at(self.end, self.checks.asking.acquire()).await;
-        let Ok(Ok(_permit)) = permit else { return Err(late()) };
-        let message = request(link);
-        let mut last = late();
+    async fn fetched(&self, link: &Link, request: &[u8]) -> Result<Vec<u8>, FetchError> {
+        let mut last = FetchError::Timeout(self.options.ca_timeout * WAITS_PER_PEER);
         for responder in &link.responders {
             let left = self.end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
             self.log.debug(format_args!("Trying OCSP responder url [{responder}]"));
-            match fetch(responder, &message, Way::Get, left.min(self.options.ca_timeout)).await {
+            match fetch(responder, request, Way::Get, left.min(self.options.ca_timeout)).await {
                 Ok(raw) => return Ok(raw),
                 Err(error) => last = error,
             }
@@ -220,7 +278,7 @@ impl Check<'_> {
             )),
             (false, _) => {}
         }
-        Err("Failed OCSP response fetch".to_owned())
+        Err(NO_ANSWER.to_owned())
     }
 
     /// The reason, unless a warning is enough.
@@ -238,9 +296,32 @@ impl Check<'_> {
 /// Why there is no response to go by.
 enum Failure {
     /// Nobody answers.
-    Fetch,
+    Silent {
+        /// The cache tells of a revocation.
+        was_revoked: bool,
+    },
+    /// Nobody was asked: that says nothing of the authority, so it lets nobody in.
+    Busy,
     /// What was answered is of no use.
     Response(&'static str),
+}
+
+impl Failure {
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Silent { .. } => NO_ANSWER,
+            Self::Busy => "Too many OCSP requests under way",
+            Self::Response(reason) => reason,
+        }
+    }
+}
+
+/// What the cache knows of a certificate.
+enum Cached {
+    Counts(Response),
+    /// It was revoked, by a response that no longer counts.
+    Revocation,
+    Nothing,
 }
 
 /// True if a response counts now.
@@ -254,31 +335,4 @@ fn is_current(response: &Response, options: &OcspPeer, now: SystemTime) -> bool 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::UNIX_EPOCH;
-
-    #[test]
-    fn when_a_response_counts() {
-        let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
-        let options = OcspPeer {
-            allowed_clockskew: Duration::from_secs(30),
-            unset_ttl: Duration::from_secs(100),
-            ..OcspPeer::default()
-        };
-        for (from, until, now, expected) in [
-            (1000, Some(2000), 1500, true),
-            (1000, Some(2000), 2030, true),
-            (1000, Some(2000), 2031, false),
-            (1000, Some(2000), 970, true),
-            (1000, Some(2000), 969, false),
-            (1000, None, 1130, true),
-            (1000, None, 1131, false),
-        ] {
-            let (this_update, next_update) = (at(from), until.map(at));
-            let response = Response { status: Status::Good, this_update, next_update };
-            let found = is_current(&response, &options, at(now));
-            assert_eq!(found, expected, "{from} {until:?} {now}");
-        }
-    }
-}
+mod tests;

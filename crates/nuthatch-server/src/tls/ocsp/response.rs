@@ -71,8 +71,20 @@ impl From<Malformed> for ResponseError {
     }
 }
 
-/// Reads a response for a certificate and checks its signature.
+/// Reads a response for a certificate and checks its signature. Whoever signs for the authority must have a
+/// certificate that is valid now.
 pub(crate) fn read(raw: &[u8], link: &Link, now: SystemTime) -> Result<Response, ResponseError> {
+    read_by(raw, link, Some(now))
+}
+
+/// As [`read`], for what was true once: whoever signed for the authority must have had a valid certificate when
+/// the response was made.
+pub(crate) fn read_past(raw: &[u8], link: &Link) -> Result<Response, ResponseError> {
+    read_by(raw, link, None)
+}
+
+/// `now`: when the certificate of a delegate must be valid; `None`: at the time that the response is of.
+fn read_by(raw: &[u8], link: &Link, now: Option<SystemTime>) -> Result<Response, ResponseError> {
     let mut outer = Der(raw);
     let mut whole = Der(outer.take(SEQUENCE)?);
     if !outer.is_empty() {
@@ -98,7 +110,8 @@ pub(crate) fn read(raw: &[u8], link: &Link, now: SystemTime) -> Result<Response,
         None => &[],
     };
     let response = single(signed.body, link)?;
-    if is_authorized(&signed, Der(certificates), &link.issuer, now)? {
+    let at = now.unwrap_or(response.this_update);
+    if is_authorized(&signed, Der(certificates), &link.issuer, at)? {
         Ok(response)
     } else {
         Err(ResponseError::Signature)
@@ -185,7 +198,7 @@ fn is_authorized(
     signed: &Signed<'_>,
     mut certificates: Der<'_>,
     issuer: &Issuer,
-    now: SystemTime,
+    at: SystemTime,
 ) -> Result<bool, Malformed> {
     if signed.is_of(&issuer.key) {
         return Ok(true);
@@ -195,7 +208,7 @@ fn is_authorized(
             break;
         }
         let certificate = certificates.next()?.raw;
-        let Some(key) = delegate(certificate, issuer, now) else { continue };
+        let Some(key) = delegate(certificate, issuer, at) else { continue };
         if signed.is_of(&key) {
             return Ok(true);
         }
@@ -204,14 +217,14 @@ fn is_authorized(
 }
 
 /// The key of a certificate that the authority lets sign responses; `None`: it does not.
-fn delegate(certificate: &[u8], issuer: &Issuer, now: SystemTime) -> Option<Vec<u8>> {
+fn delegate(certificate: &[u8], issuer: &Issuer, at: SystemTime) -> Option<Vec<u8>> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
-    let now = now.duration_since(UNIX_EPOCH).ok()?.as_secs();
-    let now = x509_parser::time::ASN1Time::from_timestamp(i64::try_from(now).ok()?).ok()?;
+    let at = at.duration_since(UNIX_EPOCH).ok()?.as_secs();
+    let at = x509_parser::time::ASN1Time::from_timestamp(i64::try_from(at).ok()?).ok()?;
     let uses = parsed.extended_key_usage().ok()??.value;
     let may = uses.ocsp_signing
         && parsed.issuer().as_raw() == issuer.name
-        && parsed.validity().is_valid_at(now)
+        && parsed.validity().is_valid_at(at)
         && is_signed_by(certificate, &issuer.key);
     may.then(|| parsed.public_key().raw.to_vec())
 }

@@ -14,13 +14,13 @@ fn response(status: Status) -> Response {
 #[test]
 fn what_is_kept_survives_a_restart() {
     let options = options("restart");
-    let cache = PeerCache::new(&options).unwrap();
+    let cache = PeerCache::new(&options, false).unwrap();
     cache.load().unwrap();
     for (key, status) in [("a", Status::Good), ("b", Status::Revoked), ("c", Status::Unknown)] {
         cache.put(key.to_owned(), format!("CN={key}"), key.as_bytes(), &response(status));
     }
     cache.save().unwrap();
-    let again = PeerCache::new(&options).unwrap();
+    let again = PeerCache::new(&options, false).unwrap();
     again.load().unwrap();
     assert_eq!(again.get("b").as_deref(), Some(&b"b"[..]));
     assert_eq!(again.get("d"), None);
@@ -28,7 +28,7 @@ fn what_is_kept_survives_a_restart() {
     assert_eq!(again.stats(), expected);
     let text = fs::read_to_string(options.local_store.join(FILE)).unwrap();
     fs::write(options.local_store.join(FILE), &text[..text.len() / 2]).unwrap();
-    let broken = PeerCache::new(&options).unwrap();
+    let broken = PeerCache::new(&options, false).unwrap();
     assert!(broken.load().is_err());
     assert_eq!(broken.get("a"), None);
     fs::remove_dir_all(&options.local_store).unwrap();
@@ -55,7 +55,8 @@ fn a_file_of_nats_server_is_read() {
 
 #[test]
 fn it_is_bounded_and_revocations_stay_longest() {
-    let cache = PeerCache::new(&OcspCache { preserve_revoked: true, ..options("bound") }).unwrap();
+    let cache =
+        PeerCache::new(&OcspCache { preserve_revoked: true, ..options("bound") }, false).unwrap();
     cache.put("bad".to_owned(), String::new(), b"x", &response(Status::Revoked));
     for n in 0..CACHED_RESPONSES_MAX {
         cache.put(n.to_string(), String::new(), b"y", &response(Status::Good));
@@ -70,8 +71,32 @@ fn it_is_bounded_and_revocations_stay_longest() {
     assert!(cache.entries.lock().bytes <= CACHED_BYTES_MAX);
     cache.reject("bad");
     assert!(cache.get("bad").is_some(), "it is preserved");
-    let forgets = PeerCache::new(&options("forgets")).unwrap();
-    forgets.put("bad".to_owned(), String::new(), b"x", &response(Status::Revoked));
-    forgets.reject("bad");
-    assert_eq!(forgets.get("bad"), None);
+    for keeps in [false, true] {
+        let cache = PeerCache::new(&options("forgets"), keeps).unwrap();
+        cache.put("bad".to_owned(), String::new(), b"x", &response(Status::Revoked));
+        cache.reject("bad");
+        assert_eq!(cache.get("bad").is_some(), keeps);
+    }
+}
+
+#[test]
+fn those_who_write_at_a_time_do_not_mix() {
+    let options = options("writers");
+    let caches: Vec<_> = (0..4).map(|_| PeerCache::new(&options, false).unwrap()).collect();
+    std::thread::scope(|scope| {
+        for (number, cache) in caches.iter().enumerate() {
+            scope.spawn(move || {
+                for round in 0..20 {
+                    let raw = vec![0; 1000 * (number + 1)];
+                    cache.put(round.to_string(), String::new(), &raw, &response(Status::Good));
+                    cache.save().unwrap();
+                }
+            });
+        }
+    });
+    PeerCache::new(&options, false).unwrap().load().unwrap();
+    let files: Vec<_> =
+        fs::read_dir(&options.local_store).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(files, [FILE]);
+    fs::remove_dir_all(&options.local_store).unwrap();
 }

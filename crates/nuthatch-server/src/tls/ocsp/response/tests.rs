@@ -1,12 +1,8 @@
 use super::*;
 use crate::tls::ocsp::request;
+use crate::tls::ocsp::responder::{Answer, Authority};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-
-#[path = "../../../../tests/support/ocsp.rs"]
-mod responder;
-
-use responder::{Answer, Authority};
 
 fn link(authority: &Authority, name: &str) -> Link {
     let read = |name: &str| CertificateDer::from_pem_file(authority.path(name)).unwrap();
@@ -51,6 +47,10 @@ fn a_delegate_whose_certificate_has_ended() {
     let response = authority.response(&request(&link), Answer::Delegated);
     let later = SystemTime::now() + Duration::from_secs(3600 * 24 * 365 * 3000);
     assert_eq!(read(&response, &link, later), Err(ResponseError::Signature));
+    assert_eq!(read_past(&response, &link), read(&response, &link, SystemTime::now()));
+    // A certificate that had ended before has signed nothing.
+    let response = authority.response(&request(&link), Answer::RevokedByDelegate(-7200));
+    assert_eq!(read_past(&response, &link), Err(ResponseError::Signature));
 }
 
 /// No change of a byte, and no part, says anything else of the certificate than what was signed.
