@@ -532,6 +532,9 @@ impl Member {
             };
             applied.map_err(|why| io::Error::other(why.what))?;
             self.applied = entry.index;
+            if entry.entry_type != EntryType::EntryNormal {
+                self.raw.mut_store().keep_committed(entry.index)?;
+            }
         }
         Ok(())
     }

@@ -40,6 +40,8 @@ rules! {
     FoundedByAll = "group.founded-by-all";
     /// A founding is taken only in answer to a question that is newer than the last time a node said that it holds none.
     FoundingAskedAnew = "group.founding-asked-anew";
+    /// A member that has applied a change of the members begins with it again.
+    MembersKept = "group.members-kept";
     /// A read is answered when a majority has confirmed the leader after it was asked.
     ReadConfirmed = "group.read-confirmed";
     /// A transaction is answered when it is committed and applied.

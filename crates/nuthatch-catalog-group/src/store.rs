@@ -33,6 +33,8 @@ pub struct Store {
     len: u64,
     number: u64,
     hard: HardState,
+    /// The commit that is written.
+    kept: u64,
     snapshot: Snapshot,
     /// Entries behind the snapshot, without a gap.
     entries: Vec<Entry>,
@@ -130,6 +132,7 @@ impl Store {
             len: 0,
             number: 0,
             hard: HardState::default(),
+            kept: 0,
             snapshot: Snapshot::default(),
             entries: vec![],
         };
@@ -175,6 +178,7 @@ impl Store {
             self.entries.clear();
         }
         if let Some(hard) = frame.hard {
+            self.kept = hard.commit;
             self.hard = hard;
         }
         if let Some(first) = frame.entries.first() {
@@ -216,7 +220,7 @@ impl Store {
         &self.hard
     }
 
-    /// What is committed: in memory only, since whoever forgets it is told again.
+    /// What is committed: in memory, since whoever forgets it is told again ([`Store::keep_committed`] for what must not be).
     pub fn committed(&mut self, commit: u64) {
         self.hard.commit = commit;
     }
@@ -236,7 +240,28 @@ impl Store {
         }
         let written =
             if Rule::VoteDurable.holds() { Some(hard.unwrap_or(&self.hard)) } else { None };
-        let frame = Frame { snapshot: None, hard: written.cloned(), entries };
+        self.write(Frame { snapshot: None, hard: written.cloned(), entries })?;
+        if let Some(hard) = changed {
+            self.hard = hard;
+        }
+        Ok(())
+    }
+
+    /// Writes what is committed, durably, if a start would not know that it is up to here. A change of the members must
+    /// be: while members begin with the former ones again, those that are gone are waited for, and nobody leads.
+    ///
+    /// # Errors
+    /// The disk's: nobody knows what is durable.
+    pub fn keep_committed(&mut self, upto: u64) -> io::Result<()> {
+        if upto <= self.kept || !Rule::MembersKept.holds() || !Rule::VoteDurable.holds() {
+            return Ok(());
+        }
+        let commit = upto.max(self.hard.commit);
+        let hard = HardState { commit, ..self.hard.clone() };
+        self.write(Frame { snapshot: None, hard: Some(hard), entries: vec![] })
+    }
+
+    fn write(&mut self, frame: Frame) -> io::Result<()> {
         let bytes = frame.encode(self.number);
         self.file.write_at(&bytes, self.len)?;
         if Rule::SyncBeforeMessages.holds() {
@@ -244,9 +269,6 @@ impl Store {
         }
         self.len += bytes.len() as u64;
         self.number += 1;
-        if let Some(hard) = changed {
-            self.hard = hard;
-        }
         self.take(frame).map_err(|why| io::Error::other(why.what))
     }
 

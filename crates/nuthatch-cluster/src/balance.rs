@@ -109,12 +109,11 @@ pub(crate) fn start(
             if let Some((number, to)) = balance.look(&seen, Instant::now()) {
                 let log = &logs[number.index()];
                 let sight = log.sight();
-                log.report(&match sight.preferred.id == to {
-                    true => format!(
-                        "goes to node {}, which is to own it and has everything",
-                        sight.preferred.name
-                    ),
-                    false => "goes to another node: this one is to keep it no more".to_owned(),
+                let mut keepers = sight.keepers.iter().filter(|keeper| keeper.node.id == to);
+                let name = keepers.next().map_or("another", |keeper| &keeper.node.name);
+                log.report(&match sight.wished.contains(&me) {
+                    true => format!("goes to node {name}, which is to own it and has everything"),
+                    false => format!("goes to node {name}: this one is to keep it no more"),
                 });
                 moving.carry_out(log, to);
             }

@@ -33,6 +33,7 @@ fn failure(seed: u64) -> Option<String> {
 const fn first(rule: Rule) -> u64 {
     match rule {
         Rule::FoundingAskedAnew => 306_588,
+        Rule::MembersKept => 481_198,
         _ => 0,
     }
 }

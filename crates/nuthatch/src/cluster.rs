@@ -49,6 +49,13 @@ pub struct ReplaceArgs {
     old: String,
     /// Name of the spare that takes its place (default: any)
     new: Option<String>,
+    #[command(flatten)]
+    how: HowArgs,
+}
+
+/// Options of commands that take a while and cannot be undone in every case.
+#[derive(Debug, Clone, Args)]
+struct HowArgs {
     /// Return when it has begun
     #[arg(long)]
     no_wait: bool,
@@ -182,12 +189,12 @@ fn replace(
         Plan::Begun => json!(args.new),
     };
     match plan {
-        Plan::Begun if args.dry_run => {
+        Plan::Begun if args.how.dry_run => {
             let text = || "It is done or under way already\n".to_owned();
             return print(session.json, &json!({ "old": args.old, "begun": true }), text);
         }
-        Plan::ToDo(todo, json) if args.dry_run => return print(session.json, &json, || todo),
-        Plan::ToDo(todo, _) if !args.force => {
+        Plan::ToDo(todo, json) if args.how.dry_run => return print(session.json, &json, || todo),
+        Plan::ToDo(todo, _) if !args.how.force => {
             eprint!("{todo}");
             confirm("Go on?", false)?;
         }
@@ -195,7 +202,7 @@ fn replace(
     }
     let begun = ask(session, "REPLACE", &json!({ "old": args.old, "new": new }))?;
     let new = begun["new"].as_str().map(str::to_owned);
-    match new.filter(|_| !args.no_wait) {
+    match new.filter(|_| !args.how.no_wait) {
         Some(new) => wait((session, connect), args, &new, &begun),
         None => print(session.json, &begun, || match begun["new"].as_str() {
             Some(new) => format!("{new} is taking the place of {}\n", args.old),
@@ -217,7 +224,7 @@ fn wait(
     new: &str,
     begun: &Value,
 ) -> Result<(), CliError> {
-    let deadline = Instant::now() + Duration::from_secs(args.wait_s);
+    let deadline = Instant::now() + Duration::from_secs(args.how.wait_s);
     loop {
         match ask(session, "NODES", &Value::Null) {
             Ok(data) if list(&data, "removed").any(|gone| gone["name"] == args.old.as_str()) => {
@@ -240,7 +247,7 @@ fn wait(
             return Err(CliError::Failed(format!(
                 "{new} has not taken the place of {} within {} s. It goes on: look with `nuthatch cluster status`; if {new} \
                  is gone, name another spare",
-                args.old, args.wait_s
+                args.old, args.how.wait_s
             )));
         }
         std::thread::sleep(POLL);

@@ -33,6 +33,24 @@ fn terms(store: &Store) -> Vec<u64> {
 }
 
 #[test]
+fn what_is_committed_is_known_at_a_start_when_it_must_be() {
+    let (memory, disk) = disk();
+    let mut store = open(&disk).expect("opens");
+    store.append(Some(&hard(1)), entries(1, 3, 1)).expect("appends");
+    store.committed(2);
+    assert_eq!(open(&disk).expect("opens").hard().commit, 0, "it is told again");
+    store.keep_committed(2).expect("writes");
+    let power_cut: Arc<dyn Disk> = Arc::new(memory.crash(1));
+    let again = open(&power_cut).expect("opens");
+    assert_eq!((again.hard().commit, again.hard().term, again.last()), (2, 1, 3));
+    // What is written already costs nothing.
+    let before = memory.operations();
+    store.keep_committed(1).expect("nothing to do");
+    store.keep_committed(2).expect("nothing to do");
+    assert_eq!(memory.operations(), before);
+}
+
+#[test]
 fn what_was_appended_is_there_again_and_a_later_suffix_takes_the_place_of_an_earlier_one() {
     let (_, disk) = disk();
     let mut store = open(&disk).expect("opens");

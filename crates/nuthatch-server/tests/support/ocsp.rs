@@ -39,6 +39,8 @@ pub enum Answer {
     Forged,
     /// Good of another certificate.
     Other,
+    /// Good, with a critical extension that nobody knows.
+    CriticalExtension,
     /// 200 KB.
     Large,
     /// Nothing, for long.
@@ -247,7 +249,12 @@ impl Authority {
         let until = until.map(|until| tlv(0xa0, &[&time(until)])).unwrap_or_default();
         let single = tlv(0x30, &[&id, state, &time(from), &until]);
         let who = tlv(0xa2, &[&tlv(0x04, &[&[7; 20]])]);
-        let data = tlv(0x30, &[&who, &time(now), &tlv(0x30, &[&single])]);
+        let critical = [0x30, 9, 0x06, 2, 0x2a, 3, 0x01, 1, 0xff, 0x04, 0];
+        let extensions = match answer {
+            Answer::CriticalExtension => tlv(0xa1, &[&tlv(0x30, &[&critical])]),
+            _ => Vec::new(),
+        };
+        let data = tlv(0x30, &[&who, &time(now), &tlv(0x30, &[&single]), &extensions]);
         let keys = &self.keys;
         let short_lived;
         let (key, certificate): (&dyn SigningKey, _) = match answer {

@@ -30,6 +30,8 @@ pub struct Joins {
     accepted: Vec<Replacing>,
     /// Those that somebody wanted to take back, of which nobody may hear whether they were.
     cancelled: Vec<Replacing>,
+    /// Somebody has asked that nodes leave the logs to the others.
+    pub(super) may_be_three: bool,
     /// How many nodes kept the logs after so many changes.
     sizes: BTreeMap<u64, usize>,
     /// Nodes that joined.
@@ -185,7 +187,10 @@ impl World {
         let name = &self.nodes[at].named.name;
         let Life::Runs(member) = &self.nodes[through].life else { return Ok(()) };
         let roster = member.roster();
-        if let Some(resizing) = resizing(roster, self.calls + 1) {
+        let resizing = resizing(roster, self.calls + 1);
+        // Three that vote bear one disk that is harmed.
+        if let Some(resizing) = resizing.filter(|one| one.keep || self.harmed.len() <= 1) {
+            self.joins.may_be_three |= !resizing.keep;
             self.calls += 1;
             let change = Change::Resize(resizing);
             return self.step(through, Event::Change { number: self.calls, change });

@@ -117,8 +117,8 @@ impl World {
     }
 
     fn may_harm(&self, at: usize) -> bool {
-        // Where there are spares, five that vote may become three.
-        let fewest = if self.nodes.len() > self.founders { 3 } else { self.founders };
+        // Once that was asked for, five that vote may become three at any time.
+        let fewest = if self.joins.may_be_three { 3 } else { self.founders };
         let most = if self.observer.answers == 0 { 1 } else { (fewest - 1) / 2 };
         // Before anything was answered one loss is enough: what was founded may name disks that are gone.
         let early = self.observer.answers == 0 && self.disks > 0;

@@ -6,7 +6,7 @@ use clap::Args;
 use nuthatch_client::RequestError;
 use serde_json::{Value, json};
 
-use super::{POLL, ask, list, numbers};
+use super::{HowArgs, POLL, ask, list, numbers};
 use crate::error::CliError;
 use crate::session::{Session, confirm, print};
 
@@ -16,18 +16,8 @@ pub struct ResizeArgs {
     /// Names of the nodes that come or go
     #[arg(required = true)]
     nodes: Vec<String>,
-    /// Return when it has begun
-    #[arg(long)]
-    no_wait: bool,
-    /// Seconds after which it is waited for no longer; it goes on
-    #[arg(long, default_value_t = 600)]
-    wait_s: u64,
-    /// Show what would happen, and change nothing
-    #[arg(long)]
-    dry_run: bool,
-    /// Do not ask
-    #[arg(long, short)]
-    force: bool,
+    #[command(flatten)]
+    how: HowArgs,
 }
 
 /// What is under way, for people.
@@ -45,15 +35,15 @@ pub(super) fn run(session: &mut Session, args: &ResizeArgs, keep: bool) -> Resul
     ask(session, "RESIZE", &body(true))?;
     let before = ask(session, "NODES", &Value::Null)?;
     let todo = plan(&before, args, keep);
-    if args.dry_run {
+    if args.how.dry_run {
         return print(session.json, &json!({ "nodes": args.nodes, "keep": keep }), || todo);
     }
-    if !args.force && !is_done(&before, args, keep) {
+    if !args.how.force && !is_done(&before, args, keep) {
         eprint!("{todo}");
         confirm("Go on?", false)?;
     }
     let begun = ask(session, "RESIZE", &body(false))?;
-    match args.no_wait {
+    match args.how.no_wait {
         true => print(session.json, &begun, || under_way(&begun)),
         false => wait(session, args, keep),
     }
@@ -108,7 +98,7 @@ fn is_done(data: &Value, args: &ResizeArgs, keep: bool) -> bool {
 }
 
 fn wait(session: &mut Session, args: &ResizeArgs, keep: bool) -> Result<(), CliError> {
-    let deadline = Instant::now() + Duration::from_secs(args.wait_s);
+    let deadline = Instant::now() + Duration::from_secs(args.how.wait_s);
     // Whichever node answers, which may hear of it a moment later.
     let mut seen = false;
     loop {
@@ -140,7 +130,7 @@ fn wait(session: &mut Session, args: &ResizeArgs, keep: bool) -> Result<(), CliE
             return Err(CliError::Failed(format!(
                 "not done within {} s. It goes on: look with `nuthatch cluster status`, or take it back with `nuthatch cluster \
                  {}` for the same nodes",
-                args.wait_s,
+                args.how.wait_s,
                 if keep { "shrink" } else { "grow" },
             )));
         }

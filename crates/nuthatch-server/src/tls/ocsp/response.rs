@@ -126,6 +126,9 @@ fn single(body: &[u8], link: &Link) -> Result<Response, ResponseError> {
     data.next()?;
     data.take(GENERALIZED_TIME)?;
     let mut responses = Der(data.take(SEQUENCE)?);
+    if let Some(extensions) = data.take_if(explicit(1))? {
+        refuse_critical(extensions)?;
+    }
     while !responses.is_empty() {
         let mut fields = Der(responses.take(SEQUENCE)?);
         if is_of(fields.take(SEQUENCE)?, link)? {
@@ -170,16 +173,22 @@ fn state(mut fields: Der<'_>) -> Result<Response, ResponseError> {
         None => None,
     };
     if let Some(extensions) = fields.take_if(explicit(1))? {
-        let mut extensions = Der(Der(extensions).take(SEQUENCE)?);
-        while !extensions.is_empty() {
-            let mut extension = Der(extensions.take(SEQUENCE)?);
-            extension.take(OID)?;
-            if extension.take_if(BOOLEAN)? == Some(TRUE) {
-                return Err(ResponseError::Extension);
-            }
-        }
+        refuse_critical(extensions)?;
     }
     Ok(Response { status, this_update, next_update })
+}
+
+/// None is known here, so a critical one cannot be heeded (RFC 6960, 4.4).
+fn refuse_critical(extensions: &[u8]) -> Result<(), ResponseError> {
+    let mut extensions = Der(Der(extensions).take(SEQUENCE)?);
+    while !extensions.is_empty() {
+        let mut extension = Der(extensions.take(SEQUENCE)?);
+        extension.take(OID)?;
+        if extension.take_if(BOOLEAN)? == Some(TRUE) {
+            return Err(ResponseError::Extension);
+        }
+    }
+    Ok(())
 }
 
 /// `YYYYMMDDHHMMSSZ`

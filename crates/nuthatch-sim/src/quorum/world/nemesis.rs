@@ -187,9 +187,10 @@ impl World {
         let all = (0..self.hosts.len() as u8).map(NodeId);
         let idle = all.filter(|node| !keepers.contains(node));
         let idle: Vec<NodeId> = idle.filter(|node| !self.impaired.contains(node)).collect();
+        let may_shrink = self.may_shrink();
         let rng = &mut self.schedule.rng;
         let resizes = rng.chance(300);
-        if resizes && keepers.len() > 3 {
+        if resizes && keepers.len() > 3 && may_shrink {
             for _ in 0..2 {
                 keepers.remove(rng.below(keepers.len() as u64) as usize);
             }
@@ -322,16 +323,29 @@ impl World {
         others.flat_map(|a| some.iter().flat_map(move |b| [(a, *b), (*b, a)])).collect()
     }
 
-    /// A wall clock is set wrong, if a majority of any set stays right: one may have three disks by and by. What nodes have heard of clocks that
-    /// were wrong counts until it is old.
-    fn wall_jumps(&mut self, at: usize) {
+    /// True if a set of three may follow: a majority of it has clocks that are right, and disks that are well.
+    fn may_shrink(&self) -> bool {
+        self.wrong_walls() <= 1 && !self.were_walls_set() && self.impaired.len() <= 1
+    }
+
+    fn wrong_walls(&self) -> usize {
+        self.hosts.iter().filter(|host| host.wall.is_wrong()).count()
+    }
+
+    /// True while nodes may count what they have heard of clocks that were wrong.
+    fn were_walls_set(&self) -> bool {
         const HEARD: u64 = 2 * SECOND;
-        let lately = |set_at: u64| self.schedule.now() < set_at + HEARD;
-        if !self.hosts[at].wall.is_wrong() && self.walls_set_at.is_some_and(lately) {
+        self.walls_set_at.is_some_and(|set_at| self.schedule.now() < set_at + HEARD)
+    }
+
+    /// A wall clock is set wrong, if a majority of the set stays right, and of the one that is wished.
+    fn wall_jumps(&mut self, at: usize) {
+        if !self.hosts[at].wall.is_wrong() && self.were_walls_set() {
             return;
         }
-        let wrong = self.hosts.iter().filter(|host| host.wall.is_wrong()).count();
-        if self.hosts[at].wall.is_wrong() || wrong == 0 {
+        let state = self.catalog.state();
+        let fewest = state.log.value.set.len().min(state.wish.value.keepers.len());
+        if self.hosts[at].wall.is_wrong() || self.wrong_walls() < (fewest - 1) / 2 {
             let rng = &mut self.schedule.rng;
             let far = if rng.chance(500) { 3_600 * SECOND } else { 5 * SECOND };
             let micros = rng.below(2 * far) as i64 - far as i64;

@@ -30,6 +30,7 @@ fn what_responders_say() {
         (Answer::Usurped, Err(ResponseError::Signature)),
         (Answer::Forged, Err(ResponseError::Signature)),
         (Answer::Other, Err(ResponseError::OtherCertificate)),
+        (Answer::CriticalExtension, Err(ResponseError::Extension)),
         (Answer::TryLater, Err(ResponseError::Refused("try later"))),
         (Answer::Nonsense, Err(ResponseError::Malformed)),
         (Answer::Large, Err(ResponseError::Malformed)),
