@@ -6,7 +6,7 @@ use crate::clock::WallClock;
 use crate::net::Weather;
 use nuthatch_quorum::catalog::Phase;
 use nuthatch_quorum::node::Event;
-use nuthatch_quorum::store::{Image, Record, Slot};
+use nuthatch_quorum::store::{Image, Record, Slot, StoreOp};
 use nuthatch_quorum::types::{Lsn, Member, Position};
 
 impl World {
@@ -106,6 +106,8 @@ impl World {
         let is_damage =
             |event: &Event| matches!(event, Event::Verified { damaged, .. } if !damaged.is_empty());
         let damaged = damaged || host.deferred.iter().any(is_damage);
+        // What is being written anew may be torn, although it was readable before.
+        let heals = host.disk.unsynced().any(|op| matches!(op, StoreOp::Heal(_)));
         // What is decided and not committed yet must be here, too, and nothing before the end be damaged.
         let last = disk.last_good();
         let sound = (base.lsn.0 + 1..=last.0).all(|lsn| disk.is_good(Lsn(lsn)));
@@ -120,6 +122,7 @@ impl World {
         named
             && sound
             && !damaged
+            && !heals
             && !owes
             && last >= self.catalog.state().log.value.start
             && has_promised(disk)
