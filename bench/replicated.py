@@ -8,8 +8,7 @@
     bench/replicated.py calm [--minutes 10]
 
 `load` publishes to a stream of each system in turn, round after round, with the load generator of the product, on
-the port of the node that leads the stream; CPU is that of all nodes. With --only woodpecker-r3 (needs root, and programs of bench/peers) it
-measures Woodpecker as a service of three nodes, through its own client. `kills` ends the leader again and again while
+the port of the node that leads the stream; CPU is that of all nodes. `kills` ends the leader again and again while
 one client publishes synchronously and tries all nodes: from its last acknowledgement to the first of another node, then
 all acknowledged messages are looked for. `kill` is SIGKILL, `term` a clean end, `stop` a SIGSTOP of three seconds; a request
 that is not answered within --patience is given up. Where a server says what the parts of a takeover took, their medians are told.
@@ -37,7 +36,6 @@ import threading
 import time
 
 import keepers
-import woodpecker_service
 
 REPO = pathlib.Path(__file__).resolve().parent.parent
 NODES = 3
@@ -230,12 +228,6 @@ def load(options):
     results = {}
     for number in range(options.rounds):
         for name in options.only:
-            if name == woodpecker_service.NAME:
-                measured = woodpecker_service.measure(options.dir, [(title, arguments, count) for title, arguments, _, count in LOADS])
-                for (title, *_), result in zip(LOADS, measured):
-                    results.setdefault(title, {}).setdefault(name, []).append(result)
-                    print(f"round {number + 1} {name:14} {title:26} {result}", flush=True)
-                continue
             system = System(name, options.dir, options)
             try:
                 system.create_stream()
@@ -510,7 +502,7 @@ def main():
     parser.add_argument("--gib", type=int, default=8)
     parser.add_argument("--local-max", default="1GB")
     parser.add_argument("--pause", type=float, default=1.0, help="seconds of load before each kill")
-    parser.add_argument("--only", help="systems, by commas: nuthatch, nuthatch-r3, nats-r3, nats-r3-sync, woodpecker-r3")
+    parser.add_argument("--only", help="systems, by commas: nuthatch, nuthatch-r3, nats-r3, nats-r3-sync")
     parser.add_argument("--nuthatch", default=REPO / "target/release/nuthatch")
     parser.add_argument("--nats", default=REPO / "target/peers/nats-server")
     parser.add_argument("--dir", default=REPO / "target", help="where the nodes store")

@@ -5,7 +5,6 @@ go 1.25.0
 require (
 	github.com/minio/minio-go/v7 v7.0.73
 	github.com/zilliztech/woodpecker v0.1.29
-	go.etcd.io/etcd/client/v3 v3.5.23
 	go.etcd.io/etcd/server/v3 v3.5.23
 	nuthatch.invalid/bench/harness v0.0.0
 )
@@ -111,6 +110,7 @@ require (
 	go.etcd.io/etcd/api/v3 v3.5.23 // indirect
 	go.etcd.io/etcd/client/pkg/v3 v3.5.23 // indirect
 	go.etcd.io/etcd/client/v2 v2.305.23 // indirect
+	go.etcd.io/etcd/client/v3 v3.5.23 // indirect
 	go.etcd.io/etcd/pkg/v3 v3.5.23 // indirect
 	go.etcd.io/etcd/raft/v3 v3.5.23 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect

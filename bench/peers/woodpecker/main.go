@@ -58,19 +58,6 @@ func main() {
 		}
 		return
 	}
-	for _, other := range []struct {
-		asked string
-		run   func(string) error
-	}{{*nodeFile, serveNode}, {*serviceDir, measureService}} {
-		if other.asked == "" {
-			continue
-		}
-		if err := other.run(other.asked); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
 	harness.Main(versions, open)
 }
 

@@ -7,3 +7,5 @@ repo=$(cd "$here/../../.." && pwd)
 . "$repo/tests/binary.sh"
 "$here/../run.sh" --install-only nats-py
 PYTHONDONTWRITEBYTECODE=1 "$here/../.cache/nats-py/bin/python" "$here/failover.py" "$(nuthatch_binary "$repo")"
+# The benchmark of clusters runs as people run it; its figures mean nothing here.
+"$repo/bench/replicated.py" kills --count 2 --only nuthatch-r3 --nuthatch "$(nuthatch_binary "$repo")"
