@@ -150,6 +150,8 @@ pub struct World {
     acked: u64,
     /// The node whose disk is damaged and not yet made good.
     impaired: Vec<NodeId>,
+    /// The fewest keepers that were wished for since the set was last the one that is wished.
+    fewest_wished: usize,
     summary: Summary,
     faults_for: u64,
     /// Messages to each node, without beats and their answers.
@@ -213,6 +215,7 @@ impl World {
             reads: BTreeMap::new(),
             acked: 0,
             impaired: vec![],
+            fewest_wished: usize::MAX,
             summary: Summary::default(),
             faults_for,
             sent_to: vec![0; usize::from(nodes)],

@@ -4,18 +4,29 @@ use super::super::checker::Violation;
 use super::super::faults::Fault;
 use super::super::host::Seen;
 use super::World;
+use nuthatch_quorum::catalog::Phase;
 use nuthatch_quorum::node::Event;
 use nuthatch_quorum::store::{Image, Record, Slot};
 use nuthatch_quorum::types::{Lsn, NodeId};
 
 impl World {
+    /// How many nodes keep the log, or fewer if a takeover may still bring about so few.
+    pub(super) fn fewest_kept(&mut self) -> usize {
+        let state = self.catalog.state();
+        let kept = state.log.value.set.len();
+        if state.log.value.phase == Phase::Serving && state.target() == state.log.value.set {
+            self.fewest_wished = kept;
+        }
+        self.fewest_wished.min(kept)
+    }
+
     /// True if those disks that were harmed before and are not yet made good leave room for another.
     fn may_harm(&mut self, at: usize) -> bool {
         let good = self.hosts.iter().filter(|host| self.is_whole(host) || self.is_fit(host));
         let good: Vec<NodeId> = good.map(|host| host.id).collect();
         self.impaired.retain(|node| !good.contains(node));
         let id = self.hosts[at].id;
-        let tolerated = (self.catalog.state().log.value.set.len() - 1) / 2;
+        let tolerated = (self.fewest_kept() - 1) / 2;
         let room = self.impaired.contains(&id) || self.impaired.len() < tolerated;
         // What a disk was is told by the catalog.
         room && self.catalog_ahead.is_none()

@@ -201,6 +201,7 @@ impl World {
             keepers[leaves] = *rng.pick(&idle);
         }
         let owner = rng.chance(500).then(|| *rng.pick(&keepers));
+        self.fewest_wished = self.fewest_wished.min(keepers.len());
         self.requests += 1;
         let id = TxnId { proposer: Incarnation(0), number: self.requests };
         let value = Value::Wish(Wish { keepers, owner });
@@ -343,8 +344,7 @@ impl World {
         if !self.hosts[at].wall.is_wrong() && self.were_walls_set() {
             return;
         }
-        let state = self.catalog.state();
-        let fewest = state.log.value.set.len().min(state.wish.value.keepers.len());
+        let fewest = self.fewest_kept();
         if self.hosts[at].wall.is_wrong() || self.wrong_walls() < (fewest - 1) / 2 {
             let rng = &mut self.schedule.rng;
             let far = if rng.chance(500) { 3_600 * SECOND } else { 5 * SECOND };
