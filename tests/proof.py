@@ -73,6 +73,7 @@ PARTS = [
     Part("keeper", [("nuthatch-sim", "keeper")], env=lambda *_: {"NUTHATCH_SIM_SCHEDULES": STRIDE // 20}),
     Part("ring3", [], command=ring3),
     Part("milvus", [], command=lambda *_: ["tests/milvus/run.sh"]),
+    Part("peers", [], command=lambda *_: ["bench/peers/build.sh"]),
     Part("plugins", [], command=lambda *_: ["tests/plugins/run.sh"]),
     Part("doctor", [("nuthatch-streams", "doctor")]),
     Part("proxy", [("nuthatch-object", "proxy")]),
