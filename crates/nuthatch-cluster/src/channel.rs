@@ -2,9 +2,11 @@
 
 use crate::key::ClusterKey;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, ServerConnection, StreamOwned};
+use rustls::{ClientConnection, ConnectionCommon, ServerConnection, StreamOwned};
+use socket2::SockRef;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::TcpStream;
+use std::ops::DerefMut;
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,6 +31,15 @@ impl Socket {
         }
         self.stream.set_read_timeout(Some(left))?;
         self.stream.set_write_timeout(Some(left))
+    }
+
+    /// Writes as much as the system takes without waiting, which may be nothing.
+    fn send_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        match SockRef::from(&*self.stream).send_with_flags(bytes, flags) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            sent => sent,
+        }
     }
 }
 
@@ -55,11 +66,26 @@ impl Write for Socket {
     }
 }
 
+/// A socket without a key.
+#[derive(Debug)]
+pub struct Plain {
+    socket: Socket,
+    /// What [`Channel::write_now`] took and the system did not: it goes first.
+    owed: Vec<u8>,
+}
+
+impl Plain {
+    fn settle(&mut self) -> io::Result<()> {
+        let owed = std::mem::take(&mut self.owed);
+        self.socket.write_all(&owed)
+    }
+}
+
 /// A connection between two nodes.
 #[derive(Debug)]
 pub enum Channel {
     /// Without a key.
-    Plain(Socket),
+    Plain(Plain),
     /// To a node that was connected to.
     Outward(Box<StreamOwned<ClientConnection, Socket>>),
     /// From a node that has connected.
@@ -77,7 +103,7 @@ impl Channel {
         deadline: Instant,
     ) -> io::Result<Self> {
         let mut socket = Socket { stream: stream.into(), deadline: Some(deadline) };
-        let Some(key) = key else { return Ok(Self::Plain(socket)) };
+        let Some(key) = key else { return Ok(Self::plain(socket)) };
         // There is no name to be checked; the key is.
         let name = ServerName::try_from("node").expect("a name");
         let mut tls = ClientConnection::new(key.client.clone(), name).map_err(invalid)?;
@@ -97,7 +123,7 @@ impl Channel {
         deadline: Instant,
     ) -> io::Result<Self> {
         let mut socket = Socket { stream: stream.into(), deadline: Some(deadline) };
-        let Some(key) = key else { return Ok(Self::Plain(socket)) };
+        let Some(key) = key else { return Ok(Self::plain(socket)) };
         let mut tls = ServerConnection::new(key.server.clone()).map_err(invalid)?;
         while tls.is_handshaking() {
             tls.complete_io(&mut socket)?;
@@ -105,9 +131,30 @@ impl Channel {
         Ok(Self::Inward(Box::new(StreamOwned::new(tls, socket))))
     }
 
+    fn plain(socket: Socket) -> Self {
+        Self::Plain(Plain { socket, owed: vec![] })
+    }
+
+    /// Takes bytes, and writes what goes without waiting. True if all went; otherwise the rest goes with the next write
+    /// or flush, before which this is not to be called again.
+    ///
+    /// # Errors
+    /// The connection's: it is not to be used any more.
+    pub fn write_now(&mut self, bytes: &[u8]) -> io::Result<bool> {
+        match self {
+            Self::Plain(plain) => {
+                let sent = plain.socket.send_now(bytes)?;
+                plain.owed.extend_from_slice(&bytes[sent..]);
+                Ok(plain.owed.is_empty())
+            }
+            Self::Outward(tls) => write_now(&mut tls.conn, &tls.sock, bytes),
+            Self::Inward(tls) => write_now(&mut tls.conn, &tls.sock, bytes),
+        }
+    }
+
     fn socket(&mut self) -> &mut Socket {
         match self {
-            Self::Plain(socket) => socket,
+            Self::Plain(plain) => &mut plain.socket,
             Self::Outward(tls) => &mut tls.sock,
             Self::Inward(tls) => &mut tls.sock,
         }
@@ -139,7 +186,7 @@ impl Channel {
 impl Read for Channel {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Plain(socket) => socket.read(bytes),
+            Self::Plain(plain) => plain.socket.read(bytes),
             Self::Outward(tls) => tls.read(bytes),
             Self::Inward(tls) => tls.read(bytes),
         }
@@ -149,7 +196,10 @@ impl Read for Channel {
 impl Write for Channel {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Plain(socket) => socket.write(bytes),
+            Self::Plain(plain) => {
+                plain.settle()?;
+                plain.socket.write(bytes)
+            }
             Self::Outward(tls) => tls.write(bytes),
             Self::Inward(tls) => tls.write(bytes),
         }
@@ -157,7 +207,10 @@ impl Write for Channel {
 
     fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
-            Self::Plain(socket) => socket.write_vectored(parts),
+            Self::Plain(plain) => {
+                plain.settle()?;
+                plain.socket.write_vectored(parts)
+            }
             Self::Outward(tls) => tls.write_vectored(parts),
             Self::Inward(tls) => tls.write_vectored(parts),
         }
@@ -165,11 +218,46 @@ impl Write for Channel {
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Self::Plain(socket) => socket.flush(),
+            Self::Plain(plain) => {
+                plain.settle()?;
+                plain.socket.flush()
+            }
             Self::Outward(tls) => tls.flush(),
             Self::Inward(tls) => tls.flush(),
         }
     }
+}
+
+/// What the system takes of encrypted bytes without waiting.
+struct Now<'a>(&'a Socket);
+
+impl Write for Now<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.0.send_now(bytes)? {
+            0 if !bytes.is_empty() => Err(io::ErrorKind::WouldBlock.into()),
+            sent => Ok(sent),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn write_now<Side>(
+    tls: &mut impl DerefMut<Target = ConnectionCommon<Side>>,
+    socket: &Socket,
+    bytes: &[u8],
+) -> io::Result<bool> {
+    tls.writer().write_all(bytes)?;
+    while tls.wants_write() {
+        match tls.write_tls(&mut Now(socket)) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
 }
 
 fn invalid(error: rustls::Error) -> io::Error {

@@ -3,6 +3,9 @@
 //!
 //! What waits to be sent is bounded in bytes. Beyond that, and while there is no connection, packets are
 //! dropped: the cores send again what was not answered.
+//!
+//! A small packet in front of which nothing waits is written by the thread that sends it, as far as that does not wait:
+//! a change of threads on the way to a keeper, and one on the way back, would be a good part of what an acknowledgement takes.
 
 use crate::channel::Channel;
 use crate::group_port::GroupPort;
@@ -13,7 +16,7 @@ use crate::life::Life;
 use crate::packet::{self, Packet};
 use bytes::Bytes;
 use nuthatch_quorum::types::NodeId;
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use socket2::SockRef;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read as _, Write as _};
@@ -24,6 +27,9 @@ use std::time::{Duration, Instant};
 
 /// Bytes that may wait for one connection; a single packet may be larger.
 pub const WINDOW_BYTES: usize = 16 << 20;
+
+/// Weight of a packet at most that is written by the thread that sends it, which holds the lock of the cores.
+const AT_ONCE_BYTES: usize = 16 << 10;
 
 /// How long a connection, a hello and a write may take.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -64,6 +70,9 @@ struct Link {
     /// The address is no other node's any more.
     has_ended: AtomicBool,
     queue: Mutex<Queue>,
+    /// The connection, held while something is written to it. Its own thread takes it while it holds the queue, and keeps it
+    /// when it has let that go; others take it only while they hold the queue, and only if nobody has it.
+    channel: Mutex<Option<Channel>>,
     filled: Condvar,
     /// Everything that was in the queue was written.
     emptied: Condvar,
@@ -74,8 +83,29 @@ struct Queue {
     packets: VecDeque<Packet>,
     bytes: usize,
     connected: bool,
+    /// Something was written at once, and not all of it went.
+    owes: bool,
+    /// When something was written last; none on a new connection.
+    used: Option<Instant>,
     /// The node has ended a connection of its own: somebody has to look whether it is there.
     is_doubted: bool,
+}
+
+impl Queue {
+    /// The other process may be another one since the last write: a first one would be lost without an error.
+    fn is_stale(&self) -> bool {
+        self.used.is_some_and(|used| used.elapsed() > RETRY)
+    }
+}
+
+/// What the thread of a connection has to do, and the connection for it.
+enum Task<'a> {
+    /// A packet is to be written.
+    Write(Packet, MutexGuard<'a, Option<Channel>>),
+    /// What was written in part is to be finished.
+    Finish(MutexGuard<'a, Option<Channel>>),
+    /// The node is to be looked for.
+    Look,
 }
 
 /// All connections of a node to others.
@@ -178,7 +208,9 @@ impl Outbound for Links {
         let links = self.links.read().clone();
         for link in &links {
             let mut queue = link.queue.lock();
-            while queue.bytes > 0 && !link.emptied.wait_until(&mut queue, deadline).timed_out() {}
+            while (queue.bytes > 0 || queue.owes)
+                && !link.emptied.wait_until(&mut queue, deadline).timed_out()
+            {}
         }
     }
 }
@@ -198,6 +230,7 @@ impl Link {
                 is_connected: AtomicBool::new(false),
                 has_ended: AtomicBool::new(false),
                 queue: Mutex::default(),
+                channel: Mutex::new(None),
                 filled: Condvar::new(),
                 emptied: Condvar::new(),
             })
@@ -236,11 +269,35 @@ impl Link {
         let mut queue = self.queue.lock();
         let bytes = weight(&packet);
         let fits = queue.packets.is_empty() || queue.bytes + bytes <= WINDOW_BYTES;
-        if queue.connected && fits {
-            queue.bytes += bytes;
-            queue.packets.push_back(packet);
+        if !queue.connected || !fits {
+            return;
+        }
+        let is_next = queue.packets.is_empty() && !queue.owes;
+        if is_next && bytes <= AT_ONCE_BYTES && self.write_at_once(&mut queue, &packet) {
+            return;
+        }
+        queue.bytes += bytes;
+        queue.packets.push_back(packet);
+        self.filled.notify_one();
+    }
+
+    /// Writes a packet on the thread that sends it. False: the thread of the connection is writing, or has to find out what is
+    /// wrong with it.
+    fn write_at_once(&self, queue: &mut Queue, packet: &Packet) -> bool {
+        let Some(mut channel) = self.channel.try_lock() else { return false };
+        let Some(channel) = channel.as_mut() else { return false };
+        if queue.is_stale() && channel.is_ended() {
+            return false;
+        }
+        let mut bytes = packet::encode(packet);
+        packet.payloads.iter().for_each(|payload| bytes.extend_from_slice(payload));
+        let Ok(is_all) = channel.write_now(&bytes) else { return false };
+        queue.used = Some(Instant::now());
+        if !is_all {
+            queue.owes = true;
             self.filled.notify_one();
         }
+        true
     }
 
     fn serve(&self, local: &dyn Local) {
@@ -252,11 +309,13 @@ impl Link {
                 Ok((channel, node)) => {
                     known = Some(node);
                     self.node.store(node.0, Ordering::Release);
+                    *self.channel.lock() = Some(channel);
                     self.begin(unsent.take());
                     // Whatever ends it, the next attempt shows whether the node is there.
-                    unsent = self.write_all(channel).unwrap_or_default();
+                    unsent = self.write_all().unwrap_or_default();
                     self.is_connected.store(false, Ordering::Release);
                     *self.queue.lock() = Queue::default();
+                    *self.channel.lock() = None;
                     self.emptied.notify_all();
                 }
                 Err(error) => {
@@ -306,28 +365,32 @@ impl Link {
 
     /// Writes what there is to write, until the connection ends. Gives a packet that was not written because it had
     /// ended before.
-    fn write_all(&self, mut channel: Channel) -> io::Result<Option<Packet>> {
-        let mut used = Instant::now();
+    fn write_all(&self) -> io::Result<Option<Packet>> {
         loop {
-            let Some(packet) = self.next() else {
-                if self.has_ended.load(Ordering::Acquire) {
-                    return Ok(None);
+            let (packet, mut held) = match self.next() {
+                Task::Write(packet, held) => (Some(packet), held),
+                Task::Finish(held) => (None, held),
+                Task::Look if self.has_ended.load(Ordering::Acquire) => return Ok(None),
+                Task::Look => {
+                    // Nothing is said there: a connection that is ended is a reason for the other side to look, too.
+                    TcpStream::connect_timeout(&self.address, RETRY)?;
+                    if self.channel.lock().as_mut().is_none_or(Channel::is_ended) {
+                        return Ok(None);
+                    }
+                    continue;
                 }
-                // Nothing is said there: a connection that is ended is a reason for the other side to look, too.
-                TcpStream::connect_timeout(&self.address, RETRY)?;
-                if channel.is_ended() {
-                    return Ok(None);
-                }
-                continue;
             };
-            // The other process may be another one since: a first write would be lost without an error.
-            if used.elapsed() > RETRY && channel.is_ended() {
-                return Ok(Some(packet));
-            }
-            let written = write_packet(&mut channel, &packet);
-            used = Instant::now();
+            let channel = held.as_mut().expect("it is there until this thread takes it away");
+            let written = match &packet {
+                Some(_) if self.queue.lock().is_stale() && channel.is_ended() => return Ok(packet),
+                Some(packet) => write_packet(channel, packet),
+                None => channel.flush(),
+            };
             let mut queue = self.queue.lock();
-            queue.bytes -= weight(&packet);
+            drop(held);
+            queue.used = Some(Instant::now());
+            queue.owes = false;
+            queue.bytes -= packet.as_ref().map_or(0, weight);
             if queue.bytes == 0 {
                 self.emptied.notify_all();
             }
@@ -336,15 +399,19 @@ impl Link {
         }
     }
 
-    /// Waits for the next packet. None: the node is to be looked for.
-    fn next(&self) -> Option<Packet> {
+    /// Waits for what is to be done next.
+    fn next(&self) -> Task<'_> {
         let mut queue = self.queue.lock();
-        while queue.packets.is_empty() && !queue.is_doubted {
+        while queue.packets.is_empty() && !queue.is_doubted && !queue.owes {
             self.filled.wait(&mut queue);
         }
-        match std::mem::take(&mut queue.is_doubted) {
-            true => None,
-            false => queue.packets.pop_front(),
+        if std::mem::take(&mut queue.is_doubted) {
+            return Task::Look;
+        }
+        let channel = self.channel.lock();
+        match queue.packets.pop_front() {
+            Some(packet) => Task::Write(packet, channel),
+            None => Task::Finish(channel),
         }
     }
 }
@@ -404,35 +471,4 @@ fn write_packet(channel: &mut Channel, packet: &Packet) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use nuthatch_quorum::message::{Envelope, Message};
-    use nuthatch_quorum::types::{Epoch, Incarnation};
-
-    #[test]
-    fn a_node_that_came_back_elsewhere_is_not_hidden_by_where_it_was() {
-        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        let links = Links::new(&[at(6222), at(6223)]);
-        let all = links.links.read().clone();
-        // It was at the first address, and is at the second one now.
-        let node = NodeId(2);
-        all.iter().for_each(|link| link.node.store(node.0, Ordering::Release));
-        assert!(links.address(node).is_some(), "where it was");
-        all.iter().filter(|link| link.address == at(6223)).for_each(|link| link.begin(None));
-        let envelope = Envelope {
-            from: NodeId(1),
-            sender: Incarnation(1),
-            to: node,
-            disk: None,
-            message: Message::Receiving { epoch: Epoch(1) },
-        };
-        links.send(Packet { envelope, payloads: vec![] });
-        let waits = |link: &&Arc<Link>| link.queue.lock().packets.len() == 1;
-        let found: Vec<SocketAddr> = all.iter().filter(waits).map(|link| link.address).collect();
-        assert_eq!((found, links.address(node)), (vec![at(6223)], Some(at(6223))));
-        assert_eq!(links.found(), [(node, at(6223))]);
-        links.doubt(node);
-        let is_doubted = |link: &&Arc<Link>| link.queue.lock().is_doubted;
-        assert!(all.iter().filter(is_doubted).all(|link| link.address == at(6223)));
-    }
-}
+mod tests;

@@ -14,7 +14,7 @@ use crate::transfer::{self, FileSource};
 use bytes::Bytes;
 use nuthatch_catalog_group::{Envelope, MemberId};
 use socket2::SockRef;
-use std::io::{self, Read, Write as _};
+use std::io::{self, BufReader, Read, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,6 +40,9 @@ const ENVELOPE_MAX: u32 = 8 << 20;
 
 /// Bytes of what a node says that asks to be let join.
 const JOIN_MAX: u32 = 512;
+
+/// What is read of a connection at once, where less is wanted; each has as much memory.
+const READ_BYTES: usize = 8 << 10;
 
 /// How long somebody who connected may take for a hello: a client waits for the server to begin.
 const HELLO_WITHIN: Duration = Duration::from_secs(1);
@@ -254,9 +257,11 @@ pub(crate) fn greet(
 }
 
 /// Hands on what a node says. What is no packet, or another node's, ends the connection.
-fn receive(mut channel: Channel, hello: &Hello, host: &Host) -> io::Result<()> {
+fn receive(channel: Channel, hello: &Hello, host: &Host) -> io::Result<()> {
+    // A small packet is read by one call of the system, and long payloads go past the buffer.
+    let mut packets = BufReader::with_capacity(READ_BYTES, channel);
     loop {
-        let packet = read_packet(&mut channel)?;
+        let packet = read_packet(&mut packets)?;
         let envelope = &packet.envelope;
         if envelope.from != hello.node || envelope.sender != hello.incarnation {
             return Err(invalid(malformed("it speaks for another node or disk")));

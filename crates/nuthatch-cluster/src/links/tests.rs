@@ -1,0 +1,102 @@
+//! Which connection a packet goes to, and when it goes.
+
+use super::*;
+use nuthatch_quorum::message::{Envelope, Message};
+use nuthatch_quorum::types::{Epoch, Incarnation};
+use std::net::TcpListener;
+
+#[test]
+fn a_node_that_came_back_elsewhere_is_not_hidden_by_where_it_was() {
+    let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let links = Links::new(&[at(6222), at(6223)]);
+    let all = links.links.read().clone();
+    // It was at the first address, and is at the second one now.
+    let node = NodeId(2);
+    all.iter().for_each(|link| link.node.store(node.0, Ordering::Release));
+    assert!(links.address(node).is_some(), "where it was");
+    all.iter().filter(|link| link.address == at(6223)).for_each(|link| link.begin(None));
+    let envelope = Envelope {
+        from: NodeId(1),
+        sender: Incarnation(1),
+        to: node,
+        disk: None,
+        message: Message::Receiving { epoch: Epoch(1) },
+    };
+    links.send(Packet { envelope, payloads: vec![] });
+    let waits = |link: &&Arc<Link>| link.queue.lock().packets.len() == 1;
+    let found: Vec<SocketAddr> = all.iter().filter(waits).map(|link| link.address).collect();
+    assert_eq!((found, links.address(node)), (vec![at(6223)], Some(at(6223))));
+    assert_eq!(links.found(), [(node, at(6223))]);
+    links.doubt(node);
+    let is_doubted = |link: &&Arc<Link>| link.queue.lock().is_doubted;
+    assert!(all.iter().filter(is_doubted).all(|link| link.address == at(6223)));
+}
+
+/// A connection to a socket whose other end is given, too.
+fn connected(link: &Link) -> TcpStream {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
+    let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("connects");
+    prepare(&stream).expect("set");
+    let deadline = Instant::now() + TIMEOUT;
+    let mut channel = Channel::outward(stream, None, deadline).expect("without a key");
+    channel.begun(TIMEOUT, TIMEOUT).expect("set");
+    *link.channel.lock() = Some(channel);
+    link.begin(None);
+    listener.accept().expect("accepts").0
+}
+
+fn small(epoch: u32) -> Packet {
+    let envelope = Envelope {
+        from: NodeId(1),
+        sender: Incarnation(1),
+        to: NodeId(2),
+        disk: None,
+        message: Message::Receiving { epoch: Epoch(epoch) },
+    };
+    Packet { envelope, payloads: vec![] }
+}
+
+fn read_epoch(from: &mut TcpStream) -> u32 {
+    let mut header = [0; packet::HEADER_BYTES];
+    from.read_exact(&mut header).expect("a header");
+    let header = packet::Header::decode(&header).expect("a header");
+    let mut message = vec![0; header.message];
+    from.read_exact(&mut message).expect("a message");
+    let packet = packet::decode(header, &message, Bytes::new()).expect("a packet");
+    let Message::Receiving { epoch } = packet.envelope.message else { panic!("as sent") };
+    epoch.0
+}
+
+#[test]
+fn a_small_packet_is_written_at_once_and_one_with_others_before_it_is_not() {
+    let link = &Link::of(SocketAddr::from(([127, 0, 0, 1], 1)))[1];
+    let mut other = connected(link);
+    link.push(small(1));
+    assert_eq!(link.queue.lock().packets.len(), 0, "no thread serves the connection");
+    assert_eq!(read_epoch(&mut other), 1);
+    let held = link.channel.lock();
+    link.push(small(2));
+    drop(held);
+    link.push(small(3));
+    let waits = |link: &Link| link.queue.lock().packets.len();
+    assert_eq!(waits(link), 2, "the third does not overtake the second");
+}
+
+#[test]
+fn what_the_system_does_not_take_at_once_goes_later_and_in_order() {
+    let link = Arc::clone(&Link::of(SocketAddr::from(([127, 0, 0, 1], 1)))[1]);
+    let mut other = connected(&link);
+    let mut sent = 0;
+    while !link.queue.lock().owes {
+        sent += 1;
+        link.push(small(sent));
+    }
+    (1..=3).for_each(|more| link.push(small(sent + more)));
+    let writing = Arc::clone(&link);
+    let writer = std::thread::spawn(move || writing.write_all().map(|_| ()));
+    assert!((1..=sent + 3).all(|epoch| read_epoch(&mut other) == epoch), "all, in their order");
+    drop(other);
+    link.end();
+    let _ = writer.join().expect("it ends");
+    assert_eq!(link.queue.lock().bytes, 0);
+}
