@@ -304,20 +304,27 @@ class Workload:
         following = 1
         while not self.is_over.is_set():
             try:
-                before = client.stats["reconnects"]
-                sub = await self.consumer(js, following)
+                before, sent = client.stats["reconnects"], 0
+                sub, led_by = await self.consumer(js, following), await self.led_by(js)
                 while not self.is_over.is_set():
                     message = await sub.next_msg(timeout=2 * ANSWER_S)
                     seq = message.metadata.sequence.stream
                     self.history.see(seq, message.data.decode(), "a consumer")
-                    # What was on the way when a connection ended is not brought again without acknowledgements.
+                    # What was on the way when a connection ended is not brought again without acknowledgements: the client's, or
+                    # that of its node to the owner, of which the number of the delivery tells.
+                    number = message.metadata.sequence.consumer
                     if seq > following:
-                        if client.is_connected and client.stats["reconnects"] == before:
+                        is_sent = number > sent + 1 and await self.led_by(js) != led_by
+                        if client.is_connected and client.stats["reconnects"] == before and not is_sent:
                             self.history.findings.append(f"a consumer brought {seq} after {following - 1} over one connection")
                         break
-                    following = max(following, seq + 1)
+                    following, sent = max(following, seq + 1), number
             except UNREACHED:
                 await asyncio.sleep(0.05)
+
+    async def led_by(self, js):
+        info = await js.stream_info(STREAM)
+        return info.cluster.leader if info.cluster else None
 
     async def consumer(self, js, first):
         config = ConsumerConfig(
