@@ -34,7 +34,7 @@ pub(super) struct ServerIdentity<'a> {
 
 /// True if anybody wants to know. The registry is free again afterwards: receivers of an advisory may
 /// look for routes themselves, and a second look would wait for a writer that waits for the first.
-fn is_wanted(
+pub(super) fn is_wanted(
     account: AccountId,
     subject: &str,
     answers: &dyn CorePort,
@@ -145,10 +145,19 @@ fn client(from: &Requester, server: &str) -> Map<String, Value> {
 }
 
 fn publish(account: AccountId, subject: &str, event: &Value, answers: &dyn CorePort) {
-    let body = event.to_string().into_bytes();
+    publish_advisory(account, subject, event.to_string().as_bytes(), answers);
+}
+
+/// Publishes an advisory; streams that have its subject store it.
+pub(super) fn publish_advisory(
+    account: AccountId,
+    subject: &str,
+    body: &[u8],
+    answers: &dyn CorePort,
+) {
     answers.publish_and_store(
         account,
-        &Message { subject: subject.as_bytes(), reply: b"", headers: b"", body: &body },
+        &Message { subject: subject.as_bytes(), reply: b"", headers: b"", body },
     );
 }
 

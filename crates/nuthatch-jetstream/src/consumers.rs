@@ -1,5 +1,6 @@
 //! `CONSUMER.*` calls.
 
+use crate::elections::Elections;
 use crate::envelope::{self, Paged, ResponseType, Success};
 use crate::infos::Infos;
 use crate::log_calls::LogCalls;
@@ -99,6 +100,7 @@ pub(super) struct ConsumerCalls {
     pub(super) calls: Arc<LogCalls>,
     pub(super) infos: Arc<Infos>,
     pub(super) replicas: Arc<Replicas>,
+    pub(super) elections: Arc<Elections>,
 }
 
 impl ConsumerCalls {
@@ -129,16 +131,29 @@ impl ConsumerCalls {
             headers::append(told, IDENTITY_HEADER, identity.as_bytes());
         }
         set_consumer_metadata(&mut request.config);
+        let is_told =
+            self.elections.may_hear_of_consumers(&entry) && self.is_new(&entry, &request).await;
         let request = PreparedConsumer::new(request).held();
         let op = Op::CreateConsumer { id: entry.id, request };
         match self.calls.run(entry.engine, op).await? {
             OpOutcome::Consumer(mut info) => {
+                if is_told {
+                    self.elections.consumer_led(&entry, &info.name, &info.config);
+                }
                 *then = Some(self.start(&entry, info.name.clone()));
                 self.infos.complete_consumer(&entry, &mut info);
                 Ok(envelope::ok(ResponseType("consumer_create"), &*info))
             }
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// True if a request makes a consumer, unless another one makes it meanwhile.
+    async fn is_new(&self, entry: &Entry, request: &CreateConsumerRequest) -> bool {
+        let names = [&request.config.durable_name, &request.config.name];
+        let Some(name) = names.into_iter().find(|name| !name.is_empty()) else { return true };
+        let op = Op::ConsumerInfo { id: entry.id, name: name.clone() };
+        self.calls.run(entry.engine, op).await.is_err()
     }
 
     /// Lets a new consumer deliver, now that whoever asked for it knows.
@@ -181,6 +196,7 @@ impl ConsumerCalls {
         let entry = self.streams.entry(account, stream)?;
         let op = Op::DeleteConsumer { id: entry.id, name: name.to_owned() };
         self.calls.run(entry.engine, op).await?;
+        self.elections.consumer_gone(&entry, name);
         Ok(envelope::ok(ResponseType("consumer_delete"), &Success::YES))
     }
 

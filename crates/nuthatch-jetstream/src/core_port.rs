@@ -119,12 +119,37 @@ pub struct OtherNode {
     pub lag: u64,
 }
 
+/// How a quorum log stands, as far as a node that keeps it knows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogStanding {
+    /// A node owns it that was heard of lately.
+    pub has_owner: bool,
+    /// The other nodes that keep it.
+    pub others: Vec<OtherNode>,
+}
+
+impl LogStanding {
+    /// True if this node and those that are connected are a majority of those that keep the log.
+    #[must_use]
+    pub fn has_majority(&self) -> bool {
+        let connected = self.others.iter().filter(|node| node.is_connected).count();
+        2 * (connected + 1) > self.others.len() + 1
+    }
+}
+
 /// The core of the server, as the JetStream service uses it: its routing, its clock, its log lines.
 pub trait CorePort: Send + Sync + 'static {
     /// True if anybody in the account is subscribed to a subject.
     fn listens(&self, account: AccountId, subject: &[u8]) -> bool {
         let _ = (account, subject);
         false
+    }
+
+    /// True unless certainly nobody in the account is subscribed to a subject that this pattern selects: literal tokens
+    /// and one wildcard.
+    fn may_listen_below(&self, account: AccountId, pattern: &[u8]) -> bool {
+        let _ = (account, pattern);
+        true
     }
 
     /// True if anybody in the account is subscribed to just this subject, not by a wildcard.
@@ -247,6 +272,12 @@ pub trait CorePort: Send + Sync + 'static {
 
     /// The other nodes that keep the quorum log of this name, which this node owns; `None`: it is no such log.
     fn keepers(&self, log: &str) -> Option<Vec<OtherNode>> {
+        let _ = log;
+        None
+    }
+
+    /// How the quorum log of this name stands, whether this node owns it or not; `None`: it is no such log.
+    fn standing(&self, log: &str) -> Option<LogStanding> {
         let _ = log;
         None
     }

@@ -9,6 +9,7 @@
 use crate::account_table::AccountTable;
 use crate::admission::Admission;
 use crate::changing::ChangeRights;
+use crate::elections::Elections;
 use crate::envelope::{self, ResponseType, Success};
 use crate::import_table::{Arrived, ImportTable};
 use crate::infos::Infos;
@@ -167,8 +168,10 @@ impl<'a> ImportCall<'a> {
         let (config, created) = (info.config.clone(), info.created);
         let (id, engine) = (target.stream, LogId(target.log));
         let entry = Entry { id, engine, account: self.account, config, created };
-        // One whose log was detached just now comes into service with it.
-        let _ = self.service.streams.enter(entry).await;
+        // One whose log was detached just now comes into service with it, and is told of then.
+        if self.service.streams.enter(entry.clone()).await.is_ok() {
+            self.service.elections.stream_led(&entry);
+        }
     }
 }
 
@@ -207,6 +210,7 @@ pub(super) struct StreamImports {
     pub(super) placing: Arc<Placing>,
     pub(super) infos: Arc<Infos>,
     pub(super) table: Arc<ImportTable>,
+    pub(super) elections: Arc<Elections>,
 }
 
 impl StreamImports {

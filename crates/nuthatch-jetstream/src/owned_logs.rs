@@ -86,6 +86,8 @@ impl OwnedLogs {
         match self.jetstream.attach(log).await {
             Ok(streams) => {
                 self.open.lock().insert(number, open);
+                let elections = self.jetstream.service().elections.clone();
+                tokio::spawn(async move { elections.log_led(id).await });
                 Ok(banner::recovered(&[(name, report)], streams))
             }
             Err(why) => {
@@ -121,7 +123,10 @@ impl OwnedLogs {
     async fn leave(&self, number: u8) -> Result<(), String> {
         let Some(open) = self.open.lock().remove(&number) else { return Ok(()) };
         self.end_pulls(open.slot).await;
+        let elections = self.jetstream.service().elections.clone();
+        let left = elections.leaving(open.id);
         self.jetstream.detach(open.id);
+        tokio::spawn(async move { elections.log_left(left).await });
         open.close(&self.server).await
     }
 

@@ -8,6 +8,7 @@ use crate::changing::ChangeRights;
 use crate::consumers::ConsumerCalls;
 use crate::copy_tasks::CopyTasks;
 use crate::core_port::CorePort;
+use crate::elections::Elections;
 use crate::import_table::ImportTable;
 use crate::imports::StreamImports;
 use crate::infos::Infos;
@@ -62,6 +63,7 @@ pub(super) struct Parts {
     pub(super) replicas: Arc<Replicas>,
     pub(super) origins: Arc<Origins>,
     pub(super) stats: Arc<ApiStats>,
+    pub(super) elections: Arc<Elections>,
 }
 
 impl Parts {
@@ -74,13 +76,24 @@ impl Parts {
         let streams = Arc::new(StreamTable::new(logs.clone()));
         let names = Arc::new(LogNames::new(logs.clone(), lazy_logs));
         let move_table = Arc::<Moves>::default();
-        let calls = LogCalls::new(logs.clone(), streams.clone(), move_table.clone());
+        let calls = Arc::new(LogCalls::new(logs.clone(), streams.clone(), move_table.clone()));
+        let accounts = Arc::new(accounts);
         let nodes = Arc::new(OtherNodes::new(core.clone(), logs.clone()));
         let origins = Origins::new(core.clone(), streams.clone(), nodes.clone(), &facts.domain);
         Self {
-            accounts: Arc::new(accounts),
+            elections: Arc::new(Elections {
+                domain: facts.domain.clone(),
+                core: core.clone(),
+                accounts: accounts.clone(),
+                names: names.clone(),
+                streams: streams.clone(),
+                calls: calls.clone(),
+                turns: Default::default(),
+                told: Default::default(),
+            }),
+            accounts,
             copies: Arc::default(),
-            calls: Arc::new(calls),
+            calls,
             rights: Arc::new(ChangeRights::new(names.clone())),
             replicas: Arc::new(Replicas::new(core.clone(), names.clone())),
             origins: Arc::new(origins),
@@ -160,6 +173,7 @@ impl Parts {
             origins: self.origins.clone(),
             infos: infos.clone(),
             moves: moves.clone(),
+            elections: self.elections.clone(),
         }
     }
 
@@ -170,6 +184,7 @@ impl Parts {
             calls: self.calls.clone(),
             infos: infos.clone(),
             replicas: self.replicas.clone(),
+            elections: self.elections.clone(),
         }
     }
 
@@ -239,6 +254,7 @@ impl Parts {
             infos: infos.clone(),
             transfers: transfers.clone(),
             stats: self.stats.clone(),
+            elections: self.elections.clone(),
         }
     }
 
@@ -258,6 +274,7 @@ impl Parts {
             placing: placing.clone(),
             infos: infos.clone(),
             table: Arc::new(ImportTable::new(self.logs.clone())),
+            elections: self.elections.clone(),
         }
     }
 

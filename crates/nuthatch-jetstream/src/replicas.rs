@@ -3,13 +3,16 @@
 //! The cluster's log is on all of its nodes, so a stream there is kept as often as there are nodes, however few
 //! replicas were asked for; shown are those that were. Every other log is on one node only.
 
-use crate::core_port::CorePort;
+use crate::core_port::{CorePort, OtherNode};
 use crate::log_names::LogNames;
 use crate::registry::{DEFAULT_LOG, MEMORY_LOG};
-use nuthatch_protocol::js::{ClusterInfo, Nanos, PeerInfo, StreamConfig};
+use nuthatch_protocol::js::{
+    ClusterInfo, ConsumerConfig, Nanos, PeerInfo, RetentionPolicy, StreamConfig,
+};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::LogId;
 use nuthatch_server::logs::QUORUM_MEMORY_LOG;
+use nuthatch_server::nodes::peer_id;
 use std::sync::Arc;
 
 /// What the names of quorum logs but the first begin with.
@@ -30,6 +33,35 @@ pub(super) fn is_quorum_log(name: &str) -> bool {
 
 /// Most replicas of a stream that can be asked for, of nodes of a cluster.
 const CLUSTER_REPLICAS_MAX: i64 = 5;
+
+/// How many replicas a consumer of a stream has: as many as it asks for, else one that is temporary in a stream that keeps
+/// messages for nobody has one, and any other as many as the stream.
+pub(super) fn consumer_replicas(stream: &StreamConfig, consumer: &ConsumerConfig) -> i64 {
+    let is_temporary = consumer.durable_name.is_empty();
+    match consumer.num_replicas {
+        0 if is_temporary && stream.retention == RetentionPolicy::Limits => 1,
+        0 => stream.num_replicas,
+        own => own,
+    }
+}
+
+/// Another node, as infos and advisories show it.
+pub(super) fn peer(node: OtherNode) -> PeerInfo {
+    PeerInfo {
+        peer: peer_id(&node.name),
+        name: node.name,
+        current: node.is_current,
+        offline: !node.is_connected,
+        active: Nanos::try_from(node.silent.as_nanos()).unwrap_or(Nanos::MAX),
+        lag: node.lag,
+    }
+}
+
+/// This server, as advisories show it.
+pub(super) fn own_peer(name: &str) -> PeerInfo {
+    let (peer, name) = (peer_id(name), name.to_owned());
+    PeerInfo { name, current: true, peer, ..PeerInfo::default() }
+}
 
 /// Which nodes keep what.
 pub(super) struct Replicas {
@@ -76,13 +108,7 @@ impl Replicas {
         let cluster = self.core.cluster()?;
         let keepers = self.core.keepers(&self.names.name_of(engine)).unwrap_or_default();
         let others = keepers.into_iter().take(replicas.saturating_sub(1));
-        let replicas = others.map(|node| PeerInfo {
-            name: node.name,
-            current: node.is_current,
-            offline: !node.is_connected,
-            active: Nanos::try_from(node.silent.as_nanos()).unwrap_or(Nanos::MAX),
-            lag: node.lag,
-        });
+        let replicas = others.map(peer);
         Some(ClusterInfo {
             name: cluster.name,
             leader: self.core.server_name().to_owned(),

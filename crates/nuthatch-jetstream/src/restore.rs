@@ -12,6 +12,7 @@ use crate::admission::Admission;
 use crate::api_stats::ApiStats;
 use crate::changing::ChangeRights;
 use crate::core_port::CorePort;
+use crate::elections::Elections;
 use crate::envelope::{self, ResponseType};
 use crate::infos::Infos;
 use crate::log_calls::LogCalls;
@@ -87,6 +88,7 @@ pub(super) struct Restores {
     pub(super) infos: Arc<Infos>,
     pub(super) transfers: Arc<Transfers>,
     pub(super) stats: Arc<ApiStats>,
+    pub(super) elections: Arc<Elections>,
 }
 
 impl Restores {

@@ -1,7 +1,7 @@
 //! The routing of the core, as the service uses it: answers, advisories, inboxes.
 
 use crate::core_port::{
-    Arrived, ClusterView, CorePort, Inbox, InboxSender, NotRemoved, OtherNode, Take,
+    Arrived, ClusterView, CorePort, Inbox, InboxSender, LogStanding, NotRemoved, OtherNode, Take,
 };
 use crate::foreign::{self, Foreign};
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use nuthatch_server::account::Account;
 use nuthatch_server::account_imports::{Inbound, route_inbound};
 use nuthatch_server::egress::{DeliveryContext, DirectWrites, EgressBatch, Groups, Outgoing};
 use nuthatch_server::interest::Matched;
-use nuthatch_server::logs::QuorumLog;
+use nuthatch_server::logs::{KeeperSight, QuorumLog};
 use nuthatch_server::member_rng::MemberRng;
 use nuthatch_server::nodes::peer_id;
 use nuthatch_server::operations::OperationListener;
@@ -40,6 +40,11 @@ impl CorePort for CoreRouting {
     fn listens(&self, account: AccountId, subject: &[u8]) -> bool {
         let account = self.server.upgrade().and_then(|server| server.accounts.get(account));
         account.is_some_and(|account| account.interest.any(subject))
+    }
+
+    fn may_listen_below(&self, account: AccountId, pattern: &[u8]) -> bool {
+        let account = self.server.upgrade().and_then(|server| server.accounts.get(account));
+        account.is_some_and(|account| !account.interest.is_clear(pattern))
     }
 
     fn listens_to_just(&self, account: AccountId, subject: &[u8]) -> bool {
@@ -86,15 +91,16 @@ impl CorePort for CoreRouting {
         let server = self.server.upgrade()?;
         let sight = quorum_log(&server, log)?.sight();
         let owner = sight.owner.as_ref()?;
-        let others = sight.keepers_but(&owner.name).into_iter();
-        let others = others.map(|keeper| OtherNode {
-            name: keeper.node.name.clone(),
-            is_connected: keeper.connected,
-            silent: keeper.silent.unwrap_or(Duration::MAX),
-            is_current: keeper.is_current(),
-            lag: keeper.lag.unwrap_or_default(),
-        });
-        Some(others.collect())
+        Some(sight.keepers_but(&owner.name).into_iter().map(other_node).collect())
+    }
+
+    fn standing(&self, log: &str) -> Option<LogStanding> {
+        let server = self.server.upgrade()?;
+        let sight = quorum_log(&server, log)?.sight();
+        let options = server.options();
+        let own = &options.cluster.as_ref()?.name;
+        let others = sight.keepers_but(own).into_iter().map(other_node).collect();
+        Some(LogStanding { has_owner: sight.owner.is_some(), others })
     }
 
     fn served(&self, account: AccountId) -> Option<Arc<Served>> {
@@ -288,6 +294,16 @@ impl Receiver for Taker {
         let Outgoing { routed, reply, headers, body, .. } = *message;
         (self.0)(&Message { subject: routed, reply, headers, body });
         true
+    }
+}
+
+fn other_node(keeper: &KeeperSight) -> OtherNode {
+    OtherNode {
+        name: keeper.node.name.clone(),
+        is_connected: keeper.connected,
+        silent: keeper.silent.unwrap_or(Duration::MAX),
+        is_current: keeper.is_current(),
+        lag: keeper.lag.unwrap_or_default(),
     }
 }
 

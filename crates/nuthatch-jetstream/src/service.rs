@@ -10,6 +10,7 @@ use crate::api_stats::ApiStats;
 use crate::call_places::CallPlaces;
 use crate::consumers::ConsumerCalls;
 use crate::core_port::CorePort;
+use crate::elections::Elections;
 use crate::imports::StreamImports;
 use crate::lists::Lists;
 use crate::load::Loading;
@@ -79,6 +80,7 @@ pub struct JetStream {
     pub(super) lists: Lists,
     pub(super) account_infos: AccountInfos,
     pub(super) step_downs: StepDowns,
+    pub(super) elections: Arc<Elections>,
     pub(super) verdicts: Verdicts,
     pub(super) moves: Arc<StreamMoves>,
     pub(super) imports: StreamImports,
@@ -122,6 +124,7 @@ impl JetStream {
             lists: parts.lists(&infos),
             account_infos: parts.account_infos(&requests),
             step_downs: parts.step_downs(),
+            elections: parts.elections.clone(),
             verdicts: Verdicts { streams: parts.streams.clone(), calls: parts.calls.clone() },
             snapshots: Arc::new(parts.snapshots(&transfers)),
             restores: Arc::new(parts.restores(checks, &infos, &transfers)),

@@ -3,6 +3,7 @@
 use crate::account_table::AccountTable;
 use crate::admission::Admission;
 use crate::changing::ChangeRights;
+use crate::elections::Elections;
 use crate::envelope::{self, Paged, ResponseType, Success};
 use crate::infos::Infos;
 use crate::log_calls::{LogCalls, stream_info_of};
@@ -130,6 +131,7 @@ pub(super) struct StreamCalls {
     pub(super) origins: Arc<Origins>,
     pub(super) infos: Arc<Infos>,
     pub(super) moves: Arc<StreamMoves>,
+    pub(super) elections: Arc<Elections>,
 }
 
 impl StreamCalls {
@@ -170,7 +172,8 @@ impl StreamCalls {
         let info = stream_info_of(outcome?)?.0;
         let config = info.config.clone();
         let entry = Entry { id, engine, account, config, created: info.created };
-        self.streams.enter(entry).await?;
+        self.streams.enter(entry.clone()).await?;
+        self.elections.stream_led(&entry);
         Ok(self.infos.answer(account, "stream_create", info, true))
     }
 
@@ -275,7 +278,11 @@ impl StreamCalls {
         let (outcome, _changing) = changing.settle(pending, work).await;
         let info = outcome?.0;
         let config = info.config.clone();
-        self.streams.enter(Entry { config, ..(*entry).clone() }).await?;
+        let changed = Entry { config, ..(*entry).clone() };
+        self.streams.enter(changed.clone()).await?;
+        if entry.config.num_replicas <= 1 {
+            self.elections.stream_led(&changed);
+        }
         Ok(self.infos.answer(account, "stream_update", info, false))
     }
 

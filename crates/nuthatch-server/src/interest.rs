@@ -273,7 +273,8 @@ impl Interest {
 
     /// True if certainly no subscription selects any subject that `pattern` selects. `pattern` is
     /// some literal tokens and one wildcard. Takes no longer than a match.
-    pub(crate) fn is_clear(&self, pattern: &[u8]) -> bool {
+    #[must_use]
+    pub fn is_clear(&self, pattern: &[u8]) -> bool {
         self.tree.read().is_clear_below(pattern)
     }
 

@@ -39,6 +39,7 @@ mod logs;
 mod meta;
 mod metrics;
 mod query;
+mod raftz;
 mod routez;
 mod slots;
 mod standalone;

@@ -46,6 +46,7 @@ const DOCUMENTS: &[(&str, &str)] = &[
     ("HEALTHZ", "/healthz"),
     ("EXPVARZ", "/debug/vars"),
     ("IPQUEUESZ", "/ipqueuesz"),
+    ("RAFTZ", "/raftz"),
 ];
 
 /// Kind of request.
@@ -291,7 +292,7 @@ async fn of_server(
             ));
         }
         // A server that is in no raft group has nothing to show.
-        "RAFTZ" => return Ok(Answer::Data(json!({}))),
+        "RAFTZ" if server.cluster.get().is_none() => return Ok(Answer::Data(json!({}))),
         "PROFILEZ" => {
             let text = "there is no Go profiler in this server: use perf";
             return Ok(Answer::Data(json!({ "profile": null, "error": text })));

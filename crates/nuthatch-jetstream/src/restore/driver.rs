@@ -142,7 +142,9 @@ impl<'a> Driver<'a> {
         let id = self.machine.stream().expect("the stream was begun");
         let (config, created) = (info.config.clone(), info.created);
         let entry = Entry { id, engine: *engine, account: from.account, config, created };
-        // One whose log was detached just now comes into service with it.
-        let _ = service.streams.enter(entry).await;
+        // One whose log was detached just now comes into service with it, and is told of then.
+        if service.streams.enter(entry.clone()).await.is_ok() {
+            service.elections.stream_led(&entry);
+        }
     }
 }

@@ -297,6 +297,9 @@ pub struct PeerInfo {
     /// What it lacks of what the leader has.
     #[serde(skip_serializing_if = "is_default")]
     pub lag: u64,
+    /// Its id, which is made of its name.
+    #[serde(skip_serializing_if = "is_default")]
+    pub peer: String,
 }
 
 /// How a mirror or a source is doing.

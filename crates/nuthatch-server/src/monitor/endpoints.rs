@@ -2,7 +2,8 @@
 
 use super::query::Query;
 use super::{
-    accept, accountz, connz, healthz, jsz, large, leafz, metrics, routez, standalone, subsz, varz,
+    accept, accountz, connz, healthz, jsz, large, leafz, metrics, raftz, routez, standalone, subsz,
+    varz,
 };
 use crate::server::Server;
 use hyper::StatusCode;
@@ -137,10 +138,12 @@ pub(super) async fn answer_here(server: &Arc<Server>, endpoint: &str, query: &Qu
         }
         "/stacksz" => return Answer::Text(StatusCode::OK, PLAIN, standalone::stacksz(server)),
         "/metrics" => return metrics::answer(server, query).await,
-        // Upstream's answer of a server that is in no raft group.
         _ => {
-            let text = "No Raft nodes registered".to_owned();
-            return Answer::Text(StatusCode::NOT_FOUND, PLAIN, text);
+            return raftz::raftz(server, query).map_or_else(
+                // Upstream's answer of a server that is in no raft group.
+                || Answer::Text(StatusCode::NOT_FOUND, PLAIN, "No Raft nodes registered".into()),
+                |groups| Answer::Json(StatusCode::OK, groups),
+            );
         }
     };
     match result {

@@ -1,6 +1,6 @@
 //! `/healthz`: whether the server is well; "starting" is told from "broken".
 
-use super::query::Query;
+use super::{meta, query::Query};
 use crate::jetstream_port::JsHealth;
 use crate::server::Server;
 use hyper::StatusCode;
@@ -53,7 +53,7 @@ async fn examine(server: &Server, query: &Query) -> Result<Option<HealthFault>, 
         query.flag("js-server-only")?,
         query.flag("js-enabled-only")? || query.flag("js-enabled")?,
     );
-    // Without effect on one server: there is no meta layer to look at.
+    // Without effect: the streams of a server are looked at only if one is asked for.
     query.flag("js-meta-only")?;
     if !server.is_listening() {
         let error = "the server is starting: recovery is running".to_owned();
@@ -63,7 +63,11 @@ async fn examine(server: &Server, query: &Query) -> Result<Option<HealthFault>, 
         return Ok(None);
     }
     if server.options().cluster.is_some() && server.nodes.cluster().is_none() {
-        let error = "JetStream has not established contact with the other nodes".to_owned();
+        let error = "JetStream has not established contact with a meta leader".to_owned();
+        return Ok(unavailable("JETSTREAM", error));
+    }
+    if !enabled_only && meta::is_stalled(server) {
+        let error = "JetStream has not established contact with a meta leader".to_owned();
         return Ok(unavailable("JETSTREAM", error));
     }
     let view = server.jetstream().view();

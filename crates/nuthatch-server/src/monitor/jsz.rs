@@ -1,7 +1,7 @@
 //! `/jsz`: JetStream, in the shape that KEDA and prometheus-nats-exporter read.
 
 use super::large::{ASSETS_MAX, DOCUMENT_BYTES_MAX};
-use super::meta;
+use super::meta::{self, Clusters};
 use super::query::Query;
 use super::varz::object;
 use crate::jetstream_port::{JsAccount, JsStream, JsTotals, JszQuery};
@@ -66,8 +66,9 @@ pub(super) async fn jsz(server: &Server, query: &Query) -> Result<Value, String>
     }
     if accounts {
         let (found, is_cut) = view.accounts(wanted.clone()).await;
+        let clusters = Clusters::of(server);
         let details: Vec<_> =
-            found.iter().map(|found| show_account(server, found, &wanted)).collect();
+            found.iter().map(|found| show_account(&clusters, found, &wanted)).collect();
         if is_cut || assets_of(&found) >= ASSETS_MAX {
             out.insert("account_details_truncated".to_owned(), json!(true));
         }
@@ -150,18 +151,18 @@ pub(super) fn js_stats(totals: &JsTotals) -> Value {
     })
 }
 
-fn show_account(server: &Server, account: &JsAccount, wanted: &JszQuery) -> Value {
+fn show_account(clusters: &Clusters, account: &JsAccount, wanted: &JszQuery) -> Value {
     let mut out = object(json!({ "name": account.name, "id": account.name }));
     out.append(&mut object(js_stats(&account.totals)));
     if wanted.streams {
         let streams: Vec<_> =
-            account.streams.iter().map(|stream| show_stream(server, stream, wanted)).collect();
+            account.streams.iter().map(|stream| show_stream(clusters, stream, wanted)).collect();
         out.insert("stream_detail".to_owned(), Value::Array(streams));
     }
     Value::Object(out)
 }
 
-fn show_stream(server: &Server, stream: &JsStream, wanted: &JszQuery) -> Value {
+fn show_stream(clusters: &Clusters, stream: &JsStream, wanted: &JszQuery) -> Value {
     let mut out = Map::new();
     let mut set = |name: &str, value: Value| {
         out.insert(name.to_owned(), value);
@@ -169,7 +170,7 @@ fn show_stream(server: &Server, stream: &JsStream, wanted: &JszQuery) -> Value {
     set("name", json!(stream.config.name));
     set("created", json!(stream.created));
     // KEDA asks the leader for the consumers of a stream.
-    set("cluster", json!({ "leader": server.name }));
+    set("cluster", clusters.show(&stream.log, stream.config.num_replicas));
     set("state", json!(stream.state));
     set("log", json!(stream.log));
     if let Some(moving) = &stream.moving {
@@ -184,7 +185,9 @@ fn show_stream(server: &Server, stream: &JsStream, wanted: &JszQuery) -> Value {
             .iter()
             .map(|consumer| {
                 let mut shown = object(json!(consumer));
-                shown.insert("cluster".to_owned(), json!({ "leader": server.name }));
+                let own = consumer.config.num_replicas;
+                let replicas = if own > 0 { own } else { stream.config.num_replicas };
+                shown.insert("cluster".to_owned(), clusters.show(&stream.log, replicas));
                 if !wanted.config {
                     shown.remove("config");
                 }

@@ -3,8 +3,9 @@
 
 use crate::nodes::peer_id;
 use crate::server::Server;
-use nuthatch_cluster::KeeperSight;
+use nuthatch_cluster::{KeeperSight, LogSight};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// `meta_cluster` of `/jsz`, `meta` of `/varz` and of a server's statistics; `None`: this server is alone, or has not
 /// found its cluster yet. The leader alone shows the others, as nats-server does.
@@ -31,10 +32,58 @@ pub(super) fn meta(server: &Server) -> Option<Value> {
     Some(out)
 }
 
+/// True if nobody decides about streams, and nobody can: the nodes that this one hears are no majority. While one of them is
+/// about to, that is false.
+pub(super) fn is_stalled(server: &Server) -> bool {
+    let Some(first) = server.cluster.get().and_then(|cluster| cluster.logs().first()) else {
+        return false;
+    };
+    let sight = first.sight();
+    let near = sight.keepers.iter().filter(|keeper| keeper.connected).count();
+    sight.owner.is_none() && 2 * near <= sight.keepers.len()
+}
+
 /// True if another node of the cluster leads, or none.
 pub fn is_follower(server: &Server) -> bool {
     let first = server.cluster.get().and_then(|cluster| cluster.logs().first());
     first.is_some_and(|log| log.owned().is_none())
+}
+
+/// The clusters of streams and consumers of this server, by log.
+pub(super) struct Clusters {
+    leader: String,
+    name: Option<String>,
+    /// The other keepers of each quorum log that this server owns.
+    others: BTreeMap<String, Vec<Value>>,
+}
+
+impl Clusters {
+    pub(super) fn of(server: &Server) -> Self {
+        let logs = server.cluster.get().map_or(&[][..], |cluster| cluster.logs());
+        let others_of = |sight: &LogSight| {
+            let leader = sight.owner.as_ref().map_or("", |owner| &owner.name);
+            sight.keepers_but(leader).into_iter().map(replica).collect()
+        };
+        let sights = logs.iter().filter(|log| log.owned().is_some()).map(|log| log.sight());
+        let others = sights.map(|sight| (sight.name.clone(), others_of(&sight))).collect();
+        let name = server.cluster.get().and(server.nodes.cluster()).map(str::to_owned);
+        Self { leader: server.name.clone(), name, others }
+    }
+
+    /// `cluster` of what is in a log and has so many replicas.
+    pub(super) fn show(&self, log: &str, replicas: i64) -> Value {
+        let mut out = json!({ "leader": self.leader });
+        if let Some(name) = &self.name {
+            out["name"] = json!(name);
+        }
+        let count = usize::try_from(replicas - 1).unwrap_or_default();
+        let others = self.others.get(log).into_iter().flatten().take(count).cloned();
+        let others: Vec<Value> = others.collect();
+        if !others.is_empty() {
+            out["replicas"] = Value::Array(others);
+        }
+        out
+    }
 }
 
 fn replica(keeper: &KeeperSight) -> Value {

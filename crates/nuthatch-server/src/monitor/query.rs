@@ -131,7 +131,8 @@ impl Query {
 /// The parameter that does what an option of this name does.
 fn parameter(option: &str) -> &str {
     match option {
-        "account" | "account_name" => "acc",
+        "account" | "account_name" | "account_filter" => "acc",
+        "group_filter" => "group",
         "subscriptions" => "subs",
         "consumer" => "consumers",
         "direct_consumer" => "direct-consumers",

@@ -5,7 +5,7 @@ use super::query::Query;
 use crate::conn::Connection;
 use crate::link::Link;
 use crate::server::Server;
-use crate::wall_time::now;
+use crate::wall_time::{now, time_json};
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
@@ -34,7 +34,10 @@ fn route(server: &Server, conn: &Connection, link: &Link) -> Value {
     let uptime = SystemTime::now().duration_since(conn.since).unwrap_or_default();
     let active_ms = conn.last_active_ms.load(Ordering::Relaxed);
     let idle = Duration::from_millis(server.uptime_ms().saturating_sub(active_ms));
+    let last_active = (server.since + Duration::from_millis(active_ms)).max(conn.since);
     json!({
+        "start": time_json(conn.since),
+        "last_activity": time_json(last_active),
         "rid": conn.id,
         "remote_name": link.remote_name,
         "account": conn.session().account.name,

@@ -56,6 +56,7 @@ impl Options {
         plan.restart("http", self.monitor != new.monitor);
         plan.restart("console", self.console != new.console);
         plan.restart("otlp", self.otlp != new.otlp);
+        plan.restart("cluster", self.cluster != new.cluster);
         plan.now("lame_duck_duration", self.lame_duck_duration != new.lame_duck_duration);
         let (old_grace, new_grace) = (self.lame_duck_grace_period, new.lame_duck_grace_period);
         plan.now("lame_duck_grace_period", old_grace != new_grace);
