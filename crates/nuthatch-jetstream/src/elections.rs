@@ -81,6 +81,10 @@ impl ToldConsumers {
         }
     }
 
+    fn remove_stream(&mut self, stream: StreamRoute) {
+        self.count -= self.names.remove(&stream).map_or(0, |names| names.len());
+    }
+
     /// Takes out those of all streams of a log.
     fn take_log(&mut self, log: LogId) -> FxHashMap<StreamRoute, BTreeSet<String>> {
         let taken: FxHashMap<_, _> = self.names.extract_if(|route, _| route.log == log).collect();
@@ -127,6 +131,11 @@ impl Elections {
     /// A consumer was deleted.
     pub(super) fn consumer_gone(&self, entry: &Entry, name: &str) {
         self.told.lock().remove(entry.route(), name);
+    }
+
+    /// A stream was deleted.
+    pub(super) fn stream_gone(&self, entry: &Entry) {
+        self.told.lock().remove_stream(entry.route());
     }
 
     /// This node serves a quorum log from now on: tells of all that is in it, until it is served no more.
@@ -319,3 +328,6 @@ impl Elections {
         Keepers { own, replicas, domain, now }
     }
 }
+
+#[cfg(test)]
+mod tests;

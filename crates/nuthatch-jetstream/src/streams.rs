@@ -303,6 +303,7 @@ impl StreamCalls {
             self.streams.enter((*entry).clone()).await?;
             return Err(error);
         }
+        self.elections.stream_gone(&entry);
         Ok(envelope::ok(ResponseType("stream_delete"), &Success::YES))
     }
 

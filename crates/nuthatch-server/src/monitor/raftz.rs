@@ -46,9 +46,9 @@ fn group(server: &Server, log: &QuorumLog, sight: &LogSight) -> Value {
     out["traffic_account"] = json!(server.accounts.system().name);
     out["in_memory"] = json!(log.is_in_memory());
     let logs = server.jetstream().view().logs();
-    if let Some(log) = logs.iter().find(|log| owned.is_some() && log.name == sight.name) {
-        // What the owner has committed it has applied.
-        let committed = log.stats.durable_lsn;
+    let served = logs.iter().find(|log| owned.is_some() && log.name == sight.name);
+    // What the owner has committed it has applied. It is counted from its first write on.
+    if let Some(committed) = served.map(|log| log.stats.durable_lsn).filter(|lsn| *lsn > 0) {
         out["committed"] = json!(committed);
         out["applied"] = json!(committed);
     }

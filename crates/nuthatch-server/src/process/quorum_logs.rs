@@ -155,7 +155,12 @@ impl Kept {
         }
         // What another node owns by now cannot be closed cleanly, and need not be.
         let _ = self.quorum.leave(self.number).await;
-        self.say(format_args!("is another node's: {why}. This one goes on as a keeper of it"));
+        let whose = match self.log.sight().owner {
+            Some(_) => "is another node's",
+            // Nobody can take it over before a majority is there.
+            None => "is served here no more",
+        };
+        self.say(format_args!("{whose}: {why}. This one goes on as a keeper of it"));
         Ok(())
     }
 

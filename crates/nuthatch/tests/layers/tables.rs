@@ -114,6 +114,8 @@ pub const JETSTREAM_LAYERS: &[&[&str]] = &[
         "infos",
         "admission",
         "audit",
+        "leader_advisories",
+        "elections",
         "transfers",
     ],
     // The calls, and the tasks that they begin.

@@ -27,3 +27,18 @@ fn accounts_and_mappings_reload() {
     assert_eq!(one.reload_diff(&other).now, ["accounts"]);
     assert_eq!(one.reload_diff(&mapped).now, ["mappings"]);
 }
+
+#[test]
+fn a_node_keeps_its_place_in_the_cluster_until_a_restart() {
+    let node = |listen: u16, route: u16| {
+        let text = format!(
+            "server_name: n, jetstream {{ store_dir: /a }}, cluster {{ listen: \"127.0.0.1:{listen}\"
+             routes: [ \"nats-route://127.0.0.1:{route}\" ] }}"
+        );
+        options(&text, "")
+    };
+    assert!(node(1, 2).reload_diff(&node(1, 2)).is_empty());
+    for other in [node(3, 2), node(1, 3)] {
+        assert_eq!(node(1, 2).reload_diff(&other).restart, ["cluster"]);
+    }
+}
