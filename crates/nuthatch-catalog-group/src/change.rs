@@ -41,6 +41,15 @@ impl Resizing {
     }
 }
 
+/// That a node is to own no log and not to lead the catalog, or may do both again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Draining {
+    /// The node.
+    pub node: NodeId,
+    /// It is to own nothing; otherwise it is as any other one again.
+    pub drain: bool,
+}
+
 /// A change of the nodes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Change {
@@ -70,6 +79,8 @@ pub enum Change {
     Resize(Resizing),
     /// They do.
     Resized(Resizing),
+    /// A node is to own no log and not to lead the catalog while others can, or no more.
+    Drain(Draining),
     /// A spare is removed.
     Leave(NodeId),
     /// Another disk takes the place of a node's former one.
@@ -105,6 +116,15 @@ pub(crate) fn replacing(from: &mut Reader<'_>) -> Result<Replacing, Malformed> {
     Ok(Replacing { old: NodeId(from.u8()?), new: NodeId(from.u8()?) })
 }
 
+fn put_draining(to: &mut Writer, Draining { node, drain }: Draining) {
+    to.u8(node.0);
+    to.bool(drain);
+}
+
+fn draining(from: &mut Reader<'_>) -> Result<Draining, Malformed> {
+    Ok(Draining { node: NodeId(from.u8()?), drain: from.bool()? })
+}
+
 pub(crate) fn put_resizing(to: &mut Writer, resizing: &Resizing) {
     to.all(&resizing.nodes, |to, node| to.u8(node.0));
     to.bool(resizing.keep);
@@ -123,6 +143,7 @@ impl Change {
         match self {
             Self::Join { .. } | Self::Address { .. } => true,
             Self::Begin(_) | Self::Cancel(_) | Self::Resize(_) | Self::Leave(_) => true,
+            Self::Drain(_) => true,
             Self::Swap(_) | Self::Resized(_) | Self::Disk { .. } => false,
         }
     }
@@ -171,6 +192,10 @@ impl Change {
                 mark(&mut to, 8);
                 put_resizing(&mut to, wanted);
             }
+            Self::Drain(wanted) => {
+                mark(&mut to, 9);
+                put_draining(&mut to, *wanted);
+            }
             Self::Disk { node, new, former } => {
                 to.u8(node.0);
                 to.u64(new.0);
@@ -216,6 +241,7 @@ impl Change {
             6 => Self::Cancel(replacing(from)?),
             7 => Self::Resize(resizing(from)?),
             8 => Self::Resized(resizing(from)?),
+            9 => Self::Drain(draining(from)?),
             _ => return Err(malformed("a change of the nodes of another kind")),
         })
     }

@@ -33,7 +33,7 @@ pub use founding::{Founder, Founding};
 pub use log_catalog::LogCatalog;
 pub use member::{Effect, Event, Limits, Member};
 pub use packet::{Body, Envelope};
-pub use roster::{Change, Refusal, Replacing, Resizing, Roster};
+pub use roster::{Change, Draining, Refusal, Replacing, Resizing, Roster};
 pub use types::{Boot, LogCount, LogNumber, MemberId};
 
 /// Time between two ticks of a member, in microseconds.

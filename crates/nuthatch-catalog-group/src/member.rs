@@ -1,5 +1,6 @@
 //! The core of one member of the group.
 
+mod draining;
 mod nodes;
 mod setup;
 mod sight;
@@ -132,6 +133,8 @@ pub struct Member {
     ticks: u64,
     leader: u64,
     led_since: u64,
+    /// Ticks for which it has not stood for the lead although its time had come, because it is drained.
+    stood_back: usize,
     reads: u64,
     limits: Limits,
     /// That it takes part was said.
@@ -187,6 +190,7 @@ impl Member {
             ticks: 0,
             leader: 0,
             led_since: 0,
+            stood_back: 0,
             reads: 0,
             limits,
             said: false,
@@ -241,13 +245,14 @@ impl Member {
     fn tick(&mut self) {
         self.ticks += 1;
         if self.taking_part.is_on() {
-            self.raw.tick();
+            self.tick_library();
         } else if self.taking_part.is_asking() {
             // Those that hold it, too: they say who the members are now, which may have changed.
             self.others().into_iter().for_each(|to| self.send(to, Body::Begun));
         }
         self.go_on_replacing();
         self.go_on_resizing();
+        self.go_on_draining();
         let held = self.roster.nodes.get(&self.node).map(|enrolled| enrolled.member);
         let joins = held != Some(self.id());
         if joins && self.ticks % JOIN_TICKS == 1 {
@@ -389,9 +394,7 @@ impl Member {
         }
         let term = self.raw.raft.term;
         self.raw.raft.become_follower(term, raft::INVALID_ID);
-        let mut voters = self.roster.nodes.values().filter(|one| one.keeps);
-        let first = voters.find(|one| one.member != member).map(|one| one.member);
-        if first == Some(self.id()) {
+        if self.first_but(member) == Some(self.id()) {
             // It only asks whether the others would vote: harmless if they still hear the leader.
             let _ = self.raw.campaign();
         }

@@ -5,14 +5,16 @@
 //! names the new node in the wish of every log instead of the old one. The logs' owners bring that about. When no log is
 //! on the old node any more, and the new one has what the leader has, one joint change gives it the vote.
 
-pub use crate::change::{Change, NAME_MAX, Replacing, Resizing, is_name};
+mod draining;
+
+pub use crate::change::{Change, Draining, NAME_MAX, Replacing, Resizing, is_name};
 use crate::change::{address, put_address, put_replacing, put_resizing, replacing, resizing};
 use crate::coding::{Malformed, Reader, Writer, malformed};
 use crate::rules::Rule;
 use crate::types::MemberId;
 use nuthatch_quorum::types::NodeId;
 use raft::eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 /// Spares at a time.
@@ -23,6 +25,9 @@ const SIZES: [usize; 2] = [3, 5];
 
 /// How a roster ends in which nodes come or go.
 const WITH_RESIZING: u8 = 2;
+
+/// Before that end, in a roster with drained nodes: they follow.
+const WITH_DRAINED: u8 = 3;
 
 /// Ranks that there are: more than nodes at a time.
 const RANKS: u8 = 16;
@@ -74,6 +79,8 @@ pub struct Roster {
     pub replacing: Option<Replacing>,
     /// The nodes that are coming to those that keep the logs, or going from them. Not while one is replaced.
     pub resizing: Option<Resizing>,
+    /// Nodes that keep logs, and are to own none of them and not to lead the catalog while others can.
+    pub drained: BTreeSet<NodeId>,
 }
 
 /// Why a change is refused.
@@ -142,6 +149,17 @@ pub enum Refusal {
         "the disk of this node belongs to another node of the cluster already: give it an empty directory"
     )]
     DiskTaken,
+    /// A spare owns nothing anyway.
+    #[error(
+        "{0} is a spare: it owns no log and does not lead the catalog, so it can be stopped as it is"
+    )]
+    OwnsNothing(String),
+    /// Nobody would be left who is to own the logs.
+    #[error(
+        "no node that keeps the logs would be left that is not drained: take that back for another one first \
+         (nuthatch cluster undrain)"
+    )]
+    AllDrained,
     /// It is not what is under way.
     #[error("another change came first")]
     Late,
@@ -226,6 +244,9 @@ impl Roster {
                 let is = |node| self.nodes.get(node).is_some_and(|one| one.keeps == *keep);
                 self.resizing.is_none() && are_named_once(nodes) && nodes.iter().all(is)
             }
+            Change::Drain(Draining { node, drain }) => {
+                self.nodes.contains_key(node) && self.drained.contains(node) == *drain
+            }
             Change::Leave(node) => is_gone(*node).is_some(),
             Change::Disk { node, new, .. } => {
                 self.nodes.get(node).is_some_and(|one| one.member == *new)
@@ -259,6 +280,7 @@ impl Roster {
                 true => Ok(()),
                 false => Err(Refusal::Late),
             },
+            Change::Drain(wanted) => self.check_drain(*wanted),
             Change::Leave(node) => {
                 let leaves = self.enrolled(*node)?;
                 self.is_resized(&[*node])?;
@@ -377,7 +399,8 @@ impl Roster {
         match (SIZES.contains(&size), spares > SPARES_MAX) {
             (false, _) => Err(Refusal::Size(size)),
             (true, true) => Err(Refusal::Full),
-            (true, false) => Ok(()),
+            (true, false) if self.is_owned_with(Some(wanted), &self.drained) => Ok(()),
+            (true, false) => Err(Refusal::AllDrained),
         }
     }
 
@@ -409,9 +432,8 @@ impl Roster {
                 };
                 vec![(*new, as_what), (*former, ConfChangeType::RemoveNode)]
             }
-            Change::Address { .. } | Change::Begin(_) | Change::Cancel(_) | Change::Resize(_) => {
-                return None;
-            }
+            Change::Address { .. } | Change::Begin(_) | Change::Cancel(_) => return None,
+            Change::Resize(_) | Change::Drain(_) => return None,
         };
         let single = |(member, change_type): (MemberId, ConfChangeType)| ConfChangeSingle {
             node_id: member.0,
@@ -452,9 +474,11 @@ impl Roster {
             Change::Resized(Resizing { nodes, keep }) => {
                 for node in nodes {
                     self.nodes.get_mut(node).expect("none leaves meanwhile").keeps = *keep;
+                    self.drained.remove(node);
                 }
                 self.resizing = None;
             }
+            Change::Drain(wanted) => self.drain(*wanted),
             Change::Leave(node) => self.remove(*node, None),
             Change::Disk { node, new, .. } => {
                 self.nodes.get_mut(node).expect("it is there").member = *new;
@@ -465,6 +489,7 @@ impl Roster {
 
     fn remove(&mut self, node: NodeId, by: Option<String>) {
         let Enrolled { name, member, address, .. } = self.nodes.remove(&node).expect("it is there");
+        self.drained.remove(&node);
         self.removed.push(Gone { node, name, member, address, by });
     }
 
@@ -486,6 +511,7 @@ impl Roster {
             put_address(to, gone.address);
             to.option(gone.by.as_ref(), |to, by| to.bytes(by.as_bytes()));
         });
+        self.put_drained(to);
         // Rosters of earlier versions end with a replacement or none.
         match (&self.replacing, &self.resizing) {
             (replacing, None) => to.option(*replacing, put_replacing),
@@ -515,6 +541,7 @@ impl Roster {
             Ok(Gone { node, name, member, address, by: from.option(Reader::string)? })
         };
         let removed = from.all(gone)?;
+        let drained = Self::read_drained(from)?;
         let (replacing, resizing) = match from.0.first() {
             Some(&WITH_RESIZING) => {
                 from.u8()?;
@@ -522,7 +549,7 @@ impl Roster {
             }
             _ => (from.option(replacing)?, None),
         };
-        let roster = Self { changes, nodes, removed, replacing, resizing };
+        let roster = Self { changes, nodes, removed, replacing, resizing, drained };
         if !roster.is_sound() {
             return Err(malformed("the nodes of a cluster contradict each other"));
         }
@@ -541,6 +568,7 @@ impl Roster {
         let is_back = |gone: &Gone| self.nodes.contains_key(&gone.node);
         replaced
             && resized
+            && self.drained.iter().all(|node| keeps(*node) == Some(true))
             && self.nodes.values().any(|enrolled| enrolled.keeps)
             && !self.removed.iter().any(is_back)
     }

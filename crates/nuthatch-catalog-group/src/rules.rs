@@ -54,6 +54,8 @@ rules! {
     RemovedNotHeard = "group.removed-not-heard";
     /// A replacement of a node does not begin while another one is under way.
     OneChangeAtATime = "group.one-change-at-a-time";
+    /// A drained node gives the lead away as soon as another one can have it.
+    DrainedLeadsLast = "group.drained-leads-last";
 }
 
 #[cfg(feature = "mutations")]

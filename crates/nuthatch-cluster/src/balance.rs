@@ -5,7 +5,8 @@
 //! away; whoever owns it gives it back. Each node decides that of its own logs by what it sees itself, so nothing is agreed
 //! upon: a log has one owner. A log that changed its owner lately stays where it is, and a node gives few away at a time, so
 //! that what is unwell moves nothing to and fro. A log that is to be kept by other nodes only goes to one of them at once,
-//! before its core gives it away without closing it. Only when this node has just started, and the logs lie unevenly, is
+//! before its core gives it away without closing it. A drained node gives what it owns to others at once, too, one log
+//! after the other, and is given nothing. Only when this node has just started, and the logs lie unevenly, is
 //! nothing waited for: nodes start one after the other, and the first ones have taken over what the last one is to own.
 
 use crate::life::Life;
@@ -111,9 +112,12 @@ pub(crate) fn start(
                 let sight = log.sight();
                 let mut keepers = sight.keepers.iter().filter(|keeper| keeper.node.id == to);
                 let name = keepers.next().map_or("another", |keeper| &keeper.node.name);
-                log.report(&match sight.wished.contains(&me) {
-                    true => format!("goes to node {name}, which is to own it and has everything"),
-                    false => format!("goes to node {name}: this one is to keep it no more"),
+                log.report(&match (sight.wished.contains(&me), sight.drained.contains(&me)) {
+                    (false, _) => format!("goes to node {name}: this one is to keep it no more"),
+                    (true, true) => format!("goes to node {name}: this one is drained"),
+                    (true, false) => {
+                        format!("goes to node {name}, which is to own it and has everything")
+                    }
                 });
                 moving.carry_out(log, to);
             }
@@ -130,8 +134,16 @@ struct Seen {
     /// The preferred node is there and has everything, as the owner sees it.
     ready: bool,
     in_memory: bool,
-    /// The log is to be kept by others only: one of them that has everything.
-    leaves_to: Option<NodeId>,
+    /// The log is to be kept, or owned, by others only: one of them that has everything.
+    leaves_to: Option<Leaves>,
+}
+
+/// Who gets a log at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Leaves {
+    to: NodeId,
+    /// The owner goes on keeping it: nothing hurries, so no other log leaves meanwhile.
+    is_kept: bool,
 }
 
 impl Seen {
@@ -148,13 +160,17 @@ impl Seen {
     }
 }
 
-/// Who of those that are to keep a log gets it from an owner that is not.
-fn leaves_to(sight: &LogSight) -> Option<NodeId> {
+/// Who of those that are to keep a log, and are not drained, gets it from an owner that is not to keep or to own it.
+fn leaves_to(sight: &LogSight) -> Option<Leaves> {
     let owner = sight.owner.as_ref()?.id;
-    if sight.wished.is_empty() || sight.wished.contains(&owner) {
+    let is_kept = sight.wished.contains(&owner);
+    if sight.wished.is_empty() || (is_kept && !sight.drained.contains(&owner)) {
         return None;
     }
-    sight.wished.iter().copied().find(|node| sight.is_ready(*node, LAG_MAX))
+    let first = std::iter::once(sight.preferred.id);
+    let mut may = first.chain(sight.wished.iter().copied()).filter(|node| *node != owner);
+    let to = may.find(|node| !sight.drained.contains(node) && sight.is_ready(*node, LAG_MAX))?;
+    Some(Leaves { to, is_kept })
 }
 
 /// A log that this node owns.
@@ -164,7 +180,7 @@ struct Held {
     since: Instant,
     /// Since when the preferred node has had everything.
     ready_since: Option<Instant>,
-    /// When it was given away because others are to keep it.
+    /// When it was given away because others are to keep or to own it.
     left: Option<Instant>,
 }
 
@@ -213,9 +229,10 @@ impl Balance {
 
     fn leaving(&mut self, seen: &[Seen], now: Instant) -> Option<(LogNumber, NodeId)> {
         let due = |held: &Held| held.left.is_none_or(|left| now.duration_since(left) >= AGAIN);
+        let is_leaving = self.held.values().any(|held| !due(held));
         let (log, held, to) = self.held.iter_mut().find_map(|(log, held)| {
-            let to = seen[log.index()].leaves_to.filter(|_| due(held))?;
-            Some((*log, held, to))
+            let leaves = seen[log.index()].leaves_to.filter(|_| due(held))?;
+            (!is_leaving || !leaves.is_kept).then_some((*log, held, leaves.to))
         })?;
         held.left = Some(now);
         Some((log, to))
@@ -253,6 +270,8 @@ fn is_uneven(seen: &[Seen]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quorum_log::{KeeperSight, NodeName, preferred};
+    use std::collections::BTreeSet;
 
     const ME: NodeId = NodeId(1);
 
@@ -324,15 +343,89 @@ mod tests {
         let mut balance = Balance::new(ME, BalanceTimes::default(), began);
         let mut alone = logs(&[(1, 2, true)]);
         assert_eq!(moves(&mut balance, began, (0, 700), &alone), [], "one log has no balance");
-        alone[0].leaves_to = Some(NodeId(2));
+        alone[0].leaves_to = Some(Leaves { to: NodeId(2), is_kept: false });
         assert_eq!(moves(&mut balance, began, (700, 701), &alone), [(700, 0, 2)]);
         let mut balance = Balance::new(ME, BalanceTimes::default(), began);
         let mut seen = logs(&[(1, 2, false), (2, 2, true), (1, 3, false)]);
         for log in &mut seen {
-            log.leaves_to = Some(NodeId(3));
+            log.leaves_to = Some(Leaves { to: NodeId(3), is_kept: false });
         }
         let found = moves(&mut balance, began, (100, 111), &seen);
         assert_eq!(found, [(100, 0, 3), (100, 2, 3), (110, 0, 3), (110, 2, 3)]);
+    }
+
+    #[test]
+    fn a_drained_node_gives_away_one_log_after_the_other() {
+        let began = Instant::now();
+        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
+        let mut seen = logs(&[(1, 2, true), (2, 2, true), (1, 3, true)]);
+        for log in &mut seen {
+            log.leaves_to = Some(Leaves { to: log.preferred, is_kept: true });
+        }
+        assert_eq!(moves(&mut balance, began, (100, 105), &seen), [(100, 0, 2)]);
+        (seen[0].owner, seen[0].leaves_to) = (Some(NodeId(2)), None);
+        assert_eq!(moves(&mut balance, began, (105, 110), &seen), [(105, 2, 3)]);
+        // What nobody took is tried again.
+        assert_eq!(moves(&mut balance, began, (110, 116), &seen), [(115, 2, 3)]);
+    }
+
+    /// What the owner, the first of three nodes, sees of its log.
+    fn sight(wished: &[u8], drained: &[u8], ready: &[u8]) -> LogSight {
+        let named = |id: u8| NodeName { id: NodeId(id), name: format!("n{id}") };
+        let keeper = |id: u8| KeeperSight {
+            node: named(id),
+            connected: true,
+            silent: None,
+            lag: ready.contains(&id).then_some(0),
+            fit: true,
+        };
+        let wished: Vec<NodeId> = wished.iter().copied().map(NodeId).collect();
+        let drained = drained.iter().copied().map(NodeId).collect();
+        let preferred = preferred(LogNumber::FIRST, &wished, &drained).expect("somebody");
+        LogSight {
+            number: LogNumber::FIRST,
+            name: "default".to_owned(),
+            epoch: Epoch(7),
+            owner: Some(named(1)),
+            preferred: named(preferred.0),
+            keepers: (1..=4).map(keeper).collect(),
+            wished,
+            drained,
+        }
+    }
+
+    #[test]
+    fn who_is_to_own_nothing_leaves_its_logs_to_who_is() {
+        let leaves = |wished: &[u8], drained: &[u8], ready: &[u8]| {
+            leaves_to(&sight(wished, drained, ready)).map(|one| (one.to.0, one.is_kept))
+        };
+        assert_eq!(leaves(&[1, 2, 3], &[], &[1, 2, 3]), None);
+        assert_eq!(leaves(&[1, 2, 3], &[2], &[1, 2, 3]), None, "another one is drained");
+        assert_eq!(leaves(&[1, 2, 3], &[1], &[1, 2, 3]), Some((2, true)));
+        assert_eq!(leaves(&[1, 2, 3], &[1, 2], &[1, 2, 3]), Some((3, true)));
+        assert_eq!(leaves(&[1, 2, 3], &[1], &[1, 3]), Some((3, true)), "the other is behind");
+        assert_eq!(leaves(&[1, 2, 3], &[1], &[1]), None, "nobody else can");
+        assert_eq!(leaves(&[1, 2, 3], &[1, 2, 3], &[1, 2, 3]), None, "nobody is to");
+        assert_eq!(leaves(&[4, 2, 3], &[4], &[1, 2, 3, 4]), Some((2, false)));
+    }
+
+    #[test]
+    fn logs_of_a_drained_node_are_spread_over_the_others() {
+        let wished = |log: u8| {
+            let mut nodes = vec![NodeId(1), NodeId(2), NodeId(3)];
+            nodes.rotate_left(usize::from(log) % 3);
+            nodes
+        };
+        let all = |drained: &[u8]| -> Vec<u8> {
+            let drained = drained.iter().copied().map(NodeId).collect();
+            let of = |log| preferred(LogNumber(log), &wished(log), &drained).expect("somebody").0;
+            (0..7).map(of).collect()
+        };
+        assert_eq!(all(&[]), [1, 2, 3, 1, 2, 3, 1]);
+        assert_eq!(all(&[1]), [2, 2, 3, 3, 2, 3, 2]);
+        assert_eq!(all(&[1, 3]), [2; 7]);
+        assert_eq!(all(&[1, 2, 3]), all(&[]), "somebody has to");
+        assert_eq!(preferred(LogNumber(0), &[], &BTreeSet::new()), None);
     }
 
     #[test]

@@ -286,6 +286,16 @@ impl Cluster {
         self.nodes.resize(names, keep, only_look)
     }
 
+    /// Has a node own no log and not lead the catalog while others can, or takes that back (`drain`: false). It keeps its
+    /// copies and its vote. Returns when that is decided; [`Cluster::nodes`] shows how far it is. With `only_look` nothing
+    /// is changed. True if it was so already, as far as this node knows.
+    ///
+    /// # Errors
+    /// [`NodesError`]: for example nobody would be left who is to own the logs.
+    pub fn drain(&self, name: &str, drain: bool, only_look: bool) -> Result<bool, NodesError> {
+        self.nodes.drain(name, drain, only_look)
+    }
+
     /// Says who hears that this node was removed from the cluster; at once if it was.
     pub fn on_removed(&self, on_removed: OnRemoved) {
         self.nodes.roll().on_removed(on_removed);

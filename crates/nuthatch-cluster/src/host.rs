@@ -360,6 +360,11 @@ impl Host {
         self.core.lock().node.meet(peers);
     }
 
+    /// Whether this node is to own the log only where nobody else can, from now on.
+    pub(crate) fn set_drained(&self, drained: bool) {
+        self.core.lock().node.set_drained(drained);
+    }
+
     /// The stamp of the last entry.
     pub(crate) fn last_stamp(&self) -> WallTime {
         self.core.lock().node.last_stamp()

@@ -88,7 +88,7 @@ pub use directory::QuorumDirectory;
 pub use in_memory::{MEMORY_LOG, MemoryUsage};
 pub use key::{ClusterKey, KeyError};
 pub use life::{END_MAX, Life, Unended};
-pub use nodes::{NodeSight, NodesError, NodesSight, Replacement};
+pub use nodes::{Drain, NodeSight, NodesError, NodesSight, Replacement};
 pub use nuthatch_catalog_group::{LogCount, LogNumber};
 pub use quorum_log::{KeeperSight, LogSight, NodeName, QuorumLog};
 pub use roll::OnRemoved;

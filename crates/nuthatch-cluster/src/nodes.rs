@@ -2,10 +2,12 @@
 
 use crate::group::{ChangeError, Door};
 use crate::links::{Links, Local};
-use crate::quorum_log::QuorumLog;
+use crate::quorum_log::{LogSight, QuorumLog};
 use crate::roll::Roll;
-use nuthatch_catalog_group::{Change, Refusal, Replacing, Resizing, Roster};
+use nuthatch_catalog_group::roster::Enrolled;
+use nuthatch_catalog_group::{Change, Draining, Refusal, Replacing, Resizing, Roster};
 use nuthatch_quorum::types::NodeId;
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -35,6 +37,19 @@ pub struct NodeSight {
     pub keeps: bool,
     /// The numbers of the logs that are on it, as far as this node knows.
     pub logs: Vec<u8>,
+    /// Those of them that it owns, as far as that was heard lately.
+    pub owns: Vec<u8>,
+    /// Whether it is drained; none: it is not to be.
+    pub drain: Option<Drain>,
+}
+
+/// How far a node is that is to own no log and not to lead the catalog.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Drain {
+    /// It owns logs or leads the catalog still, or it is not known that it does not.
+    Draining,
+    /// It does neither.
+    Drained,
 }
 
 /// The nodes of the cluster, as one of them knows them.
@@ -48,6 +63,8 @@ pub struct NodesSight {
     pub replacing: Option<(String, String)>,
     /// The nodes that are coming to those that keep the logs, or going from them, and whether they come.
     pub resizing: Option<(Vec<String>, bool)>,
+    /// Who leads the catalog, as far as this node knows.
+    pub leader: Option<String>,
     /// Which nodes each log is on is known. A node that has just begun does not know it yet.
     pub knows_logs: bool,
 }
@@ -114,6 +131,12 @@ pub enum NodesError {
         /// The node.
         name: String,
     },
+    /// The node that is to be drained is none any more.
+    #[error("{name} was removed from the cluster: it owns nothing")]
+    Gone {
+        /// The node.
+        name: String,
+    },
     /// The catalog refuses it, or does not answer.
     #[error(transparent)]
     Change(#[from] ChangeError),
@@ -150,22 +173,10 @@ impl Nodes {
 
     pub(crate) fn sight(&self, logs: &[Arc<QuorumLog>]) -> NodesSight {
         let roster = self.roll.roster();
-        let kept: Vec<(u8, Vec<NodeId>)> = logs
-            .iter()
-            .map(|log| {
-                let keepers = log.sight().keepers;
-                (log.number().0, keepers.iter().map(|keeper| keeper.node.id).collect())
-            })
-            .collect();
-        let node = |(id, enrolled): (&NodeId, &nuthatch_catalog_group::roster::Enrolled)| {
-            let on_it = kept.iter().filter(|(_, keepers)| keepers.contains(id));
-            NodeSight {
-                name: enrolled.name.clone(),
-                address: enrolled.address,
-                keeps: enrolled.keeps,
-                logs: on_it.map(|(number, _)| *number).collect(),
-            }
-        };
+        let leader = self.roll.leader();
+        let sights: Vec<LogSight> = logs.iter().map(|log| log.sight()).collect();
+        let kept = Kept { logs: &sights, leader, drained: &roster.drained };
+        let node = |(id, enrolled): (&NodeId, &Enrolled)| kept.by(*id, enrolled);
         let name = |node| roster.name(node);
         let mut nodes: Vec<NodeSight> = roster.nodes.iter().map(node).collect();
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
@@ -180,7 +191,8 @@ impl Nodes {
             resizing: roster.resizing.as_ref().map(|Resizing { nodes, keep }| {
                 (nodes.iter().map(|node| name(*node)).collect(), *keep)
             }),
-            knows_logs: kept.iter().all(|(_, keepers)| !keepers.is_empty()),
+            leader: leader.map(name),
+            knows_logs: sights.iter().all(|log| !log.keepers.is_empty()),
         }
     }
 
@@ -254,9 +266,63 @@ impl Nodes {
         Ok(door.change(change)?)
     }
 
+    /// Has a node own no log and not lead the catalog while others can, or takes that back (`drain`: false); with `only_look`
+    /// it says only whether that can be. True if it was so already, as far as this node knows.
+    pub(crate) fn drain(
+        &self,
+        name: &str,
+        drain: bool,
+        only_look: bool,
+    ) -> Result<bool, NodesError> {
+        let (door, roster) = self.asked()?;
+        if roster.gone(name).is_some() {
+            return Err(NodesError::Gone { name: name.to_owned() });
+        }
+        let change = Change::Drain(Draining { node: number(&roster, name)?, drain });
+        let is_so = roster.has(&change);
+        match only_look {
+            true if is_so => {}
+            true => {
+                let checked = roster.check(&change);
+                checked.map_err(|refusal| ChangeError::Refused(refusal.to_string()))?;
+            }
+            // Also where it seems to be so: others may know of a later change.
+            false => door.change(change)?,
+        }
+        Ok(is_so)
+    }
+
     fn asked(&self) -> Result<(&Door, Roster), NodesError> {
         let door = self.door.as_ref().ok_or(NodesError::OtherCatalog)?;
         Ok((door, self.roll.roster()))
+    }
+}
+
+/// What is known of the logs, and who leads the catalog.
+struct Kept<'a> {
+    logs: &'a [LogSight],
+    leader: Option<NodeId>,
+    drained: &'a BTreeSet<NodeId>,
+}
+
+impl Kept<'_> {
+    /// A node, and what is on it.
+    fn by(&self, id: NodeId, enrolled: &Enrolled) -> NodeSight {
+        let owner = |log: &LogSight| log.owner.as_ref().map(|owner| owner.id);
+        let keeps = |log: &&LogSight| log.keepers.iter().any(|keeper| keeper.node.id == id);
+        let logs = self.logs.iter().filter(keeps).map(|log| log.number.0);
+        let owns = self.logs.iter().filter(|log| owner(log) == Some(id)).map(|log| log.number.0);
+        let is_other = |one: Option<NodeId>| one.is_some_and(|one| one != id);
+        let over = is_other(self.leader) && self.logs.iter().all(|log| is_other(owner(log)));
+        let drain = if over { Drain::Drained } else { Drain::Draining };
+        NodeSight {
+            name: enrolled.name.clone(),
+            address: enrolled.address,
+            keeps: enrolled.keeps,
+            logs: logs.collect(),
+            owns: owns.collect(),
+            drain: self.drained.contains(&id).then_some(drain),
+        }
     }
 }
 
@@ -306,6 +372,12 @@ fn number(roster: &Roster, name: &str) -> Result<NodeId, NodesError> {
     })
 }
 
+/// Has the cores know whether this node is drained.
+fn tell_drained(roll: &Roll, logs: &[(Arc<QuorumLog>, Arc<Links>)]) {
+    let drained = roll.drained().contains(&roll.me());
+    logs.iter().for_each(|(log, _)| log.set_drained(drained));
+}
+
 /// Has what connects to other nodes, and tells them that this one is alive, follow the roll; says where this node is.
 pub(crate) fn follow(
     roll: Arc<Roll>,
@@ -315,6 +387,8 @@ pub(crate) fn follow(
 ) -> io::Result<()> {
     let (life, waking) = (local.life().clone(), Arc::clone(&roll));
     life.at_end(move || waking.end_waits());
+    // Before anything is heard of the others, too: they may only be later.
+    tell_drained(&roll, &logs);
     life.clone().spawn("node-roll", move || {
         let (mut version, mut leaderless, mut unheard) = (0, 0, 0);
         loop {
@@ -329,7 +403,8 @@ pub(crate) fn follow(
                 let _ = links.aim(&addresses);
                 log.meet(roll.peers());
             }
-            leaderless = if roll.is_led() { 0 } else { leaderless + 1 };
+            tell_drained(&roll, &logs);
+            leaderless = if roll.leader().is_some() { 0 } else { leaderless + 1 };
             unheard = if door.has_heard() { 0 } else { unheard + 1 };
             if leaderless >= LEADERLESS_LOOKS {
                 if let Err(error) = door.ask_if_removed(&addresses, &local) {

@@ -12,6 +12,7 @@ use nuthatch_log::env::Disk;
 use nuthatch_quorum::node::{Event, Sight};
 use nuthatch_quorum::timing::TICK;
 use nuthatch_quorum::types::{Epoch, NodeId, WallTime};
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -46,12 +47,14 @@ pub struct LogSight {
     pub epoch: Epoch,
     /// Who owns it, as far as that was heard lately.
     pub owner: Option<NodeName>,
-    /// Who is to own it when everybody is there.
+    /// Who is to own it when everybody is there: nobody who is drained.
     pub preferred: NodeName,
     /// The keepers of the set, in the order in which they take over.
     pub keepers: Vec<KeeperSight>,
     /// The nodes that are to keep it, as far as that is known.
     pub wished: Vec<NodeId>,
+    /// The nodes that are to own no log while others can.
+    pub drained: BTreeSet<NodeId>,
 }
 
 /// What a node knows of a keeper of a log.
@@ -68,6 +71,9 @@ pub struct KeeperSight {
     /// Nothing is known that speaks against its owning the log: its disk has room, its wall clock does not differ.
     pub fit: bool,
 }
+
+/// A keeper may lack so many entries when it is chosen to follow: it gets them before it does.
+const SUCCESSOR_LAG_MAX: u64 = 8;
 
 /// A keeper that lacks no more entries than that is up to date: so many are on their way under load.
 const CURRENT_LAG_MAX: u64 = 16;
@@ -97,6 +103,23 @@ impl LogSight {
             keeper.connected && keeper.fit && keeper.lag.is_some_and(|lag| lag <= lag_max)
         })
     }
+}
+
+/// The node that is to own a log of those that are to keep it: the first; the logs of one that is drained are spread over
+/// the others. None where nobody is known.
+pub(crate) fn preferred(
+    number: LogNumber,
+    wished: &[NodeId],
+    drained: &BTreeSet<NodeId>,
+) -> Option<NodeId> {
+    let first = *wished.first()?;
+    let others: Vec<NodeId> =
+        wished.iter().copied().filter(|node| !drained.contains(node)).collect();
+    if others.is_empty() || !drained.contains(&first) {
+        return Some(first);
+    }
+    let round = number.index() / wished.len();
+    Some(others[round % others.len()])
 }
 
 /// A log of a node that runs.
@@ -248,11 +271,32 @@ impl QuorumLog {
     }
 
     /// Tells another keeper, that of `to` if it is named, that it is to own the log soon, so that it makes ready: it claims
-    /// the next epoch while this node serves. A handover has to follow within two seconds, or that keeper takes over.
+    /// the next epoch while this node serves. A handover has to follow within two seconds, or that keeper takes over. One
+    /// that is drained is told nothing.
     pub fn prepare_handover(&self, to: Option<NodeId>) {
-        if self.host.status().owner.is_some() {
+        if self.host.status().owner.is_some() && to.is_none_or(|node| !self.is_drained(node)) {
+            let to = to.or_else(|| self.successor());
             self.host.handle(to.map_or(Event::Prepare, Event::PrepareFor));
         }
+    }
+
+    fn is_drained(&self, node: NodeId) -> bool {
+        self.roll.drained().contains(&node)
+    }
+
+    /// Who follows this node at its end where some nodes are drained: another one, if one has everything. Where none is
+    /// drained the cores choose.
+    fn successor(&self) -> Option<NodeId> {
+        let sight = self.sight();
+        let other = |node: &NodeId| Some(*node) != sight.owner.as_ref().map(|owner| owner.id);
+        let others = sight.keepers.iter().map(|keeper| keeper.node.id).filter(other);
+        let mut able = others.filter(|node| !sight.drained.contains(node));
+        able.find(|node| !sight.drained.is_empty() && sight.is_ready(*node, SUCCESSOR_LAG_MAX))
+    }
+
+    /// Whether this node is to own the log only where nobody else can, from now on.
+    pub(crate) fn set_drained(&self, drained: bool) {
+        self.host.set_drained(drained);
     }
 
     /// True if this node owns the log and another keeper could own it now.
@@ -269,7 +313,11 @@ impl QuorumLog {
     /// it. For a clean stop, after the log was closed.
     pub fn hand_over(&self) {
         if self.host.status().owner.is_some() {
-            self.leave(|| Event::HandOver);
+            let (began, to) = (Instant::now(), self.successor());
+            self.leave(|| match to.filter(|_| began.elapsed() < HANDOVER / 2) {
+                Some(to) => Event::HandOverTo(to),
+                None => Event::HandOver,
+            });
             // The process is about to end, and what it has not sent by then nobody hears.
             self.host.flush(FLUSH);
         }
@@ -277,8 +325,11 @@ impl QuorumLog {
 
     /// Hands the log over to the keeper of this node, if it has everything, and goes on as a keeper itself. What was
     /// published and is not acknowledged has an unknown fate: whoever has the log open closes it first. True if this node
-    /// owns the log no more; false if that keeper could not take it within a second and a half.
+    /// owns the log no more; false if that keeper could not take it within a second and a half, or is drained.
     pub fn hand_over_to(&self, node: NodeId) -> bool {
+        if self.is_drained(node) {
+            return self.host.status().owner.is_none();
+        }
         self.leave(|| Event::HandOverTo(node))
     }
 
@@ -343,12 +394,13 @@ impl QuorumLog {
             preferred: self.named(self.preferred()),
             keepers: keepers.into_iter().map(keeper).collect(),
             wished: self.host.wished(),
+            drained: self.roll.drained(),
         }
     }
 
     /// The node that is to own it: the first that is wished for. Before anything is known of that, the one in its place.
     fn preferred(&self) -> NodeId {
-        self.host.wished().first().copied().unwrap_or_else(|| {
+        preferred(self.number, &self.host.wished(), &self.roll.drained()).unwrap_or_else(|| {
             let keepers = self.roll.keepers();
             keepers[self.number.index() % keepers.len()]
         })

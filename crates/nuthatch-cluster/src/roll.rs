@@ -7,7 +7,6 @@ use nuthatch_quorum::types::NodeId;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Hears that this node was removed, and why it ends.
@@ -22,7 +21,6 @@ pub(crate) struct Roll {
     routes: Vec<SocketAddr>,
     state: Mutex<State>,
     changed: Condvar,
-    is_led: AtomicBool,
 }
 
 #[derive(Default)]
@@ -30,6 +28,8 @@ struct State {
     roster: Roster,
     /// Counts what was noted, so that whoever waits misses nothing.
     version: u64,
+    /// Who leads the catalog, as far as this node knows.
+    leader: Option<NodeId>,
     removed: Option<String>,
     on_removed: Option<OnRemoved>,
     /// The node ends: nobody waits any more.
@@ -44,7 +44,7 @@ impl Roll {
         roster: Roster,
     ) -> Self {
         let state = Mutex::new(State { roster, ..State::default() });
-        Self { me, listen, routes, state, changed: Condvar::new(), is_led: AtomicBool::new(false) }
+        Self { me, listen, routes, state, changed: Condvar::new() }
     }
 
     /// This node.
@@ -154,14 +154,19 @@ impl Roll {
         }
     }
 
-    /// Notes whether somebody leads the catalog, as far as this node knows.
-    pub(crate) fn note_led(&self, is_led: bool) {
-        self.is_led.store(is_led, Ordering::Relaxed);
+    /// Notes who leads the catalog, as far as this node knows.
+    pub(crate) fn note_leader(&self, leader: Option<NodeId>) {
+        self.state.lock().leader = leader;
     }
 
-    /// Whether somebody leads the catalog, as far as this node knows.
-    pub(crate) fn is_led(&self) -> bool {
-        self.is_led.load(Ordering::Relaxed)
+    /// Who leads the catalog, as far as this node knows.
+    pub(crate) fn leader(&self) -> Option<NodeId> {
+        self.state.lock().leader
+    }
+
+    /// The nodes that are to own no log while others can.
+    pub(crate) fn drained(&self) -> BTreeSet<NodeId> {
+        self.state.lock().roster.drained.clone()
     }
 
     /// This node was removed.

@@ -6,7 +6,7 @@ use nuthatch_cluster::hello::{HELLO_BYTES, Hello, Lane};
 use nuthatch_cluster::inspect::inspect;
 use nuthatch_cluster::packet::{Packet, encode};
 use nuthatch_cluster::sub_disk::log_disk;
-use nuthatch_cluster::{Cluster, ClusterConfig, LogNumber, QuorumDirectory, QuorumLog};
+use nuthatch_cluster::{Cluster, ClusterConfig, Drain, LogNumber, QuorumDirectory, QuorumLog};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, MemDisk, Ownership as _};
 use nuthatch_quorum::message::{Envelope, Message};
@@ -275,6 +275,66 @@ fn a_log_that_was_moved_comes_back_and_its_mover_is_asked() {
     wait("it came back", || nodes.log(1, 1).owned().is_some());
     let asked = asked.lock().expect("no panic").clone();
     assert!(asked.contains(&(LogNumber(1), id(1))), "{asked:?}");
+}
+
+impl Nodes {
+    fn owned_by(&self, node: usize) -> Vec<usize> {
+        let all = 0..self.clusters[node].logs().len();
+        all.filter(|log| self.log(node, *log).owned().is_some()).collect()
+    }
+
+    /// How far the first node is drained, as a node knows.
+    fn drain_seen_by(&self, node: usize) -> Option<Drain> {
+        let nodes = self.clusters[node].nodes().nodes;
+        nodes.iter().find(|one| one.name == "n0").expect("it is there").drain
+    }
+
+    /// Waits until the first node owns nothing, and the others all.
+    fn wait_drained(&self) {
+        wait("it owns nothing", || {
+            let all = self.clusters[0].logs().len();
+            self.owned_by(0).is_empty()
+                && self.owned_by(1).len() + self.owned_by(2).len() == all
+                && (0..3).all(|node| self.drain_seen_by(node) == Some(Drain::Drained))
+        });
+    }
+}
+
+#[test]
+fn a_drained_node_gives_its_logs_away_gets_none_and_gets_its_own_back_in_time() {
+    let mut nodes = Nodes::start("drained", true, lively());
+    wait("each node owns one", || nodes.is_balanced());
+    assert_eq!(nodes.clusters[1].drain("n0", true, false), Ok(false));
+    nodes.wait_drained();
+    assert_eq!(nodes.clusters[1].drain("n0", true, false), Ok(true), "it is");
+    for _ in 0..5 {
+        let log = nodes.log(1, 1);
+        if log.owned().is_some() {
+            assert!(!log.hand_over_to(id(0)) || log.owned().is_none(), "nobody has it go there");
+            // As at a clean stop.
+            log.hand_over();
+        }
+        wait("somebody owns it", || (0..3).any(|node| nodes.log(node, 1).owned().is_some()));
+        assert!(nodes.log(0, 1).owned().is_none(), "a drained node is given nothing");
+    }
+    assert_eq!(nodes.clusters[2].drain("n0", false, false), Ok(false));
+    wait("it owns its own again", || nodes.is_balanced());
+    assert!((0..3).any(|node| nodes.drain_seen_by(node).is_none()));
+    assert_eq!(nodes.clusters[0].drain("n0", true, false), Ok(false));
+    nodes.wait_drained();
+    // So that it does not have to be chosen who leads the catalog.
+    assert_eq!(nodes.clusters[0].drain("n2", true, false), Ok(false));
+    wait("the other one leads", || nodes.clusters[0].nodes().leader.as_deref() == Some("n1"));
+    let refused = nodes.clusters[0].drain("n1", true, false).expect_err("nobody would be left");
+    assert!(refused.to_string().contains("would be left"), "{refused}");
+    assert_eq!(nodes.clusters[0].drain("n2", false, false), Ok(false));
+    // By its rank the drained node would be the next one for the third log.
+    wait("its node owns it", || nodes.log(2, 2).owned().is_some());
+    drop(nodes.clusters.pop());
+    wait("somebody follows", || {
+        assert_eq!(nodes.owned_by(0), [], "another one is there");
+        nodes.owned_by(1).len() == nodes.clusters[1].logs().len()
+    });
 }
 
 #[test]

@@ -186,6 +186,8 @@ pub struct Node {
     round: u64,
     /// An entry that this node lacked as a candidate, and others had trimmed.
     lacking: Option<Lsn>,
+    /// It is to own the log only where nobody else can.
+    drained: bool,
     /// The claim under way, or the candidate, is to follow an owner that still serves.
     prepares: Option<Prepares>,
     memory: Memory,
@@ -216,6 +218,7 @@ impl Node {
             behind: None,
             round: 0,
             lacking: None,
+            drained: false,
             prepares: None,
             memory: Memory::default(),
             config,

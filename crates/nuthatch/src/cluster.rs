@@ -1,5 +1,6 @@
 //! `cluster`: which nodes a cluster has, and the replacement of one.
 
+mod drain;
 mod resize;
 
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use nuthatch_client::RequestError;
 use nuthatch_client::connect::ConnectArgs;
 use serde_json::{Value, json};
 
+use self::drain::DrainArgs;
 use self::resize::ResizeArgs;
 use crate::error::CliError;
 use crate::session::{Session, confirm, print};
@@ -26,7 +28,7 @@ const ATTEMPTS: usize = 3;
 /// Commands about the nodes of a cluster, for a user of the system account
 #[derive(Debug, Clone, Subcommand)]
 pub enum ClusterCommand {
-    /// Show the nodes: which keep the logs, which are spares, what was removed, what is under way
+    /// Show the nodes: which keep the logs and own them, which are spares or drained, what was removed, what is under way
     #[command(visible_alias = "nodes")]
     Status,
     /// Have a spare take the place of a node, which may be dead
@@ -35,6 +37,13 @@ pub enum ClusterCommand {
     Grow(ResizeArgs),
     /// Have nodes leave the logs to the others and be spares: five that keep them become three
     Shrink(ResizeArgs),
+    /// Have a node own no log and not lead the catalog, so that nothing moves when it is stopped
+    Drain(DrainArgs),
+    /// Take that back: the node may own logs again
+    Undrain {
+        /// Name of the node
+        node: String,
+    },
     /// Take back the replacement of a node that is under way: the node keeps its place
     Keep {
         /// Name of the node that was to go
@@ -78,6 +87,8 @@ pub fn run(command: &ClusterCommand, connect: &ConnectArgs) -> Result<(), CliErr
         ClusterCommand::Replace(args) => replace(&mut session, args, connect),
         ClusterCommand::Grow(args) => resize::run(&mut session, args, true),
         ClusterCommand::Shrink(args) => resize::run(&mut session, args, false),
+        ClusterCommand::Drain(args) => drain::drain(&mut session, args, connect),
+        ClusterCommand::Undrain { node } => drain::undrain(&mut session, node),
         ClusterCommand::Keep { node } => keep(&mut session, node),
     }
 }
@@ -108,11 +119,11 @@ fn ask(session: &mut Session, what: &str, body: &Value) -> Result<Value, CliErro
 fn status(session: &mut Session) -> Result<(), CliError> {
     let data = ask(session, "NODES", &Value::Null)?;
     print(session.json, &data, || {
-        let mut table = Table::new(&["Node", "Address", "Is", "Quorum logs on it"]);
+        let mut table = Table::new(&["Node", "Address", "Is", "Quorum logs on it", "Owns"]);
         for node in data["nodes"].as_array().into_iter().flatten() {
-            let is = if node["spare"] == true { "spare" } else { "keeper" };
-            let logs = numbers(&node["logs"]);
-            table.row(vec![text(&node["name"]), text(&node["address"]), is.to_owned(), logs]);
+            let (name, address) = (text(&node["name"]), text(&node["address"]));
+            let (logs, owns) = (numbers(&node["logs"]), numbers(&node["owns"]));
+            table.row(vec![name, address, drain::state(node), logs, owns]);
         }
         let mut out = table.render();
         for gone in data["removed"].as_array().into_iter().flatten() {

@@ -323,6 +323,128 @@ fn three_nodes_become_five_and_three_others_again_under_load() {
     }
 }
 
+/// What a node of the status owns, as that says.
+fn node_of<'a>(status: &'a Value, name: &str) -> &'a Value {
+    let mut nodes = status["nodes"].as_array().expect("a list").iter();
+    nodes.find(|node| node["name"] == name).expect("it is there")
+}
+
+/// Nobody else can tell why a drain is refused, and what there is to do.
+#[test]
+fn a_drain_says_what_it_does_and_why_it_is_refused() {
+    let mut nodes = with_stream("members-drain-said", 3, None);
+    add_spare(&mut nodes);
+    let at = &nodes.nodes[0];
+    for command in ["drain", "undrain"] {
+        let said = refused(at, "sys:pw@", &[command, "n9"]);
+        assert!(said.1.contains("no node n9: its nodes are n0, n1, n2, n3"), "{said:?}");
+    }
+    let said = refused(at, "sys:pw@", &["drain", "n3", "--force"]);
+    assert!(said.1.contains("n3 is a spare: it owns no log"), "{said:?}");
+    assert_eq!(json_of(at, &["undrain", "n1"])["already"], true, "it is not drained");
+    let (code, why) = refused(at, "sys:pw@", &["drain", "n1"]);
+    assert!(code == 2 && why.contains("n1 owns no quorum log") && why.contains("--force"), "{why}");
+    let (code, plan, _) = told(&cluster(at, "sys:pw@", &["drain", "n1", "--dry-run"]));
+    assert!(code == 0 && plan.contains("It goes on keeping its copies"), "{plan}");
+    assert_eq!(node_of(&json_of(at, &["status"]), "n1")["drain"], Value::Null, "nothing changed");
+    let done = json_of(at, &["drain", "n1", "--force"]);
+    assert_eq!(done, json!({"node": "n1", "drain": true, "already": false}));
+    let (code, out, _) = told(&cluster(at, "sys:pw@", &["drain", "n1"]));
+    assert!(code == 0 && out.contains("n1 is drained already") && out.contains("undrain"), "{out}");
+    let (code, table, _) = told(&cluster(at, "sys:pw@", &["status"]));
+    assert!(code == 0 && table.contains("keeper, drained"), "{table}");
+    assert_eq!(json_of(at, &["drain", "n0", "--force"])["already"], false);
+    let left = |status: &Value| node_of(status, "n2")["owns"] == json!([0, 1, 2, 3]);
+    wait_status(at, |status| left(status) && status["leader"] == "n2");
+    for flag in ["--force", "--dry-run"] {
+        let said = refused(at, "sys:pw@", &["drain", "n2", flag]);
+        assert!(said.1.contains("no node that keeps the logs would be left"), "{said:?}");
+    }
+    // Where nobody else can, a drained node takes over, and gives away again.
+    let others = [node_of(&json_of(at, &["status"]), "n0").clone()];
+    assert_eq!(others[0]["owns"], json!([]));
+    nodes.nodes[2].kill();
+    let at = &nodes.nodes[0];
+    wait_status(at, |status| {
+        let owned = |name| node_of(status, name)["owns"].as_array().map_or(0, Vec::len);
+        let leads = status["leader"] == "n0" || status["leader"] == "n1";
+        owned("n0") + owned("n1") == 4 && leads && node_of(status, "n0")["logs"] != json!([])
+    });
+    nodes.nodes[2].start();
+    let at = &nodes.nodes[0];
+    wait_status(at, |status| {
+        let is_drained = |name| node_of(status, name)["drain"] == "drained";
+        left(status) && is_drained("n0") && is_drained("n1")
+    });
+    assert_eq!(json_of(at, &["replace", "n3", "--force"])["old"], "n3");
+    let said = refused(at, "sys:pw@", &["drain", "n3", "--force"]);
+    assert!(said.1.contains("n3 was removed from the cluster"), "{said:?}");
+}
+
+/// The owner of a log is drained under load, stopped and started: nothing moves, and it owns nothing until that is taken back.
+#[test]
+fn a_drained_node_owns_nothing_until_that_is_taken_back() {
+    let mut nodes = with_stream("members-drained", 3, None);
+    let (_, at) = nodes.owner();
+    let (drained, other) = (format!("n{at}"), (at + 1) % 3);
+    let name = drained.as_str();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let client = nodes.nodes[other].client("a:a@");
+    let (acked, errors) = std::thread::scope(|scope| {
+        let _ends = SetAtEnd(&done);
+        let load = publishing(scope, client, &done);
+        assert_eq!(json_of(&nodes.nodes[other], &["drain", name, "--force"])["already"], false);
+        let is_drained = |status: &Value| {
+            let node = node_of(status, name);
+            node["drain"] == "drained" && node["owns"] == json!([]) && status["leader"] != name
+        };
+        let owners = |status: &Value| -> Vec<Value> {
+            let all = status["nodes"].as_array().expect("a list");
+            all.iter().map(|node| node["owns"].clone()).collect()
+        };
+        let before = json_of(&nodes.nodes[other], &["status"]);
+        assert!(is_drained(&before), "{before}");
+        let keeps = |status: &Value| node_of(status, name)["logs"] == json!([0, 1, 2, 3]);
+        assert!(keeps(&before), "{before}");
+        // Nor does it get one because somebody prefers it.
+        let mut account = nodes.nodes[other].client("a:a@");
+        let to_it = json!({"placement": {"preferred": name}});
+        let answer = api(&mut account, "STREAM.LEADER.STEPDOWN.Q", &to_it);
+        assert!(answer.as_ref().is_some_and(|told| told["error"].is_object()), "{answer:?}");
+        wait_status(&nodes.nodes[other], |status| owners(status) == owners(&before));
+        nodes.nodes[at].signal("-TERM");
+        nodes.nodes[at].ended();
+        nodes.nodes[at].start();
+        drop(nodes.nodes[at].client("a:a@"));
+        for _ in 0..20 {
+            let status = json_of(&nodes.nodes[other], &["status"]);
+            assert_eq!(owners(&status), owners(&before), "nothing moves: {status}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        // The node itself knows it from its disk, and of the others.
+        wait_status(&nodes.nodes[at], |status| is_drained(status) && keeps(status));
+        assert_eq!(json_of(&nodes.nodes[at], &["undrain", name])["already"], false);
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            let answer = api(&mut account, "STREAM.LEADER.STEPDOWN.Q", &to_it);
+            let status = json_of(&nodes.nodes[other], &["status"]);
+            if node_of(&status, name)["owns"] != json!([]) {
+                assert_eq!(node_of(&status, name)["drain"], Value::Null);
+                break;
+            }
+            assert!(Instant::now() < deadline, "{answer:?}: {status}");
+        }
+        done.store(true, std::sync::atomic::Ordering::Release);
+        load.join().expect("it ends")
+    });
+    // As clients ask again by default.
+    let is_default = |error: &&String| error.contains("no responders");
+    assert_eq!(errors.iter().find(|error| !is_default(error)), None, "{errors:?}");
+    assert!(acked > 10, "{acked}");
+    let info = api(&mut nodes.nodes[other].client("a:a@"), "STREAM.INFO.Q", &json!({}));
+    assert_eq!(info.expect("answered")["state"]["messages"], acked);
+}
+
 fn api(client: &mut Client, call: &str, body: &Value) -> Option<Value> {
     let (call, body) = (format!("$JS.API.{call}"), body.to_string());
     let answer = client.request(&call, b"", body.as_bytes(), Duration::from_secs(5)).ok()?;

@@ -4,7 +4,7 @@ use super::{Effect, Member};
 use crate::asked::Origin;
 use crate::coding::{Malformed, malformed};
 use crate::packet::{Body, Envelope};
-use crate::roster::{Change, Refusal, Replacing, Resizing};
+use crate::roster::{Change, Draining, Refusal, Replacing, Resizing};
 use crate::rules::Rule;
 use crate::types::MemberId;
 use nuthatch_quorum::types::NodeId;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 const GONE_TICKS: u64 = 40;
 
 /// Ticks between two looks at a replacement that is under way.
-const REPLACE_TICKS: u64 = 4;
+pub(super) const REPLACE_TICKS: u64 = 4;
 
 /// Ticks after which a change is asked for again.
 const RETRY_TICKS: u64 = 4;
@@ -214,8 +214,8 @@ impl Member {
             || !Rule::CaughtUpFirst.holds()
     }
 
-    /// Has another member lead that is not about to lose its vote.
-    fn leave_the_lead(&mut self, going: &[MemberId]) {
+    /// Has another member lead that may, and is heard.
+    pub(super) fn leave_the_lead(&mut self, going: &[MemberId]) {
         let prs = self.raw.raft.prs();
         let goes = |id: u64| going.contains(&MemberId(id));
         let fit = |id: &u64| !goes(*id) && prs.get(*id).is_some_and(|one| one.recent_active);
@@ -340,6 +340,12 @@ impl Member {
                     true => format!("{names}: now among the nodes that keep the logs"),
                     false => format!("{names}: no log is there any more, spare from now on"),
                 }
+            }
+            Change::Drain(Draining { node, drain: true }) => {
+                format!("node {} is drained: it is to own no log while others can", name(node))
+            }
+            Change::Drain(Draining { node, drain: false }) => {
+                format!("node {} is drained no more: it may own logs again", name(node))
             }
             Change::Leave(node) => format!("the spare {} was removed", name(node)),
             Change::Disk { node, .. } => {

@@ -16,7 +16,7 @@ const BEAT_TICKS: usize = 2;
 /// Ticks without a leader after which the first node campaigns; each further one waits for [`RANK_TICKS`] more. The
 /// library draws from a range of one, so there is no chance in it and there are no ties.
 const ELECTION_TICKS: usize = 10;
-const RANK_TICKS: usize = 3;
+pub const RANK_TICKS: usize = 3;
 
 /// Bytes of entries in one message.
 const MESSAGE_BYTES: u64 = 1 << 20;
@@ -24,9 +24,14 @@ const MESSAGE_BYTES: u64 = 1 << 20;
 /// Messages with entries that are on their way to a member at a time.
 const INFLIGHT_MAX: usize = 64;
 
+/// Ticks without a leader after which a node campaigns.
+pub fn election_ticks(node: NodeId) -> usize {
+    ELECTION_TICKS + RANK_TICKS * usize::from(rank(node))
+}
+
 /// How the library is set up.
 pub fn config(member: MemberId, node: NodeId, applied: u64) -> Config {
-    let election_tick = ELECTION_TICKS + RANK_TICKS * usize::from(rank(node));
+    let election_tick = election_ticks(node);
     Config {
         id: member.0,
         election_tick: ELECTION_TICKS,

@@ -313,3 +313,32 @@ fn more_nodes_are_wished_for_and_fewer_again() {
     assert_eq!(keepers(&one), [1, 2, 3].map(NodeId));
     assert!(one.catalogs[0].is_as_wished());
 }
+
+/// Ticks after which a member asks for votes, which has heard of no leader.
+fn stands_after(one: &mut Member) -> usize {
+    let asks = |effects: &[Effect]| {
+        let is_vote = |body: &&Body| matches!(body, Body::Raft(message) if message.msg_type == MessageType::MsgRequestPreVote);
+        bodies(effects).iter().any(is_vote)
+    };
+    (1..200).find(|_| asks(&one.step(Event::Tick).expect("the disk works"))).expect("in the end")
+}
+
+#[test]
+fn a_drained_member_stands_for_the_lead_after_all_others() {
+    let disk = MemDisk::default();
+    let mut one = member(&disk, 11);
+    say(&mut one, 2, boot(1, 22), held(boot(1, 11)));
+    let others = (2..=3).map(|node| setup::election_ticks(NodeId(node)));
+    let last = others.max().expect("two");
+    assert_eq!(stands_after(&mut one), setup::election_ticks(NodeId(1)));
+    one.roster.drained.insert(NodeId(1));
+    assert!(stands_after(&mut one) > last);
+    // Who is drained with it does so at another time.
+    let both = setup::election_ticks(NodeId(1)) + setup::RANK_TICKS * 3;
+    assert_eq!(stands_after(&mut one), both, "each time anew");
+    assert_eq!(one.first_but(MemberId(3)), Some(MemberId(2)));
+    one.roster.drained.insert(NodeId(2));
+    assert_eq!(one.first_but(MemberId(3)), Some(MemberId(1)), "none of them is drained less");
+    one.roster.drained.clear();
+    assert_eq!(stands_after(&mut one), setup::election_ticks(NodeId(1)));
+}

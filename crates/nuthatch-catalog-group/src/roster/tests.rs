@@ -64,6 +64,57 @@ fn three_nodes_become_five_and_three_again() {
     assert_eq!(spares, [1, 3]);
 }
 
+fn drain(node: u8, drain: bool) -> Change {
+    Change::Drain(Draining { node: NodeId(node), drain })
+}
+
+#[test]
+fn a_node_is_drained_and_drained_no_more_but_somebody_is_left() {
+    let mut roster = three();
+    assert!(roster.has(&drain(1, false)) && !roster.has(&drain(1, true)));
+    roster.make(&drain(1, true)).expect("others are left");
+    assert!(roster.has(&drain(1, true)) && !roster.has(&drain(1, false)));
+    assert_eq!(roster.make(&drain(9, true)), Err(Refusal::NoSuchNode(NodeId(9))));
+    assert!(!roster.has(&drain(9, false)), "there is no such node");
+    assert_eq!((roster.ranks_behind(NodeId(1)), roster.ranks_behind(NodeId(2))), (3, 0));
+    assert_eq!(roster.drained_members(), [MemberId(1)]);
+    roster.make(&join("n4", 40)).expect("a spare");
+    assert_eq!(roster.make(&drain(4, true)), Err(Refusal::OwnsNothing("n4".to_owned())));
+    roster.make(&drain(3, true)).expect("one is left");
+    assert_eq!(roster.make(&drain(2, true)), Err(Refusal::AllDrained), "nobody could own a log");
+    assert!(roster.members_change(&drain(2, false)).is_none(), "each keeps its vote");
+    // Who goes takes it along.
+    roster.make(&Change::Begin(replace(2, 4))).expect("it begins");
+    roster.make(&drain(1, false)).expect("taken back");
+    roster.make(&Change::Cancel(replace(2, 4))).expect("taken back");
+    roster.make(&Change::Begin(replace(3, 4))).expect("it begins");
+    assert_eq!(roster.make(&drain(4, true)), Err(Refusal::OwnsNothing("n4".to_owned())));
+    roster.make(&Change::Swap(replace(3, 4))).expect("it ends");
+    assert_eq!(roster.drained, BTreeSet::new());
+}
+
+/// Also those count that come or go: what is under way may end, or be taken back.
+#[test]
+fn somebody_is_left_to_own_the_logs_however_many_nodes_keep_them() {
+    let mut roster = three();
+    roster.make(&join("n4", 40)).expect("a spare");
+    roster.make(&join("n5", 50)).expect("another one");
+    roster.make(&Change::Resize(resize(&[4, 5], true))).expect("it begins");
+    roster.make(&drain(1, true)).expect("possible");
+    roster.make(&drain(2, true)).expect("possible");
+    assert_eq!(roster.make(&drain(3, true)), Err(Refusal::AllDrained), "it may be taken back");
+    roster.make(&Change::Resized(resize(&[4, 5], true))).expect("it ends");
+    roster.make(&drain(3, true)).expect("others are there");
+    let shrinks = Change::Resize(resize(&[4, 5], false));
+    assert_eq!(roster.make(&shrinks), Err(Refusal::AllDrained));
+    roster.make(&drain(2, false)).expect("taken back");
+    roster.make(&shrinks).expect("one is left");
+    assert_eq!(roster.make(&drain(2, true)), Err(Refusal::AllDrained), "the others go");
+    roster.make(&drain(4, true)).expect("it goes");
+    roster.make(&Change::Resized(resize(&[4, 5], false))).expect("it ends");
+    assert_eq!(roster.drained, [NodeId(1), NodeId(3)].into(), "a spare owns nothing anyway");
+}
+
 #[test]
 fn a_node_joins_takes_a_place_and_the_other_one_is_gone_for_ever() {
     let mut roster = three();
@@ -188,6 +239,11 @@ fn rosters_and_changes_have_one_form() {
         Change::Resize(resize(&[35, 5], true)),
         Change::Resized(resize(&[35, 5], true)),
         Change::Disk { node: NodeId(1), new: MemberId(11), former: MemberId(1) },
+        drain(1, true),
+        drain(35, true),
+        Change::Resize(resize(&[2, 5], false)),
+        drain(35, false),
+        drain(1, false),
     ];
     for change in &changes {
         assert_eq!(Change::decode(&change.encode()).as_ref(), Ok(change));
@@ -197,18 +253,41 @@ fn rosters_and_changes_have_one_form() {
         roster.put(&mut to);
         assert_eq!(Roster::read(&mut Reader(&to.0)), Ok(roster.clone()));
     }
-    assert_eq!(roster.changes, 14, "a disk is no other node");
+    assert_eq!(roster.changes, 19, "a disk is no other node");
     assert!(Change::decode(&join("n 4", 40).encode()).is_err(), "no name");
     assert!(Change::decode(&join("n4", 0).encode()).is_err(), "no disk");
     let none = Roster { nodes: BTreeMap::new(), ..roster.clone() };
     let nobody_comes = Roster { resizing: Some(resize(&[9], true)), ..roster.clone() };
-    let nobody = Roster { replacing: Some(replace(1, 9)), ..roster };
-    for bad in [none, nobody, nobody_comes] {
+    let drained = [NodeId(9)].into();
+    let nobody_drained = Roster { drained, resizing: None, ..roster.clone() };
+    let nobody = Roster { replacing: Some(replace(1, 9)), resizing: None, ..roster };
+    for bad in [none, nobody, nobody_comes, nobody_drained] {
         let mut to = Writer::default();
         bad.put(&mut to);
         assert!(Roster::read(&mut Reader(&to.0)).is_err(), "{bad:?}");
     }
-    for bad in [&[0][..], &[0, 9], &[0, 3, 1], &[1, 2], &[0, 3, 1, 2, 3]] {
+    for bad in
+        [&[0][..], &[0, 10], &[0, 9, 1], &[0, 9, 1, 2], &[0, 3, 1], &[1, 2], &[0, 3, 1, 2, 3]]
+    {
         assert!(Change::decode(bad).is_err(), "{bad:?}");
     }
+}
+
+#[test]
+fn rosters_without_drained_nodes_are_as_earlier_versions_wrote_them() {
+    let mut roster = three();
+    roster.make(&join("n4", 40)).expect("a spare");
+    roster.make(&Change::Begin(replace(3, 4))).expect("it begins");
+    let bytes = |roster: &Roster| {
+        let mut to = Writer::default();
+        roster.put(&mut to);
+        to.0
+    };
+    let (mut before, mut drained) = (bytes(&roster), roster.clone());
+    assert!(before.ends_with(&[0, 0, 0, 0, 1, 3, 4]), "nobody was removed, and one is replaced");
+    drained.make(&drain(1, true)).expect("others are left");
+    drained.make(&drain(1, false)).expect("taken back");
+    // But for the number of changes.
+    before[..8].copy_from_slice(&4_u64.to_le_bytes());
+    assert_eq!(bytes(&drained), before);
 }

@@ -138,8 +138,10 @@ impl Driver {
     /// Notes who the nodes are. On the disk too: after a start others must be found before the catalog tells anything.
     fn note(&mut self, member: &Member) -> io::Result<()> {
         // A node that was removed hears of no leader, and does not look for one either: it asks whether that is over.
-        let is_there = member.roster().nodes.contains_key(&self.number);
-        self.roll.note_led(is_there && member.leader().is_some());
+        let nodes = &member.roster().nodes;
+        let leader = member.leader().filter(|_| nodes.contains_key(&self.number));
+        let mut leads = nodes.iter().filter(|(_, one)| Some(one.member) == leader);
+        self.roll.note_leader(leads.next().map(|(node, _)| *node));
         let Some(roster) = settled(member) else { return Ok(()) };
         if roster.changes > self.noted {
             identity::store_joined(&*self.disk, self.number, roster)?;

@@ -83,12 +83,12 @@ impl Node {
         behind.map(Lsn).find_map(|lsn| log.stamp_at(lsn)).unwrap_or(base.stamp)
     }
 
-    /// True if other nodes had better own the log: the clock is wrong, the disk full, or something is lacking that
-    /// only files can replace.
+    /// True if other nodes had better own the log: people want it so, the clock is wrong, the disk full, or something is
+    /// lacking that only files can replace.
     pub(super) fn is_unfit(&self, row: &LogRow, now: Time) -> bool {
         let wrong = self.walls.is_wrong(row, self.config.id, now) && Rule::WrongClockLast.holds();
         let full = !self.keeper.has_room() && Rule::FullHandsOver.holds();
-        wrong || full || self.lacks_trimmed()
+        wrong || full || self.drained || self.lacks_trimmed()
     }
 
     /// Says once that the clock is wrong, until it is not any more.

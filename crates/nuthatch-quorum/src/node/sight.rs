@@ -39,6 +39,11 @@ impl Node {
         self.config.peers = peers;
     }
 
+    /// Whether this node is to own the log only where nobody else can, from now on: by its rank it is behind all others then.
+    pub fn set_drained(&mut self, drained: bool) {
+        self.drained = drained;
+    }
+
     /// The newest epoch that this node knows of, and who owns it or is taking it over, as far as that was heard lately.
     #[must_use]
     pub fn heard_owner(&self, now: Time) -> (Epoch, Option<NodeId>) {

@@ -2,7 +2,7 @@
 
 use super::{Answer, Failure};
 use crate::server::Server;
-use nuthatch_cluster::{Cluster, NodesError, NodesSight, Replacement};
+use nuthatch_cluster::{Cluster, Drain, NodeSight, NodesError, NodesSight, Replacement};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +30,7 @@ pub(super) async fn about_nodes(
         "NODES" => Ok(Answer::Data(described(&known(&cluster).await))),
         "REPLACE" => replace(cluster, options).await,
         "RESIZE" => resize(cluster, options).await,
+        "DRAIN" => drain(cluster, options).await,
         "KEEP" => keep(cluster, options).await,
         _ => Ok(Answer::Silence),
     }
@@ -48,20 +49,34 @@ async fn known(cluster: &Cluster) -> NodesSight {
 }
 
 fn described(sight: &NodesSight) -> Value {
-    let nodes: Vec<Value> = sight
-        .nodes
-        .iter()
-        .map(|node| {
-            let address = node.address.map(|address| address.to_string());
-            json!({ "name": node.name, "address": address, "spare": !node.keeps, "logs": node.logs })
-        })
-        .collect();
+    let nodes: Vec<Value> = sight.nodes.iter().map(described_node).collect();
     let removed: Vec<Value> =
         sight.removed.iter().map(|(name, by)| json!({ "name": name, "by": by })).collect();
     let replacing = sight.replacing.as_ref().map(|(old, new)| json!({ "old": old, "new": new }));
     let resizing = sight.resizing.as_ref();
     let resizing = resizing.map(|(nodes, keep)| json!({ "nodes": nodes, "keep": keep }));
-    json!({ "nodes": nodes, "removed": removed, "replacing": replacing, "resizing": resizing })
+    json!({
+        "nodes": nodes,
+        "removed": removed,
+        "replacing": replacing,
+        "resizing": resizing,
+        "leader": sight.leader,
+    })
+}
+
+fn described_node(node: &NodeSight) -> Value {
+    let drain = node.drain.map(|drain| match drain {
+        Drain::Draining => "draining",
+        Drain::Drained => "drained",
+    });
+    json!({
+        "name": node.name,
+        "address": node.address.map(|address| address.to_string()),
+        "spare": !node.keeps,
+        "logs": node.logs,
+        "owns": node.owns,
+        "drain": drain,
+    })
 }
 
 async fn replace(cluster: Arc<Cluster>, options: &Map<String, Value>) -> Result<Answer, Failure> {
@@ -122,10 +137,29 @@ async fn resize(cluster: Arc<Cluster>, options: &Map<String, Value>) -> Result<A
     }
 }
 
+async fn drain(cluster: Arc<Cluster>, options: &Map<String, Value>) -> Result<Answer, Failure> {
+    let node = options.get("node").and_then(Value::as_str).map(str::to_owned);
+    let drain = options.get("drain").and_then(Value::as_bool);
+    let (Some(node), Some(drain)) = (node, drain) else {
+        let why = "a request to drain a node says which, and whether it is to be: {\"node\": \"n3\", \"drain\": true}";
+        return Err(Failure(400, why.to_owned()));
+    };
+    let only_look = options.get("dry_run").and_then(Value::as_bool) == Some(true);
+    let name = node.clone();
+    // It waits for the catalog.
+    let draining = tokio::task::spawn_blocking(move || cluster.drain(&name, drain, only_look));
+    match draining.await.map_err(|panic| Failure::internal(panic.to_string()))? {
+        Ok(already) => {
+            Ok(Answer::Data(json!({ "node": node, "drain": drain, "already": already })))
+        }
+        Err(error) => Err(Failure(code(&error), error.to_string())),
+    }
+}
+
 fn code(error: &NodesError) -> u16 {
     use nuthatch_cluster::group::ChangeError;
     match error {
-        NodesError::NoSuchNode { .. } => 404,
+        NodesError::NoSuchNode { .. } | NodesError::Gone { .. } => 404,
         NodesError::Change(ChangeError::NoMajority) => 503,
         NodesError::OtherCatalog
         | NodesError::NoSpare { .. }

@@ -56,6 +56,9 @@ pub enum Violation {
     /// Whoever leads when all has been well for long has no vote.
     #[error("{0:?} leads, and has no vote")]
     LeadsWithoutVote(MemberId),
+    /// A drained node leads when all has been well for long and another one could.
+    #[error("{0:?} leads, and is drained")]
+    DrainedLeads(MemberId),
     /// A member cannot use its disk although that was not harmed.
     #[error("a disk that was not harmed cannot be used: {0}")]
     Unusable(String),

@@ -5,7 +5,7 @@ use super::world::{Happening, Life, World};
 use nuthatch_catalog_group::founding::Answer;
 use nuthatch_catalog_group::seeking::Seeking;
 use nuthatch_catalog_group::{
-    Change, Event, Founding, Member, MemberId, Replacing, Resizing, Roster, identity,
+    Change, Draining, Event, Founding, Member, MemberId, Replacing, Resizing, Roster, identity,
 };
 use nuthatch_log::env::MemDisk;
 use nuthatch_quorum::types::NodeId;
@@ -34,6 +34,8 @@ pub struct Joins {
     pub(super) may_be_three: bool,
     /// How many nodes kept the logs after so many changes.
     sizes: BTreeMap<u64, usize>,
+    /// The nodes that were drained after so many changes.
+    drained: BTreeMap<u64, BTreeSet<NodeId>>,
     /// Nodes that joined.
     pub joined: u64,
 }
@@ -64,6 +66,12 @@ impl Joins {
     pub(super) fn resized(&self) -> u64 {
         let sizes: Vec<&usize> = self.sizes.values().collect();
         sizes.windows(2).filter(|pair| pair[0] != pair[1]).count() as u64
+    }
+
+    /// How often other nodes were drained.
+    pub(super) fn drained(&self) -> u64 {
+        let drained: Vec<_> = self.drained.values().collect();
+        drained.windows(2).filter(|pair| pair[0] != pair[1]).count() as u64
     }
 }
 
@@ -211,6 +219,19 @@ impl World {
         self.step(through, Event::Change { number, change: Change::Begin(replacing) })
     }
 
+    /// Somebody asks at a node that this one is drained, or is no more. Without chance: schedules of earlier versions stay what
+    /// they were for longer.
+    pub(super) fn drain(&mut self, at: usize) -> Result<(), Violation> {
+        let through = (at + self.faults as usize) % self.nodes.len();
+        let Life::Runs(member) = &self.nodes[through].life else { return Ok(()) };
+        let roster = member.roster();
+        let Some(node) = roster.number(&self.nodes[at].named.name) else { return Ok(()) };
+        let drain = !roster.drained.contains(&node);
+        self.calls += 1;
+        let change = Change::Drain(Draining { node, drain });
+        self.step(through, Event::Change { number: self.calls, change })
+    }
+
     /// Looks at what a member knows of the nodes after a step, before which it had applied so much.
     pub(super) fn look_at_roster(&mut self, at: usize, applied: u64) -> Result<(), Violation> {
         let Life::Runs(member) = &self.nodes[at].life else { return Ok(()) };
@@ -220,6 +241,9 @@ impl World {
         }
         let keepers = roster.nodes.values().filter(|one| one.keeps).count();
         self.joins.sizes.insert(roster.changes, keepers);
+        if !roster.drained.is_empty() || !self.joins.drained.is_empty() {
+            self.joins.drained.insert(roster.changes, roster.drained.clone());
+        }
         let set = &member.catalog().state().log.value.set;
         let keeps = |node: NodeId| set.iter().any(|disk| disk.node == node);
         if let Some(gone) = roster.removed.iter().find(|gone| keeps(gone.node)) {
@@ -246,6 +270,22 @@ impl World {
         Ok(())
     }
 
+    /// A drained node leads only where no other one can; somebody is to.
+    fn look_at_drained(&self, leader: &Member) -> Result<(), Violation> {
+        let roster = leader.roster();
+        let is_drained = |one: &MemberId| roster.drained_members().contains(one);
+        let votes = |one: &MemberId| leader.voters().contains(one) && !is_drained(one);
+        let is_able = |id: MemberId| {
+            let found = self.running(id);
+            found.is_some_and(|(_, member)| member.takes_part())
+        };
+        let other = roster.members().into_values().filter(votes).any(is_able);
+        match other && is_drained(&leader.id()) {
+            true => Err(Violation::DrainedLeads(leader.id())),
+            false => Ok(()),
+        }
+    }
+
     fn running(&self, disk: MemberId) -> Option<(usize, &Member)> {
         self.nodes.iter().enumerate().find_map(|(at, node)| match &node.life {
             Life::Runs(member) if member.id() == disk => Some((at, &**member)),
@@ -262,6 +302,7 @@ impl World {
         if !leader.voters().contains(&leader.id()) {
             return Err(Violation::LeadsWithoutVote(leader.id()));
         }
+        self.look_at_drained(leader)?;
         if let Some(resizing) = &roster.resizing {
             return Err(Violation::Unfinished(resizing.nodes[0]));
         }

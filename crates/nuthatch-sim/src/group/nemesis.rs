@@ -10,6 +10,10 @@ use nuthatch_log::env::{Fault, MemDisk};
 /// The longest time between two faults, in microseconds.
 const BETWEEN_MAX: u64 = 1_500_000;
 
+/// After so many faults somebody wants a node to be drained, or takes that back: beside them, so that none of them is
+/// rarer for it.
+const DRAIN_EVERY: u64 = 4;
+
 /// Kinds of what may happen.
 pub const HARMS: usize = 12;
 
@@ -76,6 +80,9 @@ impl World {
     fn suffer(&mut self, at: usize, harm: Harm) -> Result<(), Violation> {
         self.queue.trace.record(self.queue.now(), &(at, harm));
         self.faults += 1;
+        if self.faults.is_multiple_of(DRAIN_EVERY) {
+            self.drain(at)?;
+        }
         match harm {
             Harm::Kill => self.end(at, MemDisk::survive),
             Harm::PowerCut => self.power_cut(at),

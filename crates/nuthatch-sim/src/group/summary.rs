@@ -25,6 +25,8 @@ pub struct Summary {
     pub replaced: u64,
     /// How often the number of nodes that keep the logs was another one.
     pub resized: u64,
+    /// How often the nodes that are to own nothing were other ones.
+    pub drained: u64,
 }
 
 impl Summary {
@@ -39,5 +41,6 @@ impl Summary {
         self.joined += other.joined;
         self.replaced += other.replaced;
         self.resized += other.resized;
+        self.drained += other.drained;
     }
 }

@@ -208,6 +208,7 @@ impl World {
             joined: self.joins.joined,
             replaced: self.joins.replaced.len() as u64,
             resized: self.joins.resized(),
+            drained: self.joins.drained(),
         }
     }
 
