@@ -20,11 +20,18 @@ impl Member {
         self.raw.tick();
     }
 
-    /// A drained leader has another one lead that is not drained, as soon as there is one.
+    /// A drained leader has another one lead that is not drained, nor about to lose its vote, as soon as one has all that is
+    /// committed: the library takes no proposals until the other one leads.
     pub(super) fn go_on_draining(&mut self) {
         let looks = self.is_leader() && self.ticks.is_multiple_of(REPLACE_TICKS);
-        if looks && self.roster.drained.contains(&self.node) && Rule::DrainedLeadsLast.holds() {
-            self.leave_the_lead(&self.roster.drained_members());
+        let drained = self.roster.drained.contains(&self.node) && Rule::DrainedLeadsLast.holds();
+        if !looks || !drained {
+            return;
+        }
+        let not = [self.roster.drained_members(), self.roster.going_members()].concat();
+        let mut voters = self.conf().voters.into_iter().map(MemberId);
+        if let Some(next) = voters.find(|one| !not.contains(one) && self.has_caught_up(*one)) {
+            self.raw.transfer_leader(next.0);
         }
     }
 

@@ -207,20 +207,22 @@ impl Member {
     }
 
     /// True if a member has all that is committed, and was heard lately.
-    fn has_caught_up(&self, member: MemberId) -> bool {
+    pub(super) fn has_caught_up(&self, member: MemberId) -> bool {
         let committed = self.raw.raft.raft_log.committed;
         let progress = self.raw.raft.prs().get(member.0);
         progress.is_some_and(|progress| progress.matched >= committed && progress.recent_active)
             || !Rule::CaughtUpFirst.holds()
     }
 
-    /// Has another member lead that may, and is heard.
-    pub(super) fn leave_the_lead(&mut self, going: &[MemberId]) {
-        let prs = self.raw.raft.prs();
+    /// Has another member lead that is not about to lose its vote: a drained one only where there is no other.
+    fn leave_the_lead(&mut self, going: &[MemberId]) {
+        let (prs, drained) = (self.raw.raft.prs(), self.roster.drained_members());
         let goes = |id: u64| going.contains(&MemberId(id));
         let fit = |id: &u64| !goes(*id) && prs.get(*id).is_some_and(|one| one.recent_active);
         let voters = self.conf().voters.into_iter().filter(fit);
-        if let Some(next) = voters.max_by_key(|id| prs.get(*id).map(|one| one.matched)) {
+        let rank =
+            |id: &u64| (!drained.contains(&MemberId(*id)), prs.get(*id).map(|one| one.matched));
+        if let Some(next) = voters.max_by_key(rank) {
             self.raw.transfer_leader(next);
         }
     }

@@ -15,6 +15,15 @@ impl Roster {
         drained.map(|(_, enrolled)| enrolled.member).collect()
     }
 
+    /// The disks of the nodes that are about to lose their votes.
+    #[must_use]
+    pub fn going_members(&self) -> Vec<MemberId> {
+        let resized = self.resizing.as_ref().filter(|resizing| !resizing.keep);
+        let resized = resized.into_iter().flat_map(|resizing| resizing.nodes.iter());
+        let going = self.replacing.iter().map(|replacing| &replacing.old).chain(resized);
+        going.filter_map(|node| self.nodes.get(node)).map(|enrolled| enrolled.member).collect()
+    }
+
     /// Ranks by which a node waits longer before it stands for the lead: a drained one is behind all others.
     #[must_use]
     pub fn ranks_behind(&self, node: NodeId) -> u8 {

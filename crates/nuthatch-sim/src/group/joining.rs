@@ -275,9 +275,11 @@ impl World {
         let roster = leader.roster();
         let is_drained = |one: &MemberId| roster.drained_members().contains(one);
         let votes = |one: &MemberId| leader.voters().contains(one) && !is_drained(one);
+        // One that lacks something cannot lead.
+        let (_, applied) = leader.position();
         let is_able = |id: MemberId| {
             let found = self.running(id);
-            found.is_some_and(|(_, member)| member.takes_part())
+            found.is_some_and(|(_, member)| member.takes_part() && member.last() >= applied)
         };
         let other = roster.members().into_values().filter(votes).any(is_able);
         match other && is_drained(&leader.id()) {
@@ -302,7 +304,6 @@ impl World {
         if !leader.voters().contains(&leader.id()) {
             return Err(Violation::LeadsWithoutVote(leader.id()));
         }
-        self.look_at_drained(leader)?;
         if let Some(resizing) = &roster.resizing {
             return Err(Violation::Unfinished(resizing.nodes[0]));
         }
@@ -319,6 +320,6 @@ impl World {
                 return Err(Violation::RemovedTakesPart(member.id()));
             }
         }
-        Ok(())
+        self.look_at_drained(leader)
     }
 }
