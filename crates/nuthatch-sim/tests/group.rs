@@ -39,4 +39,5 @@ fn no_schedule_breaks_an_invariant() {
         total.joined > count / 5 && total.replaced > count / 20,
         "too few nodes join and are replaced to show anything"
     );
+    assert!(total.drained > count, "too few nodes are drained to show anything");
 }
