@@ -126,6 +126,7 @@ mod tests {
             preferred: node(2),
             keepers: [1, 2, 3].map(keeper).into(),
             wished: Vec::new(),
+            drained: std::collections::BTreeSet::new(),
         };
         sight.epoch.0 = 7;
         sight
