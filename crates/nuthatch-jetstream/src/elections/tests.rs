@@ -98,7 +98,8 @@ async fn what_was_under_way_ends_when_the_log_comes_anew() {
     elections.log_led(LED).await;
     first.await.expect("no panic");
     let told = core.told.lock().iter().filter(|(account, _)| *account == ACCOUNT).count();
-    assert_eq!(told, COUNT + SLICE);
+    // Of its first slice, in which every other stream is one that nobody is told of.
+    assert_eq!(told, COUNT + SLICE / 2);
 }
 
 #[test]
