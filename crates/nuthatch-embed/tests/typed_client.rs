@@ -261,6 +261,7 @@ fn a_client_comes_back() {
 
     let broker = start(&port);
     client.reconnect(WAIT).expect("it is there again");
+    client.round_trip(WAIT).expect("the server knows of its subscriptions");
     assert_eq!(client.inbox(), inbox);
     let mut other = broker.connect().expect("connect");
     for subject in [&b"ended"[..], b"kept.x"] {
