@@ -85,7 +85,7 @@ struct Queue {
     connected: bool,
     /// Something was written at once, and not all of it went.
     owes: bool,
-    /// When something was written last; none on a new connection.
+    /// When something was written last, or the connection was made; none without one.
     used: Option<Instant>,
     /// The node has ended a connection of its own: somebody has to look whether it is there.
     is_doubted: bool,
@@ -334,7 +334,9 @@ impl Link {
     fn begin(&self, unsent: Option<Packet>) {
         let mut queue = self.queue.lock();
         let is_doubted = self.has_ended.load(Ordering::Acquire);
-        *queue = Queue { connected: true, is_doubted, ..Queue::default() };
+        // It may stay unused for long before the first packet, too.
+        let used = Some(Instant::now());
+        *queue = Queue { connected: true, is_doubted, used, ..Queue::default() };
         if let Some(packet) = unsent {
             queue.bytes = weight(&packet);
             queue.packets.push_back(packet);

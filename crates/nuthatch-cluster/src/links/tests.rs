@@ -32,17 +32,24 @@ fn a_node_that_came_back_elsewhere_is_not_hidden_by_where_it_was() {
     assert!(all.iter().filter(is_doubted).all(|link| link.address == at(6223)));
 }
 
-/// A connection to a socket whose other end is given, too.
-fn connected(link: &Link) -> TcpStream {
+/// A connection of a link, with the cluster's key if there is one; gives its other end.
+fn connected(link: &Link, key: Option<&ClusterKey>) -> Channel {
     let listener = TcpListener::bind("127.0.0.1:0").expect("binds");
     let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("connects");
     prepare(&stream).expect("set");
     let deadline = Instant::now() + TIMEOUT;
-    let mut channel = Channel::outward(stream, None, deadline).expect("without a key");
+    let other = listener.accept().expect("accepts").0;
+    let (channel, other) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| Channel::inward(other, key, deadline));
+        (Channel::outward(stream, key, deadline), other.join().expect("no panic"))
+    });
+    let mut channel = channel.expect("the same key");
     channel.begun(TIMEOUT, TIMEOUT).expect("set");
     *link.channel.lock() = Some(channel);
     link.begin(None);
-    listener.accept().expect("accepts").0
+    let mut other = other.expect("the same key");
+    other.begun(TIMEOUT, TIMEOUT).expect("set");
+    other
 }
 
 fn small(epoch: u32) -> Packet {
@@ -56,7 +63,7 @@ fn small(epoch: u32) -> Packet {
     Packet { envelope, payloads: vec![] }
 }
 
-fn read_epoch(from: &mut TcpStream) -> u32 {
+fn read_epoch(from: &mut Channel) -> u32 {
     let mut header = [0; packet::HEADER_BYTES];
     from.read_exact(&mut header).expect("a header");
     let header = packet::Header::decode(&header).expect("a header");
@@ -70,7 +77,7 @@ fn read_epoch(from: &mut TcpStream) -> u32 {
 #[test]
 fn a_small_packet_is_written_at_once_and_one_with_others_before_it_is_not() {
     let link = &Link::of(SocketAddr::from(([127, 0, 0, 1], 1)))[1];
-    let mut other = connected(link);
+    let mut other = connected(link, None);
     link.push(small(1));
     assert_eq!(link.queue.lock().packets.len(), 0, "no thread serves the connection");
     assert_eq!(read_epoch(&mut other), 1);
@@ -84,19 +91,33 @@ fn a_small_packet_is_written_at_once_and_one_with_others_before_it_is_not() {
 
 #[test]
 fn what_the_system_does_not_take_at_once_goes_later_and_in_order() {
-    let link = Arc::clone(&Link::of(SocketAddr::from(([127, 0, 0, 1], 1)))[1]);
-    let mut other = connected(&link);
-    let mut sent = 0;
-    while !link.queue.lock().owes {
-        sent += 1;
-        link.push(small(sent));
+    let key = ClusterKey::new(&[7; 32]).expect("long enough");
+    for key in [None, Some(&key)] {
+        let link = Arc::clone(&Link::of(SocketAddr::from(([127, 0, 0, 1], 1)))[1]);
+        let mut other = connected(&link, key);
+        let mut sent = 0;
+        while !link.queue.lock().owes {
+            sent += 1;
+            link.push(small(sent));
+        }
+        (1..=3).for_each(|more| link.push(small(sent + more)));
+        let writing = Arc::clone(&link);
+        let writer = std::thread::spawn(move || writing.write_all().map(|_| ()));
+        assert!((1..=sent + 3).all(|epoch| read_epoch(&mut other) == epoch), "all, in their order");
+        drop(other);
+        link.end();
+        let _ = writer.join().expect("it ends");
+        assert_eq!(link.queue.lock().bytes, 0);
     }
-    (1..=3).for_each(|more| link.push(small(sent + more)));
-    let writing = Arc::clone(&link);
-    let writer = std::thread::spawn(move || writing.write_all().map(|_| ()));
-    assert!((1..=sent + 3).all(|epoch| read_epoch(&mut other) == epoch), "all, in their order");
-    drop(other);
-    link.end();
-    let _ = writer.join().expect("it ends");
-    assert_eq!(link.queue.lock().bytes, 0);
+}
+
+#[test]
+fn a_connection_that_has_ended_before_its_first_packet_loses_none() {
+    let link = &Link::of(SocketAddr::from(([127, 0, 0, 1], 1)))[1];
+    drop(connected(link, None));
+    std::thread::sleep(2 * RETRY);
+    link.push(small(1));
+    assert_eq!(link.queue.lock().packets.len(), 1, "it is not written where nobody reads it");
+    let unsent = link.write_all().expect("that is no error");
+    assert!(unsent.is_some(), "it goes with the next connection");
 }
