@@ -9,7 +9,7 @@ use crate::leader_advisories::{Advisory, Asset, DOMAIN_LED, Event, Keepers, all_
 use crate::log_calls::LogCalls;
 use crate::log_names::LogNames;
 use crate::registry::{DEFAULT_LOG, Entry};
-use crate::replicas::{consumer_replicas, is_quorum_log, own_peer, peer};
+use crate::replicas::{is_quorum_log, own_peer, peer};
 use crate::sizes::LIST_PAGE;
 use crate::stream_table::StreamTable;
 use nuthatch_protocol::js::{ConsumerConfig, PeerInfo};
@@ -122,7 +122,7 @@ impl Elections {
 
     /// This node leads a consumer from now on.
     pub(super) fn consumer_led(&self, entry: &Entry, name: &str, config: &ConsumerConfig) {
-        if self.is_kept_by_several(entry) && consumer_replicas(&entry.config, config) > 1 {
+        if self.is_kept_by_several(entry) && config.replicas_in(&entry.config) > 1 {
             self.tell(Event::LeaderElected, entry, Some(name));
             self.told.lock().add(entry.route(), name);
         }

@@ -101,9 +101,7 @@ impl Infos {
 
     /// Fills in what a list tells of a consumer of a stream.
     pub(super) fn complete_listed_consumer(&self, stream: &Entry, info: &mut ConsumerInfo) {
-        // It is kept as often as its stream unless it says otherwise.
-        let own = info.config.num_replicas;
-        let replicas = if own > 0 { own } else { stream.config.num_replicas };
+        let replicas = info.config.replicas_in(&stream.config);
         let replicas = usize::try_from(replicas).unwrap_or_default();
         info.cluster = self.replicas.cluster_of(stream.engine, replicas);
     }

@@ -6,9 +6,7 @@
 use crate::core_port::{CorePort, OtherNode};
 use crate::log_names::LogNames;
 use crate::registry::{DEFAULT_LOG, MEMORY_LOG};
-use nuthatch_protocol::js::{
-    ClusterInfo, ConsumerConfig, Nanos, PeerInfo, RetentionPolicy, StreamConfig,
-};
+use nuthatch_protocol::js::{ClusterInfo, Nanos, PeerInfo, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::LogId;
 use nuthatch_server::logs::QUORUM_MEMORY_LOG;
@@ -33,17 +31,6 @@ pub(super) fn is_quorum_log(name: &str) -> bool {
 
 /// Most replicas of a stream that can be asked for, of nodes of a cluster.
 const CLUSTER_REPLICAS_MAX: i64 = 5;
-
-/// How many replicas a consumer of a stream has: as many as it asks for, else one that is temporary in a stream that keeps
-/// messages for nobody has one, and any other as many as the stream.
-pub(super) fn consumer_replicas(stream: &StreamConfig, consumer: &ConsumerConfig) -> i64 {
-    let is_temporary = consumer.durable_name.is_empty();
-    match consumer.num_replicas {
-        0 if is_temporary && stream.retention == RetentionPolicy::Limits => 1,
-        0 => stream.num_replicas,
-        own => own,
-    }
-}
 
 /// Another node, as infos and advisories show it.
 pub(super) fn peer(node: OtherNode) -> PeerInfo {

@@ -5,7 +5,7 @@ use crate::core_port::{ClusterView, OtherNode, Take};
 use crate::pending_changes::tests::{ACCOUNT, Logs};
 use crate::service::{JetStream, Settings};
 use nuthatch_log::StreamId;
-use nuthatch_protocol::js::{RetentionPolicy, StreamConfig, Time};
+use nuthatch_protocol::js::{StreamConfig, Time};
 use nuthatch_streams::Message;
 use std::any::Any;
 
@@ -133,20 +133,4 @@ fn consumers_are_remembered_until_they_or_their_log_go() {
     let taken = told.take_log(LogId(1));
     assert_eq!((taken.len(), &taken[&stream(1, 1)]), (1, &BTreeSet::from(["a".to_owned()])));
     assert_eq!((told.count, told.names.len()), (1, 1));
-}
-
-#[test]
-fn consumers_have_as_many_replicas_as_they_are_kept_by() {
-    let stream = |retention| StreamConfig { num_replicas: 3, retention, ..StreamConfig::default() };
-    let consumer = |durable: &str, num_replicas| ConsumerConfig {
-        durable_name: durable.to_owned(),
-        num_replicas,
-        ..ConsumerConfig::default()
-    };
-    let limits = stream(RetentionPolicy::Limits);
-    assert_eq!(consumer_replicas(&limits, &consumer("d", 0)), 3);
-    assert_eq!(consumer_replicas(&limits, &consumer("d", 1)), 1);
-    assert_eq!(consumer_replicas(&limits, &consumer("", 0)), 1);
-    assert_eq!(consumer_replicas(&limits, &consumer("", 3)), 3);
-    assert_eq!(consumer_replicas(&stream(RetentionPolicy::Interest), &consumer("", 0)), 3);
 }

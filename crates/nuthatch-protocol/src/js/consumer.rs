@@ -1,7 +1,7 @@
 //! Consumer configuration and information, and the requests about consumers.
 
 use super::stream::null_default;
-use super::{ClusterInfo, Metadata, Nanos, Time, is_default};
+use super::{ClusterInfo, Metadata, Nanos, RetentionPolicy, StreamConfig, Time, is_default};
 use serde::{Deserialize, Serialize};
 
 /// Start position of a consumer.
@@ -135,6 +135,20 @@ pub struct ConsumerConfig {
     pub priority_policy: PriorityPolicy,
     #[serde(skip_serializing_if = "is_default")]
     pub priority_timeout: Nanos,
+}
+
+impl ConsumerConfig {
+    /// How many replicas a consumer of a stream has: as many as it asks for, else one that is temporary in a stream that
+    /// keeps messages for nobody has one, and any other as many as the stream (nats-server `replicas` of a consumer).
+    #[must_use]
+    pub fn replicas_in(&self, stream: &StreamConfig) -> i64 {
+        let is_temporary = self.durable_name.is_empty();
+        match self.num_replicas {
+            0 if is_temporary && stream.retention == RetentionPolicy::Limits => 1,
+            0 => stream.num_replicas,
+            own => own,
+        }
+    }
 }
 
 /// Effect allowed to a create request.

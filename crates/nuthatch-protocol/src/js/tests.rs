@@ -23,3 +23,19 @@ fn consumer_config_reads_null_lists_and_go_zero_time() {
     assert_eq!(Time::parse("0001-01-01T00:00:00Z"), Ok(Time::ZERO));
     assert_eq!(Time::ZERO.to_string(), "0001-01-01T00:00:00Z");
 }
+
+#[test]
+fn consumers_have_as_many_replicas_as_they_are_kept_by() {
+    let stream = |retention| StreamConfig { num_replicas: 3, retention, ..StreamConfig::default() };
+    let consumer = |durable: &str, num_replicas| ConsumerConfig {
+        durable_name: durable.to_owned(),
+        num_replicas,
+        ..ConsumerConfig::default()
+    };
+    let limits = stream(RetentionPolicy::Limits);
+    assert_eq!(consumer("d", 0).replicas_in(&limits), 3);
+    assert_eq!(consumer("d", 1).replicas_in(&limits), 1);
+    assert_eq!(consumer("", 0).replicas_in(&limits), 1);
+    assert_eq!(consumer("", 3).replicas_in(&limits), 3);
+    assert_eq!(consumer("", 0).replicas_in(&stream(RetentionPolicy::Interest)), 3);
+}

@@ -185,8 +185,7 @@ fn show_stream(clusters: &Clusters, stream: &JsStream, wanted: &JszQuery) -> Val
             .iter()
             .map(|consumer| {
                 let mut shown = object(json!(consumer));
-                let own = consumer.config.num_replicas;
-                let replicas = if own > 0 { own } else { stream.config.num_replicas };
+                let replicas = consumer.config.replicas_in(&stream.config);
                 shown.insert("cluster".to_owned(), clusters.show(&stream.log, replicas));
                 if !wanted.config {
                     shown.remove("config");
