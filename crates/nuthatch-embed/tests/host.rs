@@ -62,11 +62,13 @@ fn check_signals(ours: u64, caught: &str) {
 #[test]
 fn the_process_stays_the_hosts() {
     let dir = Dir::new("host");
-    // What the process makes once (an executor's descriptors, say) is there before anything is counted.
+    let before = threads();
+    // What the process makes once (an executor's descriptors, say) is there before descriptors are counted,
+    // and what was made for this opening alone is gone with its last thread.
     open(&Dir::new("host-first"), "port: -1").close().expect("a clean close");
+    until("the first opening has ended", || threads() == before);
     let (umask, caught) = (status("", "Umask:"), status("", "SigCgt:"));
-    let (ours, before) = (blocked(""), threads());
-    let open_files = descriptors();
+    let (ours, open_files) = (blocked(""), descriptors());
     for round in 0..3_u64 {
         let log = dir.path().join("broker.log");
         let broker = open(&dir, &format!("log_file: {log:?}"));
