@@ -226,6 +226,11 @@ pub trait CorePort: Send + Sync + 'static {
     /// The server's name, shown as `cluster.leader`.
     fn server_name(&self) -> &str;
 
+    /// Name of the system account.
+    fn system_account(&self) -> String {
+        "$SYS".to_owned()
+    }
+
     /// Streams of an account at other nodes of the cluster; `None`: this server is alone, or the account is gone.
     fn served(&self, account: AccountId) -> Option<Arc<Served>> {
         let _ = account;

@@ -8,9 +8,9 @@ use crate::metadata::{HOME_KEY, MOVE_KEY, add_dynamic_metadata};
 use crate::move_table::Moves;
 use crate::outcome::Answer;
 use crate::registry::{Entry, source_count};
-use crate::replicas::Replicas;
+use crate::replicas::{InfoOf, Replicas};
 use crate::stream_table::StreamTable;
-use nuthatch_protocol::js::{ClusterInfo, ConsumerInfo, StreamInfo};
+use nuthatch_protocol::js::{ClusterInfo, ConsumerInfo, StorageType, StreamInfo};
 use nuthatch_server::shares::Share;
 use nuthatch_streams::AccountId;
 use serde::Serialize;
@@ -103,7 +103,12 @@ impl Infos {
     pub(super) fn complete_listed_consumer(&self, stream: &Entry, info: &mut ConsumerInfo) {
         let replicas = info.config.replicas_in(&stream.config);
         let replicas = usize::try_from(replicas).unwrap_or_default();
-        info.cluster = self.replicas.cluster_of(stream.engine, replicas);
+        let storage = match info.config.mem_storage {
+            true => StorageType::Memory,
+            false => stream.config.storage,
+        };
+        let kind = (InfoOf::Consumer, storage);
+        info.cluster = self.replicas.cluster_of(kind, stream.engine, replicas);
     }
 
     fn entry(&self, account: AccountId, info: &StreamInfo) -> Option<Arc<Entry>> {
@@ -137,7 +142,9 @@ impl Infos {
     /// Fills in where a stream is kept, on a node of a cluster.
     fn complete_cluster(&self, entry: &Entry, info: &mut StreamInfo) {
         let replicas = usize::try_from(info.config.num_replicas).unwrap_or_default();
-        if let Some(cluster) = self.replicas.cluster_of(entry.engine, replicas) {
+        if let Some(cluster) =
+            self.replicas.cluster_of((InfoOf::Stream, info.config.storage), entry.engine, replicas)
+        {
             info.cluster = Some(cluster);
         }
     }

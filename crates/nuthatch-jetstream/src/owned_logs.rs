@@ -83,6 +83,8 @@ impl OwnedLogs {
         }
         let log = AttachedLog { id, slot, name: name.clone(), handle: handle.clone() };
         let open = Open { id, slot, name: name.clone(), handle, tier };
+        // Infos say so from the first one on.
+        self.jetstream.service().replicas.leads(id);
         match self.jetstream.attach(log).await {
             Ok(streams) => {
                 self.open.lock().insert(number, open);

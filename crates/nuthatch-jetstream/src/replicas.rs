@@ -6,11 +6,13 @@
 use crate::core_port::{CorePort, OtherNode};
 use crate::log_names::LogNames;
 use crate::registry::{DEFAULT_LOG, MEMORY_LOG};
-use nuthatch_protocol::js::{ClusterInfo, Nanos, PeerInfo, StreamConfig};
+use nuthatch_protocol::js::{ClusterInfo, Nanos, PeerInfo, StorageType, StreamConfig, Time};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::LogId;
 use nuthatch_server::logs::QUORUM_MEMORY_LOG;
 use nuthatch_server::nodes::peer_id;
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What the names of quorum logs but the first begin with.
@@ -54,11 +56,27 @@ pub(super) fn own_peer(name: &str) -> PeerInfo {
 pub(super) struct Replicas {
     core: Arc<dyn CorePort>,
     names: Arc<LogNames>,
+    /// Since when this node leads what is in each quorum log that it owns.
+    led_since: RwLock<BTreeMap<LogId, Time>>,
+}
+
+/// What infos are of: how nats-server calls its groups begins with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum InfoOf {
+    /// A stream.
+    Stream,
+    /// A consumer.
+    Consumer,
 }
 
 impl Replicas {
     pub(super) fn new(core: Arc<dyn CorePort>, names: Arc<LogNames>) -> Self {
-        Self { core, names }
+        Self { core, names, led_since: RwLock::default() }
+    }
+
+    /// This node has come to lead what is in a log.
+    pub(super) fn leads(&self, log: LogId) {
+        self.led_since.write().insert(log, self.core.now());
     }
 
     /// Most replicas of a stream: more than one are an error where there is one server.
@@ -89,17 +107,53 @@ impl Replicas {
         }
     }
 
-    /// The cluster part of infos about what is in this log: the leader, and the others of so many replicas.
-    /// `None`: there is one server.
-    pub(super) fn cluster_of(&self, engine: LogId, replicas: usize) -> Option<ClusterInfo> {
+    /// The cluster part of infos about what is in this log: the leader, and the others of so many replicas. A group in the
+    /// sense of nats-server is the log: all streams in it have the same but for the number of replicas. `None`: there is one
+    /// server.
+    pub(super) fn cluster_of(
+        &self,
+        (of, storage): (InfoOf, StorageType),
+        engine: LogId,
+        replicas: usize,
+    ) -> Option<ClusterInfo> {
         let cluster = self.core.cluster()?;
-        let keepers = self.core.keepers(&self.names.name_of(engine)).unwrap_or_default();
-        let others = keepers.into_iter().take(replicas.saturating_sub(1));
-        let replicas = others.map(peer);
-        Some(ClusterInfo {
+        let log = self.names.name_of(engine);
+        let keepers = self.core.keepers(&log).unwrap_or_default();
+        let is_kept = replicas > 1 && is_quorum_log(&log);
+        let info = ClusterInfo {
             name: cluster.name,
             leader: self.core.server_name().to_owned(),
-            replicas: replicas.collect(),
+            ..ClusterInfo::default()
+        };
+        if !is_kept {
+            return Some(info);
+        }
+        Some(ClusterInfo {
+            raft_group: group((of, storage), &log, replicas),
+            leader_since: self.led_since.read().get(&engine).copied(),
+            system_account: true,
+            traffic_account: self.core.system_account(),
+            replicas: keepers.into_iter().take(replicas - 1).map(peer).collect(),
+            ..info
         })
+    }
+}
+
+/// The name of a group, of the form of nats-server's.
+fn group((of, storage): (InfoOf, StorageType), log: &str, replicas: usize) -> String {
+    let of = if of == InfoOf::Stream { 'S' } else { 'C' };
+    let storage = if storage == StorageType::File { 'F' } else { 'M' };
+    format!("{of}-R{replicas}{storage}-{log}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_called_by_what_they_are_of() {
+        let name = |of, storage| group((of, storage), "default-2", 3);
+        assert_eq!(name(InfoOf::Stream, StorageType::File), "S-R3F-default-2");
+        assert_eq!(name(InfoOf::Consumer, StorageType::Memory), "C-R3M-default-2");
     }
 }

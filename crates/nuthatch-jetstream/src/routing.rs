@@ -75,6 +75,11 @@ impl CorePort for CoreRouting {
         &self.name
     }
 
+    fn system_account(&self) -> String {
+        let name = |server: Arc<Server>| server.accounts.system().name.clone();
+        self.server.upgrade().map(name).unwrap_or_default()
+    }
+
     fn operations(&self) -> Option<Arc<dyn OperationListener>> {
         self.server.upgrade()?.operations.listener().cloned()
     }

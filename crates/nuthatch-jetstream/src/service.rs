@@ -19,6 +19,7 @@ use crate::logs_port::LogsPort;
 use crate::moves::StreamMoves;
 use crate::other_nodes::OtherNodes;
 use crate::parts::{Facts, Parts};
+use crate::replicas::Replicas;
 use crate::replication::Replication;
 use crate::restore::Restores;
 use crate::snapshot::Snapshots;
@@ -81,6 +82,7 @@ pub struct JetStream {
     pub(super) account_infos: AccountInfos,
     pub(super) step_downs: StepDowns,
     pub(super) elections: Arc<Elections>,
+    pub(super) replicas: Arc<Replicas>,
     pub(super) verdicts: Verdicts,
     pub(super) moves: Arc<StreamMoves>,
     pub(super) imports: StreamImports,
@@ -125,6 +127,7 @@ impl JetStream {
             account_infos: parts.account_infos(&requests),
             step_downs: parts.step_downs(),
             elections: parts.elections.clone(),
+            replicas: parts.replicas.clone(),
             verdicts: Verdicts { streams: parts.streams.clone(), calls: parts.calls.clone() },
             snapshots: Arc::new(parts.snapshots(&transfers)),
             restores: Arc::new(parts.restores(checks, &infos, &transfers)),

@@ -56,7 +56,7 @@ fn started(dir: &TempDir) -> Vec<Node> {
         std::fs::write(&file, text).expect("written");
         let args = vec!["-c".to_owned(), file.display().to_string()];
         let log = dir.path().join(format!("{name}.log"));
-        let mut node = Node { name, port: clients[at], args, log, child: None };
+        let mut node = Node { name, port: clients[at], args, log, hosts: None, child: None };
         node.start_as("nats-server");
         node
     };
@@ -168,6 +168,15 @@ fn kept_on_three(client: &mut Client, subject: &str) {
         (cluster["name"].as_str(), &info["config"]["num_replicas"]),
         (Some("c1"), &json!(3))
     );
+    // What tests of nats.c and nats.rs look for.
+    let of = if subject.contains("CONSUMER") { "C-R3" } else { "S-R3" };
+    assert!(cluster["raft_group"].as_str().is_some_and(|name| name.starts_with(of)), "{cluster}");
+    assert_eq!(
+        (&cluster["system_account"], &cluster["traffic_account"]),
+        (&json!(true), &json!("SYS"))
+    );
+    let since = cluster["leader_since"].as_str().expect("a time");
+    assert!(since.starts_with("20") && since.ends_with('Z'), "{cluster}");
     client.round_trip(TIMEOUT).expect("it is connected");
 }
 

@@ -273,9 +273,21 @@ pub struct ClusterInfo {
     /// Cluster name.
     #[serde(skip_serializing_if = "is_default")]
     pub name: String,
+    /// What keeps it on several servers; empty: it is on one.
+    #[serde(skip_serializing_if = "is_default")]
+    pub raft_group: String,
     /// Leading server.
     #[serde(skip_serializing_if = "is_default")]
     pub leader: String,
+    /// Since when that leads; `None` where it is on one server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leader_since: Option<Time>,
+    /// What servers say to each other about it is the system account's.
+    #[serde(skip_serializing_if = "is_default")]
+    pub system_account: bool,
+    /// The account of that; empty where it is on one server.
+    #[serde(skip_serializing_if = "is_default")]
+    pub traffic_account: String,
     /// The others that keep it.
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_default")]
     pub replicas: Vec<PeerInfo>,

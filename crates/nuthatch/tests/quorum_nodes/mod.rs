@@ -24,6 +24,8 @@ pub struct Node {
     pub port: u16,
     pub args: Vec<String>,
     pub log: PathBuf,
+    /// What it has in the place of `/etc/hosts`, which takes root; none: nothing.
+    pub hosts: Option<PathBuf>,
     pub child: Option<Child>,
 }
 
@@ -35,8 +37,20 @@ impl Node {
     /// Starts it as if the program were called so.
     pub fn start_as(&mut self, name: &str) {
         let out = OpenOptions::new().create(true).append(true).open(&self.log).expect("a log");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_nuthatch"));
-        command.arg0(name).args(&self.args).stdin(Stdio::null());
+        let mut command = match &self.hosts {
+            None => Command::new(env!("CARGO_BIN_EXE_nuthatch")),
+            Some(hosts) => {
+                let mut command = Command::new("unshare");
+                let inside = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
+                command.args(["--mount", "sh", "-c", inside]).arg(hosts);
+                command.arg(env!("CARGO_BIN_EXE_nuthatch"));
+                command
+            }
+        };
+        if self.hosts.is_none() {
+            command.arg0(name);
+        }
+        command.args(&self.args).stdin(Stdio::null());
         command.stdout(out.try_clone().expect("a handle")).stderr(out);
         self.child = Some(command.spawn().expect("a node starts"));
     }
@@ -154,7 +168,7 @@ impl Nodes {
             [&routes_text, "--catalog"],
         ];
         let args = args.concat().into_iter().chain([catalog]).map(str::to_owned).collect();
-        Node { log: dir.join(format!("{name}.log")), name, port, args, child: None }
+        Node { log: dir.join(format!("{name}.log")), name, port, args, hosts: None, child: None }
     }
 
     /// Another node, which has routes to those that there are and has not started yet; gives its place.
