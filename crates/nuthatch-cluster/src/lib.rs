@@ -1,6 +1,6 @@
 //! Quorum logs on real disks and sockets. The protocol is `nuthatch_quorum`'s; here is what drives it.
 //!
-//! - [`keeper_dir`]: what a keeper has on its disk: [`small_files`] and the [`journal`]; [`inspect`] only looks. [`rules`] are switches
+//! - [`keeper_dir`]: what a keeper has on its disk: [`small_files`] and the [`journal`]; [`inspect`] only looks, [`recover`] makes a plain directory of it. [`rules`] are switches
 //!   of what that rests on.
 //! - [`operation`], [`replica`], [`directory`]: a log's directory as operations that are entries of the
 //!   quorum log, the files that they make, and the seam `Disk` that a log is opened on.
@@ -66,6 +66,7 @@ mod places;
 pub mod port;
 pub mod quorum_log;
 pub mod records;
+pub mod recover;
 pub mod replica;
 mod ring;
 mod roll;

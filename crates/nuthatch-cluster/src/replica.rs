@@ -434,8 +434,16 @@ fn load_state(disk: &dyn Disk) -> io::Result<Option<State>> {
 /// # Errors
 /// The disk's.
 pub fn is_durable_to(disk: &dyn Disk, lsn: Lsn) -> io::Result<bool> {
-    let state = load_state(disk)?;
-    Ok(state.is_some_and(|state| state.applied >= lsn && state.is_here(disk)))
+    Ok(durable_to(disk)?.is_some_and(|applied| applied >= lsn))
+}
+
+/// The last entry whose work the files have durably; none: their state cannot be read, or some of them are not there.
+///
+/// # Errors
+/// The disk's.
+pub fn durable_to(disk: &dyn Disk) -> io::Result<Option<Lsn>> {
+    let state = load_state(disk)?.filter(|state| state.is_here(disk));
+    Ok(state.map(|state| state.applied))
 }
 
 /// Removes the files that the state does not name.

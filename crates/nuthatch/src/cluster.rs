@@ -1,6 +1,7 @@
 //! `cluster`: which nodes a cluster has, and the replacement of one.
 
 mod drain;
+pub mod recover;
 mod resize;
 
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use nuthatch_client::connect::ConnectArgs;
 use serde_json::{Value, json};
 
 use self::drain::DrainArgs;
+use self::recover::RecoverArgs;
 use self::resize::ResizeArgs;
 use crate::error::CliError;
 use crate::session::{Session, confirm, print};
@@ -44,6 +46,8 @@ pub enum ClusterCommand {
         /// Name of the node
         node: String,
     },
+    /// Make a store for one server of what the disks of a cluster have that has lost its majority; only reads them
+    ForceRecover(RecoverArgs),
     /// Take back the replacement of a node that is under way: the node keeps its place
     Keep {
         /// Name of the node that was to go
@@ -90,6 +94,7 @@ pub fn run(command: &ClusterCommand, connect: &ConnectArgs) -> Result<(), CliErr
         ClusterCommand::Drain(args) => drain::drain(&mut session, args, connect),
         ClusterCommand::Undrain { node } => drain::undrain(&mut session, node),
         ClusterCommand::Keep { node } => keep(&mut session, node),
+        ClusterCommand::ForceRecover(args) => recover::run(args, session.json),
     }
 }
 

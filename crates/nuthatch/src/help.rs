@@ -14,7 +14,8 @@ pub const MAX_WIDTH: usize = 100;
 const FOLDED: &str = "Connection options (--server, --context, --user, --creds, --timeout, …): nuthatch help connection";
 
 /// Commands that talk to no server.
-const LOCAL: [&str; 7] = ["serve", "doctor", "completions", "man", "mapping", "inspect", TOPIC];
+const LOCAL: [&str; 8] =
+    ["serve", "doctor", "completions", "man", "mapping", "inspect", "force-recover", TOPIC];
 
 /// Options that stay in the help of every command.
 const KEPT: [&str; 1] = ["json"];

@@ -162,6 +162,9 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Log(log::LogCommand::Report(args)) if args.is_local() => {
             return log::report::run_local(args, &cli.connect);
         }
+        Command::Cluster(cluster::ClusterCommand::ForceRecover(args)) => {
+            return cluster::recover::run(args, cli.connect.json);
+        }
         Command::Completions(args) => return manual::completions(args),
         Command::Man(args) => return manual::man(args, Cli::command()),
         Command::Connection => return Ok(write!(std::io::stdout(), "{}", help::options())?),
