@@ -1,10 +1,12 @@
 //! The core of one member of the group.
 
+mod absence;
 mod draining;
 mod nodes;
 mod setup;
 mod sight;
 
+use self::absence::Absences;
 use self::nodes::Wanted;
 use self::setup::{config, encode_state, founded, state};
 use crate::asked::{Calls, Origin, Waiting};
@@ -40,11 +42,14 @@ const MET_MAX: usize = 16;
 pub struct Limits {
     /// Entries after which a snapshot takes their place.
     pub snapshot_entries: u64,
+    /// Ticks for which the leader must not have heard a node that keeps logs before a spare takes its place; none: only
+    /// people replace nodes.
+    pub replace_after_ticks: Option<u64>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { snapshot_entries: 1000 }
+        Self { snapshot_entries: 1000, replace_after_ticks: None }
     }
 }
 
@@ -101,6 +106,15 @@ pub enum Effect {
         /// The name of the node that took its place, if one did.
         by: Option<String>,
     },
+    /// The leader has not heard a node for longer than it may be away.
+    Absent {
+        /// The node.
+        old: NodeId,
+        /// The spare that is to take its place; none: there is none that could.
+        new: Option<NodeId>,
+        /// Ticks for which it may be away.
+        ticks: u64,
+    },
     /// Nobody knows what became of a call, or of a change.
     GaveUp {
         /// Its number.
@@ -129,6 +143,7 @@ pub struct Member {
     met: BTreeSet<MemberId>,
     /// When each member was heard last.
     heard: BTreeMap<MemberId, u64>,
+    absences: Absences,
     applied: u64,
     ticks: u64,
     leader: u64,
@@ -186,6 +201,7 @@ impl Member {
             waiting: Waiting::default(),
             met: BTreeSet::new(),
             heard: BTreeMap::new(),
+            absences: Absences::default(),
             applied,
             ticks: 0,
             leader: 0,
@@ -253,6 +269,7 @@ impl Member {
         self.go_on_replacing();
         self.go_on_resizing();
         self.go_on_draining();
+        self.replace_absent();
         let held = self.roster.nodes.get(&self.node).map(|enrolled| enrolled.member);
         let joins = held != Some(self.id());
         if joins && self.ticks % JOIN_TICKS == 1 {
@@ -296,6 +313,7 @@ impl Member {
         }
         let from = envelope.from;
         self.heard.insert(from, self.ticks);
+        self.absences.heard(from);
         match envelope.body {
             Body::Begun => {
                 let at = (self.applied, self.conf());

@@ -2,13 +2,14 @@
 
 use crate::any_catalog::AnyCatalog;
 use crate::catalog::{BucketCatalog, CatalogError, Founder, Founding, found};
-use crate::config::ClusterConfig;
+use crate::config::{ClusterConfig, ConfigError};
 use crate::group::{self, BUILT_IN, Door, GroupCatalog};
 use crate::life::Life;
 use crate::roll::Roll;
+use crate::routes::Routes;
 use crate::start_error::StartError;
 use nuthatch_catalog_group::roster::Enrolled;
-use nuthatch_catalog_group::{LogNumber, MemberId, Roster};
+use nuthatch_catalog_group::{LogCount, LogNumber, MemberId, Roster};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Entropy as _, SystemEntropy};
 use nuthatch_object::{Bucket, BucketOptions, open_url};
@@ -19,6 +20,9 @@ use std::time::Duration;
 
 /// How long one request to the catalog is repeated.
 const CATALOG_RETRY: Duration = Duration::from_secs(2);
+
+/// Names of nodes are waited for so long.
+const FOUND_WITHIN: Duration = Duration::from_millis(500);
 
 /// Between two looks whether all nodes have named their disks.
 const FOUNDING_POLL: Duration = Duration::from_millis(200);
@@ -69,14 +73,18 @@ pub(crate) fn begin(
     (disk, keeper): (&Arc<dyn Disk>, Incarnation),
     (life, report): (&Life, &Reporter),
 ) -> Result<Began, StartError> {
+    let routes = Arc::new(Routes::of(config.listen, config.routes.clone()));
+    routes.look_up(life, report)?;
+    // So that nobody is told of what is found at once.
+    routes.wait(FOUND_WITHIN);
     if config.catalog != BUILT_IN {
         let bucket = open_catalog(config, report)?;
-        let founding = founded(config, &bucket, keeper, (life, report))?;
+        let founding = founded(config, &routes, &bucket, keeper, (life, report))?;
         let me = number(config, &founding)?;
-        let roll = roll(config, me, fixed(&founding));
+        let roll = Arc::new(Roll::new(me, config.listen, routes, fixed(&founding)));
         return Ok(Began { founding, roll, way: Way::Bucket(Arc::new(bucket)) });
     }
-    let belongs = group::belong(config, listener, (keeper, &**disk), (life, report))?;
+    let belongs = group::belong(config, &routes, listener, (keeper, &**disk), (life, report))?;
     let founder = |founder: &nuthatch_catalog_group::Founder| Founder {
         id: founder.id,
         name: founder.node.name.clone(),
@@ -85,13 +93,10 @@ pub(crate) fn begin(
     let (cluster, logs) = (belongs.founding.cluster, belongs.founding.logs);
     let nodes = belongs.founding.founders.iter().map(founder).collect();
     let founding = Founding { cluster, nodes, logs };
-    let roll = roll(config, belongs.number, belongs.roster.clone());
-    let door = group::start(belongs, &roll, (disk, life), report)?;
+    let roll = Roll::new(belongs.number, config.listen, routes, belongs.roster.clone());
+    let roll = Arc::new(roll);
+    let door = group::start(config, belongs, &roll, (disk, life), report)?;
     Ok(Began { founding, roll, way: Way::Group(door) })
-}
-
-fn roll(config: &ClusterConfig, me: NodeId, roster: Roster) -> Arc<Roll> {
-    Arc::new(Roll::new(me, config.listen, config.others(), roster))
 }
 
 /// The nodes of a cluster whose catalog is elsewhere: those that founded it.
@@ -114,23 +119,35 @@ fn open_catalog(config: &ClusterConfig, report: &Reporter) -> Result<Bucket, Sta
 
 fn founded(
     config: &ClusterConfig,
+    routes: &Routes,
     bucket: &Bucket,
     keeper: Incarnation,
     (life, report): (&Life, &Reporter),
 ) -> Result<Founding, StartError> {
-    let fresh = (random(), config.founds()?);
-    let mut said = false;
+    let (cluster, mut told) = (random(), String::new());
     loop {
-        match found(bucket, &config.name, keeper, config.size(), fresh) {
+        let size = routes.size();
+        let (count, logs) = match size {
+            Some(size) if config.may_found(size) => (size, config.founds(size)?),
+            Some(count) if !routes.has_names() => return Err(ConfigError::Size { count }.into()),
+            // While it is not known how many nodes there are nothing is founded.
+            _ => (usize::MAX, LogCount::ONE),
+        };
+        match found(bucket, &config.name, keeper, count, (cluster, logs)) {
             Ok(Some(founding)) => return Ok(founding),
-            Ok(None) if !said => {
-                said = true;
-                let count = config.size();
-                report.say(&format!(
-                    "the cluster is founded when all of its {count} nodes have started once"
-                ));
+            Ok(None) => {
+                let text = match size {
+                    Some(count) if config.may_found(count) => format!(
+                        "the cluster is founded when all of its {count} nodes have started once"
+                    ),
+                    Some(_) => routes.told_wrong(),
+                    None => routes.told_not_found(),
+                };
+                if text != told {
+                    report.say(&text);
+                    told = text;
+                }
             }
-            Ok(None) => {}
             Err(error @ CatalogError::Bucket(_)) => report.say(&error.to_string()),
             Err(error) => return Err(error.into()),
         }
@@ -150,9 +167,15 @@ fn number(config: &ClusterConfig, founding: &Founding) -> Result<NodeId, Catalog
 }
 
 /// Says that a cluster has another number of logs than this node is set up to found one with.
-pub(crate) fn tell_count(config: &ClusterConfig, founding: &Founding, report: &Reporter) {
+pub(crate) fn tell_count(
+    config: &ClusterConfig,
+    founding: &Founding,
+    roll: &Roll,
+    report: &Reporter,
+) {
     let logs = founding.logs.get();
-    let wanted = config.logs.filter(|_| config.may_found());
+    let size = roll.routes().size().filter(|size| config.may_found(*size));
+    let wanted = size.map(|size| config.logs.of(size));
     if let Some(wanted) = wanted.filter(|wanted| *wanted != logs) {
         report.say(&format!(
             "the cluster was founded with {logs} quorum logs and keeps them, though this node is set up for {wanted}: \

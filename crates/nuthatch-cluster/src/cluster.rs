@@ -161,7 +161,7 @@ impl Cluster {
         let kept = Kept::open(Arc::clone(&disk), &report).map_err(at_dir)?;
         let began = begin(config, &listener, (&disk, kept.incarnation()), (&life, &report))?;
         let founding = &began.founding;
-        tell_count(config, founding, &report);
+        tell_count(config, founding, &began.roll, &report);
         if founding.logs.get() > 1 {
             small_files::note_several_logs(&*disk).map_err(at_dir)?;
         }
@@ -195,10 +195,8 @@ impl Cluster {
         let links: Vec<Arc<Links>> = starting.iter().map(|log| Arc::clone(&log.links)).collect();
         let local = Arc::clone(&starting[LogNumber::FIRST.index()].local);
         let logs = begin_all(listener, starting, &node)?;
-        if let Some(door) = &node.door {
-            let logs = logs.iter().cloned().zip(links).collect();
-            nodes::follow(Arc::clone(&began.roll), Arc::clone(door), logs, local)?;
-        }
+        let linked = logs.iter().cloned().zip(links).collect();
+        nodes::follow(Arc::clone(&began.roll), node.door.clone(), linked, local)?;
         began.roll.tell_spare(&report);
         let moving = Arc::new(Moving::default());
         balance::start(&life, began.roll.me(), logs.clone(), Arc::clone(&moving), times)?;

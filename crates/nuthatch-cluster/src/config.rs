@@ -1,10 +1,13 @@
 //! How a node of a cluster is set up.
 
 use crate::key::ClusterKey;
+use crate::route::{Route, is_own};
 use nuthatch_catalog_group::LogCount;
 use nuthatch_catalog_group::roster::{SPARES_MAX, is_name};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Nodes that keep the logs of a cluster: a majority of three or of five. So many found one.
 pub const SIZES: [usize; 2] = [3, 5];
@@ -12,11 +15,32 @@ pub const SIZES: [usize; 2] = [3, 5];
 /// Nodes that may be listed by one that joins a cluster: five that keep the logs, and the spares.
 pub const LISTED_MAX: usize = 5 + SPARES_MAX;
 
+/// A node must be allowed to be away for so long at least before a spare takes its place: to start again takes some seconds.
+pub const REPLACE_AFTER_MIN: Duration = Duration::from_secs(10);
+
 /// The catalog that the nodes keep themselves, which others can join.
 pub(crate) const BUILT_IN: &str = "built-in";
 
-/// An address for documentation (RFC 5737), which no machine has.
-const NOBODYS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+/// How many quorum logs a cluster is founded with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Logs {
+    /// So many.
+    Count(u8),
+    /// So many for each node that founds it.
+    PerNode(u8),
+}
+
+impl Logs {
+    /// How many those are of so many nodes.
+    #[must_use]
+    pub fn of(self, nodes: usize) -> u8 {
+        let all = |each: u8| usize::from(each).saturating_mul(nodes);
+        match self {
+            Self::Count(count) => count,
+            Self::PerNode(each) => u8::try_from(all(each)).unwrap_or(u8::MAX),
+        }
+    }
+}
 
 /// How a node is set up.
 #[derive(Clone, Debug)]
@@ -25,8 +49,8 @@ pub struct ClusterConfig {
     pub name: String,
     /// Where it listens for other nodes.
     pub listen: SocketAddr,
-    /// Where the other nodes listen. Its own address may be among them.
-    pub routes: Vec<SocketAddr>,
+    /// Where the other nodes listen. Its own address, or name, may be among them.
+    pub routes: Vec<Route>,
     /// Address of the catalog: `file://` a directory that all nodes share, or a bucket; or `built-in`.
     pub catalog: String,
     /// The keeper's directory.
@@ -35,12 +59,14 @@ pub struct ClusterConfig {
     pub key: Option<ClusterKey>,
     /// Without a key other addresses are taken too: whoever reaches them can be a node.
     pub may_be_open: bool,
-    /// How many quorum logs the cluster is founded with; none: as many as it has nodes. One that was founded keeps the
-    /// number that it was founded with.
-    pub logs: Option<u8>,
+    /// How many quorum logs the cluster is founded with. One that was founded keeps the number that it was founded with.
+    pub logs: Logs,
     /// The cluster is founded with a log in its nodes' memory, of which this node's keeper takes so many bytes at most,
     /// beside [`BESIDE_BYTES`](crate::in_memory::BESIDE_BYTES); none: it is founded without one.
     pub memory: Option<u64>,
+    /// Which node leads the catalog has a spare take the place of a node that keeps logs, if it has not heard that for so
+    /// long; none: only people replace nodes. At least [`REPLACE_AFTER_MIN`], and only with a built-in catalog.
+    pub replace_after: Option<Duration>,
 }
 
 /// Why a node cannot be set up so.
@@ -51,6 +77,23 @@ pub enum ConfigError {
     Name {
         /// The name.
         name: String,
+    },
+    /// Nodes are to be replaced after a time that they may need to start.
+    #[error(
+        "replace_after: a node that is away for {after:?} may just start again: at least {REPLACE_AFTER_MIN:?}"
+    )]
+    ReplaceSoon {
+        /// The time.
+        after: Duration,
+    },
+    /// Nodes are to be replaced where they cannot be.
+    #[error(
+        "replace_after: only a cluster with a built-in catalog replaces its nodes, and this one's is {catalog}: leave \
+         replace_after out, or use the built-in catalog"
+    )]
+    ReplaceElsewhere {
+        /// The catalog's address.
+        catalog: String,
     },
     /// There are too few or too many nodes.
     #[error(
@@ -73,49 +116,40 @@ pub enum ConfigError {
     },
     /// An address can be reached from elsewhere.
     #[error(
-        "without a cluster key (-cluster_key) anybody who can connect is a node: {address} is refused, only \
+        "without a cluster key (-cluster_key) anybody who can connect is a node: {route} is refused, only \
          loopback addresses are taken"
     )]
     NotLoopback {
-        /// The address.
-        address: SocketAddr,
+        /// The address, or a name, which may be anywhere.
+        route: Route,
     },
 }
 
 impl ClusterConfig {
-    /// Addresses of the other nodes, each once.
+    /// How many nodes these routes and this one may be: more than one number where names may be this node's own.
+    fn sizes(&self) -> RangeInclusive<usize> {
+        let mut told = self.routes.clone();
+        told.sort_unstable();
+        told.dedup();
+        let is_own = |route: &Route| matches!(route, Route::Address(address) if is_own(self.listen, *address));
+        told.retain(|route| !is_own(route));
+        let others = told.len();
+        let has_names = told.iter().any(|route| matches!(route, Route::Name { .. }));
+        (if has_names { others } else { others + 1 })..=others + 1
+    }
+
+    /// True if so many nodes found a cluster, and this one may list as many. Otherwise it can only belong to one that there is.
     #[must_use]
-    pub fn others(&self) -> Vec<SocketAddr> {
-        let mut others = self.routes.clone();
-        others.sort_unstable();
-        others.dedup();
-        others.retain(|address| *address != self.listen && !self.is_own(*address));
-        others
+    pub fn may_found(&self, nodes: usize) -> bool {
+        SIZES.contains(&nodes) && self.sizes().contains(&nodes)
     }
 
-    /// True if this node listens on all of this machine's addresses, and this is one of them.
-    fn is_own(&self, address: SocketAddr) -> bool {
-        let can_bind = |ip: IpAddr| UdpSocket::bind((ip, 0)).is_ok();
-        self.listen.ip().is_unspecified()
-            && self.listen.port() == address.port()
-            && can_bind(address.ip())
-            // Where addresses of others can be bound (`ip_nonlocal_bind`), that tells nothing.
-            && !can_bind(NOBODYS)
-    }
-
-    /// How many nodes the cluster has.
-    #[must_use]
-    pub fn size(&self) -> usize {
-        self.others().len() + 1
-    }
-
-    /// How many quorum logs this node founds a cluster with.
+    /// How many quorum logs this node founds a cluster of so many nodes with.
     ///
     /// # Errors
     /// [`ConfigError::Logs`].
-    pub fn founds(&self) -> Result<LogCount, ConfigError> {
-        let nodes = u8::try_from(self.size()).unwrap_or(u8::MAX);
-        let count = self.logs.unwrap_or(nodes);
+    pub fn founds(&self, nodes: usize) -> Result<LogCount, ConfigError> {
+        let count = self.logs.of(nodes);
         let on_disks = LogCount::new(count).ok_or(ConfigError::Logs { count })?;
         Ok(if self.memory.is_some() { on_disks.with_memory() } else { on_disks })
     }
@@ -128,25 +162,28 @@ impl ClusterConfig {
         if !is_name(&self.name) {
             return Err(ConfigError::Name { name: self.name.clone() });
         }
-        let mut addresses = self.routes.iter().chain([&self.listen]);
+        let listen = Route::Address(self.listen);
+        let mut routes = self.routes.iter().chain([&listen]);
         if self.key.is_none()
             && !self.may_be_open
-            && let Some(address) = addresses.find(|address| !address.ip().is_loopback())
+            && let Some(route) = routes.find(|route| !route.is_loopback())
         {
-            return Err(ConfigError::NotLoopback { address: *address });
+            return Err(ConfigError::NotLoopback { route: route.clone() });
         }
-        let size = self.size();
-        let joins = self.catalog == BUILT_IN && (2..=LISTED_MAX).contains(&size);
-        if !self.may_found() && !joins {
-            return Err(ConfigError::Size { count: size });
+        let sizes = self.sizes();
+        let joins = |size: usize| self.catalog == BUILT_IN && (2..=LISTED_MAX).contains(&size);
+        if !sizes.clone().any(|size| self.may_found(size) || joins(size)) {
+            return Err(ConfigError::Size { count: *sizes.end() });
         }
-        if self.may_found() { self.founds().map(drop) } else { Ok(()) }
-    }
-
-    /// True if so many nodes found a cluster. Otherwise this one can only belong to one that there is.
-    #[must_use]
-    pub fn may_found(&self) -> bool {
-        SIZES.contains(&self.size())
+        if let Some(after) = self.replace_after {
+            if self.catalog != BUILT_IN {
+                return Err(ConfigError::ReplaceElsewhere { catalog: self.catalog.clone() });
+            }
+            if after < REPLACE_AFTER_MIN {
+                return Err(ConfigError::ReplaceSoon { after });
+            }
+        }
+        sizes.filter(|size| self.may_found(*size)).try_for_each(|size| self.founds(size).map(drop))
     }
 }
 
@@ -158,13 +195,14 @@ mod tests {
         ClusterConfig {
             name: name.to_owned(),
             listen: listen.parse().expect("an address"),
-            routes: routes.iter().map(|route| route.parse().expect("an address")).collect(),
+            routes: routes.iter().map(|route| route.parse().expect("a route")).collect(),
             catalog: "file:///nowhere".to_owned(),
             dir: PathBuf::new(),
             key: None,
             may_be_open: false,
-            logs: None,
+            logs: Logs::PerNode(1),
             memory: None,
+            replace_after: None,
         }
     }
 
@@ -172,25 +210,41 @@ mod tests {
     fn a_cluster_has_as_many_logs_as_nodes_unless_it_is_told_otherwise() {
         let all = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"];
         let with = |logs| ClusterConfig { logs, ..config("n1", "127.0.0.1:1", &all) };
-        assert_eq!(with(None).founds().map(LogCount::get), Ok(3));
-        assert_eq!(with(Some(1)).founds(), Ok(LogCount::ONE));
-        assert_eq!(with(Some(15)).founds(), Ok(LogCount::MAX));
-        let memory = ClusterConfig { memory: Some(0), ..with(Some(15)) };
-        assert_eq!(memory.founds(), Ok(LogCount::MOST));
-        for count in [0, 16] {
-            let error = with(Some(count)).check().expect_err("none, or too many");
+        assert_eq!(with(Logs::PerNode(1)).founds(3).map(LogCount::get), Ok(3));
+        assert_eq!(with(Logs::PerNode(2)).founds(5).map(LogCount::get), Ok(10));
+        assert_eq!(with(Logs::Count(1)).founds(3), Ok(LogCount::ONE));
+        assert_eq!(with(Logs::Count(15)).founds(3), Ok(LogCount::MAX));
+        let memory = ClusterConfig { memory: Some(0), ..with(Logs::Count(15)) };
+        assert_eq!(memory.founds(3), Ok(LogCount::MOST));
+        for (logs, count) in
+            [(Logs::Count(0), 0), (Logs::PerNode(6), 18), (Logs::PerNode(255), 255)]
+        {
+            let error = with(logs).check().expect_err("none, or too many");
             assert_eq!(error, ConfigError::Logs { count });
             assert!(error.to_string().contains("1 to 15 quorum logs"), "{error}");
         }
     }
 
     #[test]
+    fn nodes_are_replaced_after_what_a_start_takes_and_where_they_can_be() {
+        let routes = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"];
+        let with = |catalog: &str, seconds| ClusterConfig {
+            catalog: catalog.to_owned(),
+            replace_after: Some(Duration::from_secs(seconds)),
+            ..config("n1", "127.0.0.1:1", &routes)
+        };
+        assert_eq!(with(BUILT_IN, 10).check(), Ok(()));
+        let soon = with(BUILT_IN, 9).check().expect_err("it may just start again");
+        assert!(soon.to_string().contains("9s may just start again: at least 10s"), "{soon}");
+        let elsewhere = with("file:///c", 60).check().expect_err("nodes cannot be replaced");
+        assert!(elsewhere.to_string().contains("file:///c"), "{elsewhere}");
+    }
+
+    #[test]
     fn its_own_address_and_doubles_do_not_count() {
         let all = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "127.0.0.1:2"];
         let node = config("n1", "127.0.0.1:1", &all);
-        assert_eq!((node.size(), node.check()), (3, Ok(())));
-        let everywhere = config("n1", "0.0.0.0:1", &all);
-        assert_eq!(everywhere.others(), [all[1], all[2]].map(|a| a.parse().expect("an address")));
+        assert_eq!((node.sizes(), node.check()), (3..=3, Ok(())));
         let two = config("n1", "127.0.0.1:1", &all[..2]);
         assert_eq!(two.check(), Err(ConfigError::Size { count: 2 }));
         let built_in = |count: u16| {
@@ -200,7 +254,26 @@ mod tests {
         };
         let checked: Vec<bool> = (1..=9).map(|count| built_in(count).check().is_ok()).collect();
         assert_eq!(checked, [false, true, true, true, true, true, true, true, false]);
-        assert!(built_in(3).may_found() && !built_in(4).may_found(), "four can only join");
+        assert!(built_in(3).may_found(3) && !built_in(4).may_found(4), "four can only join");
+    }
+
+    #[test]
+    fn one_of_the_names_may_be_its_own() {
+        let open = |routes: &[&str]| ClusterConfig {
+            may_be_open: true,
+            ..config("n1", "127.0.0.1:1", routes)
+        };
+        let all = ["n1:1", "n2:1", "n3:1"];
+        assert_eq!((open(&all).sizes(), open(&all).check()), (3..=4, Ok(())));
+        assert_eq!((open(&all[1..]).sizes(), open(&all[1..]).check()), (2..=3, Ok(())));
+        let five = open(&["n1:1", "n2:1", "n3:1", "n4:1", "n5:1"]);
+        assert!(
+            five.may_found(5) && !five.may_found(3),
+            "names that are at one address are no fewer nodes"
+        );
+        assert_eq!(open(&all[..1]).check(), Err(ConfigError::Size { count: 2 }));
+        let key = config("n1", "127.0.0.1:1", &all).check().expect_err("they may be anywhere");
+        assert!(key.to_string().contains("n1:1 is refused"), "{key}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use self::connections::Connections;
 use self::driver::Driver;
 use self::joining::{JoinAnswer, JoinRequest};
 use crate::catalog::{CatalogError, Seen};
+use crate::config::ClusterConfig;
 use crate::group_port::GroupPort;
 use crate::life::Life;
 use crate::links::Local;
@@ -18,7 +19,7 @@ use crate::roll::Roll;
 use crate::start_error::removed_text;
 use nuthatch_catalog_group::founding::{Answer, Named};
 use nuthatch_catalog_group::{
-    Change, Envelope, Founding, Limits, LogNumber, Member, MemberId, identity,
+    Change, Envelope, Founding, Limits, LogNumber, Member, MemberId, TICK, identity,
 };
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Entropy as _, SystemEntropy};
@@ -280,16 +281,21 @@ fn first_number() -> u64 {
 /// # Errors
 /// [`CatalogError`]: the disk's.
 pub(crate) fn start(
+    config: &ClusterConfig,
     Belonging { founding, roster, number, me: named }: Belonging,
     roll: &Arc<Roll>,
     (disk, life): (&Arc<dyn Disk>, &Life),
     report: &Reporter,
 ) -> Result<Arc<Door>, CatalogError> {
+    let ticks = |after: Duration| after.as_micros().div_ceil(u128::from(TICK));
+    let ticks = |after| u64::try_from(ticks(after)).unwrap_or(u64::MAX / 2);
+    let limits =
+        Limits { replace_after_ticks: config.replace_after.map(ticks), ..Limits::default() };
     let open = {
         let (disk, founding) = (Arc::clone(disk), founding.clone());
         move || {
             let nonce = SystemEntropy::default().next();
-            Member::open(Arc::clone(&disk), founding.clone(), number, nonce, Limits::default())
+            Member::open(Arc::clone(&disk), founding.clone(), number, nonce, limits)
         }
     };
     let member = open()?;

@@ -70,6 +70,8 @@ pub mod recover;
 pub mod replica;
 mod ring;
 mod roll;
+mod route;
+mod routes;
 pub mod rules;
 #[cfg(feature = "mutations")]
 mod rules_off;
@@ -84,7 +86,7 @@ pub mod trim_holds;
 
 pub use balance::OnMove;
 pub use cluster::{Cluster, Prepared};
-pub use config::{ClusterConfig, ConfigError};
+pub use config::{ClusterConfig, ConfigError, Logs};
 pub use directory::QuorumDirectory;
 pub use in_memory::{MEMORY_LOG, MemoryUsage};
 pub use key::{ClusterKey, KeyError};
@@ -93,4 +95,5 @@ pub use nodes::{Drain, NodeSight, NodesError, NodesSight, Replacement};
 pub use nuthatch_catalog_group::{LogCount, LogNumber};
 pub use quorum_log::{KeeperSight, LogSight, NodeName, QuorumLog};
 pub use roll::OnRemoved;
+pub use route::Route;
 pub use start_error::StartError;

@@ -381,7 +381,7 @@ fn tell_drained(roll: &Roll, logs: &[(Arc<QuorumLog>, Arc<Links>)]) {
 /// Has what connects to other nodes, and tells them that this one is alive, follow the roll; says where this node is.
 pub(crate) fn follow(
     roll: Arc<Roll>,
-    door: Arc<Door>,
+    door: Option<Arc<Door>>,
     logs: Vec<(Arc<QuorumLog>, Arc<Links>)>,
     local: Arc<dyn Local>,
 ) -> io::Result<()> {
@@ -390,34 +390,56 @@ pub(crate) fn follow(
     // Before anything is heard of the others, too: they may only be later.
     tell_drained(&roll, &logs);
     life.clone().spawn("node-roll", move || {
-        let (mut version, mut leaderless, mut unheard) = (0, 0, 0);
+        let (mut version, mut silence) = (0, Silence::default());
         loop {
             version = roll.wait(version, LOOK);
             if life.is_ending() {
                 return;
             }
             let addresses = roll.addresses();
-            // Without a thread to give for a connection it is tried again.
-            let _ = door.aim(&addresses);
-            for (log, links) in &logs {
+            for (_, links) in &logs {
+                // Without a thread to give for a connection it is tried again.
                 let _ = links.aim(&addresses);
-                log.meet(roll.peers());
             }
+            // Elsewhere the nodes are always those that founded the cluster.
+            let Some(door) = &door else { continue };
+            let _ = door.aim(&addresses);
+            logs.iter().for_each(|(log, _)| log.meet(roll.peers()));
             tell_drained(&roll, &logs);
-            leaderless = if roll.leader().is_some() { 0 } else { leaderless + 1 };
-            unheard = if door.has_heard() { 0 } else { unheard + 1 };
-            if leaderless >= LEADERLESS_LOOKS {
-                if let Err(error) = door.ask_if_removed(&addresses, &local) {
-                    local.report(&format!("it is not noted that this node was removed: {error}"));
-                }
-                if unheard >= LEADERLESS_LOOKS {
-                    door.say_where(roll.listen(), &addresses, &*local);
-                }
-            }
+            silence.look((&roll, door), &addresses, &local);
             if let Some(address) = roll.to_say() {
                 // What does not arrive is said again.
                 let _ = door.change(Change::Address { node: roll.me(), address });
             }
         }
     })
+}
+
+/// For how many looks nobody led the catalog, and no other member was heard.
+#[derive(Default)]
+struct Silence {
+    leaderless: u32,
+    unheard: u32,
+}
+
+impl Silence {
+    /// Asks, where nobody leads, whether this node was removed, and says where it is, where nobody is heard either.
+    fn look(
+        &mut self,
+        (roll, door): (&Roll, &Door),
+        addresses: &[SocketAddr],
+        local: &Arc<dyn Local>,
+    ) {
+        self.leaderless = if roll.leader().is_some() { 0 } else { self.leaderless + 1 };
+        self.unheard = if door.has_heard() { 0 } else { self.unheard + 1 };
+        if self.leaderless < LEADERLESS_LOOKS {
+            return;
+        }
+        if let Err(error) = door.ask_if_removed(addresses, local) {
+            local.report(&format!("it is not noted that this node was removed: {error}"));
+        }
+        if self.unheard >= LEADERLESS_LOOKS {
+            door.say_where(roll.listen(), addresses, &**local);
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! The nodes of the cluster as this one knows them now, shared by all that connects to them or names them.
 
+use crate::routes::Routes;
 use nuthatch_catalog_group::Roster;
 use nuthatch_catalog_group::roster::Enrolled;
 use nuthatch_log::Reporter;
@@ -7,6 +8,7 @@ use nuthatch_quorum::types::NodeId;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Hears that this node was removed, and why it ends.
@@ -18,7 +20,7 @@ pub(crate) struct Roll {
     /// Where this node listens.
     listen: SocketAddr,
     /// What it was told of others.
-    routes: Vec<SocketAddr>,
+    routes: Arc<Routes>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -37,12 +39,7 @@ struct State {
 }
 
 impl Roll {
-    pub(crate) fn new(
-        me: NodeId,
-        listen: SocketAddr,
-        routes: Vec<SocketAddr>,
-        roster: Roster,
-    ) -> Self {
+    pub(crate) fn new(me: NodeId, listen: SocketAddr, routes: Arc<Routes>, roster: Roster) -> Self {
         let state = Mutex::new(State { roster, ..State::default() });
         Self { me, listen, routes, state, changed: Condvar::new() }
     }
@@ -55,6 +52,11 @@ impl Roll {
     /// Where it listens.
     pub(crate) fn listen(&self) -> SocketAddr {
         self.listen
+    }
+
+    /// What it was told of others.
+    pub(crate) fn routes(&self) -> &Routes {
+        &self.routes
     }
 
     /// Notes who the nodes are, unless more was known.
@@ -120,7 +122,7 @@ impl Roll {
             there.filter_map(|(_, enrolled)| enrolled.address).collect();
         let is_gone =
             |address: &SocketAddr| roster.removed.iter().any(|gone| gone.address == Some(*address));
-        addresses.extend(self.routes.iter().copied().filter(|address| !is_gone(address)));
+        addresses.extend(self.routes.others().into_iter().filter(|address| !is_gone(address)));
         let mine = self.own(roster);
         addresses.retain(|address| *address != self.listen && Some(*address) != mine);
         addresses.sort_unstable();
@@ -193,6 +195,7 @@ impl Roll {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::route::Route;
     use nuthatch_catalog_group::{Change, MemberId, Replacing};
 
     fn at(port: u16) -> SocketAddr {
@@ -212,7 +215,9 @@ mod tests {
         }
         roster.nodes.values_mut().for_each(|one| one.keeps = true);
         roster.nodes.get_mut(&NodeId(1)).expect("there").address = None;
-        let roll = Roll::new(NodeId(1), at(6221), vec![at(6222), at(6223)], roster.clone());
+        let routes =
+            Arc::new(Routes::of(at(6221), [at(6222), at(6223)].map(Route::Address).to_vec()));
+        let roll = Roll::new(NodeId(1), at(6221), routes, roster.clone());
         assert_eq!(roll.addresses(), [at(6222), at(6223)]);
         assert_eq!(roll.to_say(), Some(at(6221)));
         roster.make(&join("n3", 4)).expect("joins");

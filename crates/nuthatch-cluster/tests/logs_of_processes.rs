@@ -4,7 +4,7 @@
 
 use nuthatch_cluster::balance::BalanceTimes;
 use nuthatch_cluster::inspect::{further_keepers, inspect};
-use nuthatch_cluster::{Cluster, ClusterConfig, QuorumDirectory, QuorumLog};
+use nuthatch_cluster::{Cluster, ClusterConfig, Logs, QuorumDirectory, QuorumLog, Route};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Ownership as _, ReadOnlyDisk, RealDisk};
 use nuthatch_quorum::types::{Incarnation, NodeId};
@@ -111,13 +111,14 @@ fn node() {
     let config = ClusterConfig {
         name: format!("n{number}"),
         listen: routes[number],
-        routes,
+        routes: routes.into_iter().map(Route::Address).collect(),
         catalog: told[3].to_owned(),
         dir: PathBuf::from(told[1]),
         key: None,
         may_be_open: false,
-        logs: told[4].parse().ok(),
+        logs: told[4].parse().map_or(Logs::PerNode(1), Logs::Count),
         memory: None,
+        replace_after: None,
     };
     let millis = Duration::from_millis;
     let times = BalanceTimes {

@@ -2,7 +2,9 @@
 //! is a process of its own: this program again, as the test `node`, which tells what it owns and does what it is told.
 
 use nuthatch_cluster::balance::BalanceTimes;
-use nuthatch_cluster::{Cluster, ClusterConfig, QuorumDirectory, QuorumLog, StartError};
+use nuthatch_cluster::{
+    Cluster, ClusterConfig, Logs, QuorumDirectory, QuorumLog, Route, StartError,
+};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Ownership as _, RealDisk};
 use std::collections::BTreeMap;
@@ -89,13 +91,14 @@ fn node() {
     let config = ClusterConfig {
         name: told[0].to_owned(),
         listen: address(told[2]),
-        routes: told[3].split(',').map(address).collect(),
+        routes: told[3].split(',').map(address).map(Route::Address).collect(),
         catalog: "built-in".to_owned(),
         dir: PathBuf::from(told[1]),
         key: None,
         may_be_open: false,
-        logs: None,
+        logs: Logs::PerNode(1),
         memory: None,
+        replace_after: None,
     };
     let name = config.name.clone();
     let report = Reporter::new(move |text| {

@@ -6,7 +6,9 @@ use nuthatch_cluster::hello::{HELLO_BYTES, Hello, Lane};
 use nuthatch_cluster::inspect::inspect;
 use nuthatch_cluster::packet::{Packet, encode};
 use nuthatch_cluster::sub_disk::log_disk;
-use nuthatch_cluster::{Cluster, ClusterConfig, Drain, LogNumber, QuorumDirectory, QuorumLog};
+use nuthatch_cluster::{
+    Cluster, ClusterConfig, Drain, LogNumber, Logs, QuorumDirectory, QuorumLog, Route,
+};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, MemDisk, Ownership as _};
 use nuthatch_quorum::message::{Envelope, Message};
@@ -77,7 +79,7 @@ impl Nodes {
             let config = ClusterConfig {
                 name: format!("n{number}"),
                 listen: nodes.ports[number],
-                routes: nodes.ports.clone(),
+                routes: nodes.ports.iter().copied().map(Route::Address).collect(),
                 catalog: match built_in {
                     true => "built-in".to_owned(),
                     false => format!("file://{}", nodes.catalog.display()),
@@ -85,8 +87,9 @@ impl Nodes {
                 key: None,
                 dir: PathBuf::new(),
                 may_be_open: false,
-                logs: None,
+                logs: Logs::PerNode(1),
                 memory: None,
+                replace_after: None,
             };
             let lock = disk.take().expect("asked").expect("free");
             let on: Arc<dyn Disk> = Arc::new(disk.clone());

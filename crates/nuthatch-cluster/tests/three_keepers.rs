@@ -7,7 +7,9 @@ use nuthatch_cluster::inspect::inspect;
 use nuthatch_cluster::keeper_dir::KeeperDir;
 use nuthatch_cluster::packet::{Packet, encode};
 use nuthatch_cluster::small_files::FORMAT;
-use nuthatch_cluster::{Cluster, ClusterConfig, ClusterKey, LogNumber, QuorumDirectory};
+use nuthatch_cluster::{
+    Cluster, ClusterConfig, ClusterKey, LogNumber, Logs, QuorumDirectory, Route,
+};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Fault, MemDisk, Ownership as _};
 use nuthatch_quorum::message::{Envelope, Message};
@@ -50,13 +52,14 @@ impl Nodes {
             let config = ClusterConfig {
                 name: format!("n{number}"),
                 listen: nodes.ports[number],
-                routes: nodes.ports.clone(),
+                routes: nodes.ports.iter().copied().map(Route::Address).collect(),
                 catalog: format!("file://{}", nodes.catalog.display()),
                 key: key.cloned(),
                 dir: PathBuf::new(),
                 may_be_open: false,
-                logs: Some(1),
+                logs: Logs::Count(1),
                 memory: None,
+                replace_after: None,
             };
             let lock = disk.take().expect("asked").expect("free");
             let on = Arc::new(disk.clone());

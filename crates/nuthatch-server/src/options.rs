@@ -370,11 +370,13 @@ pub struct ClusterSettings {
     /// `-cluster_listen`: its own node port.
     pub listen: std::net::SocketAddr,
     /// `-routes`: the node ports of all nodes, or of the others.
-    pub routes: Vec<std::net::SocketAddr>,
+    pub routes: Vec<nuthatch_cluster::Route>,
     /// `-catalog`: its address, or `built-in`.
     pub catalog: String,
     /// Quorum logs for each node, of a cluster that is founded.
     pub logs_per_node: u8,
+    /// After so long without a node a spare takes its place; `None`: only people replace nodes.
+    pub replace_after: Option<Duration>,
     /// File with the secret that all nodes share; `None`: loopback only, or as follows.
     pub key: Option<PathBuf>,
     /// Without a key other addresses than loopback are warned of, and not refused: nats-server takes them.

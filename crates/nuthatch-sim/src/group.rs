@@ -1,6 +1,7 @@
 //! Members of the built-in catalog's group on simulated disks and links, from their founding on, with clients and an
 //! observer that sees everything.
 
+mod absence;
 mod check;
 mod clients;
 mod joining;

@@ -22,8 +22,13 @@ no_auth_user: a
 
 /// Three nodes and a stream on all of them.
 fn with_stream(name: &str) -> Nodes {
+    with_stream_so(name, CONFIG)
+}
+
+/// The same, of nodes with this in their configuration file.
+fn with_stream_so(name: &str, config: &str) -> Nodes {
     let mut nodes = Nodes::with_catalog(TempDir::new(name), "built-in");
-    nodes.configure(CONFIG);
+    nodes.configure(config);
     nodes.nodes.iter_mut().for_each(Node::start);
     let config = json!({"name": "Q", "subjects": ["Q.>"], "num_replicas": 3}).to_string();
     let deadline = Instant::now() + TIMEOUT;
@@ -260,4 +265,50 @@ fn a_removed_node_that_comes_back_says_so_and_deletes_nothing() {
     nodes.wait_text(2, "its name does not come back");
     nodes.publish(11);
     nodes.expect(12);
+}
+
+/// With `replace_after` whoever leads the catalog does it. A node that somebody has drained is left alone.
+#[test]
+fn a_node_that_stays_away_is_replaced_by_itself() {
+    let mut nodes = with_stream_so(
+        "replace-away",
+        &format!("{CONFIG}\njetstream {{ quorum {{ replace_after: '10s' }} }}"),
+    );
+    (0..10).for_each(|number| nodes.publish(number));
+    ask(&nodes.nodes[0], "DRAIN", &json!({"node": "n1", "drain": true})).expect("it begins");
+    nodes.nodes[2].kill();
+    wait_any_text(
+        &nodes,
+        "node n2 has not been heard for 10s (replace_after), and there is no spare",
+    );
+    let new = nodes.add();
+    nodes.nodes[new].start();
+    nodes.wait_text(new, "this node is a spare of the cluster");
+    wait_removed(&nodes, new, "n2");
+    wait_any_text(&nodes, "(replace_after): the spare n3 takes its place");
+    nodes.publish(10);
+    nodes.expect(11);
+    let another = nodes.add();
+    nodes.nodes[another].start();
+    nodes.wait_text(another, "this node is a spare of the cluster");
+    nodes.nodes[1].kill();
+    std::thread::sleep(Duration::from_secs(15));
+    let told = ask(&nodes.nodes[new], "NODES", &Value::Null).expect("answered");
+    assert!(told["replacing"].is_null(), "n1 is drained: {told}");
+    nodes.nodes[1].start();
+    ask(&nodes.nodes[new], "DRAIN", &json!({"node": "n1", "drain": false})).expect("it ends");
+    nodes.nodes[1].kill();
+    wait_removed(&nodes, new, "n1");
+    nodes.publish(11);
+    nodes.expect(12);
+}
+
+/// Waits until one of the nodes has said something.
+fn wait_any_text(nodes: &Nodes, text: &str) {
+    let deadline = Instant::now() + 3 * TIMEOUT;
+    while !nodes.nodes.iter().any(|node| node.text().contains(text)) {
+        let said: Vec<_> = nodes.nodes.iter().map(Node::text).collect();
+        assert!(Instant::now() < deadline, "nobody says {text:?}\n{}", said.join("\n--\n"));
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }

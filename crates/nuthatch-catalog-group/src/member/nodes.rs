@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// Ticks for which a disk must not have been heard before another one takes its place, and for which the leader must
 /// have led to know that.
-const GONE_TICKS: u64 = 40;
+pub(super) const GONE_TICKS: u64 = 40;
 
 /// Ticks between two looks at a replacement that is under way.
 pub(super) const REPLACE_TICKS: u64 = 4;
@@ -124,7 +124,7 @@ impl Member {
     }
 
     /// Proposes a change that can be made, unless one of the members is in the way: then it is asked for again.
-    fn propose_change(&mut self, change: &Change) {
+    pub(super) fn propose_change(&mut self, change: &Change) {
         let proposed = match self.roster.members_change(change) {
             None => self.raw.propose(change.encode(), vec![0]),
             Some(_) if self.raw.raft.has_pending_conf() || !self.is_settled() => Ok(()),

@@ -342,3 +342,61 @@ fn a_drained_member_stands_for_the_lead_after_all_others() {
     one.roster.drained.clear();
     assert_eq!(stands_after(&mut one), setup::election_ticks(NodeId(1)));
 }
+
+/// Ticks of a leader that hears one of the two others only; what it says of nodes that are away, and at which tick.
+fn alone_with_two(one: &mut Member, ticks: u64) -> Vec<(u64, NodeId, Option<NodeId>)> {
+    let mut said = vec![];
+    for tick in 1..=ticks {
+        let effects = one.step(Event::Tick).expect("the disk works");
+        for effect in effects {
+            if let Effect::Absent { old, new, .. } = effect {
+                said.push((tick, old, new));
+            }
+        }
+        let msg_type = MessageType::MsgHeartbeatResponse;
+        let beat = Message { msg_type, from: 2, to: 1, term: 1, ..Message::default() };
+        say(one, 2, boot(1, 22), Body::Raft(Box::new(beat)));
+    }
+    said
+}
+
+#[test]
+fn the_place_of_a_node_that_is_away_for_long_is_taken_by_a_spare() {
+    let (two, three, four) = (NodeId(2), NodeId(3), NodeId(4));
+    let mut one = leader(&MemDisk::default());
+    assert_eq!(alone_with_two(&mut one, 200), [], "people do that");
+    one.limits.replace_after_ticks = Some(40);
+    assert_eq!(alone_with_two(&mut one, 39), []);
+    let said = alone_with_two(&mut one, 100);
+    assert!(matches!(said[..], [(1..=8, of, None)] if of == three), "said once: {said:?}");
+    // One that only starts again is not away.
+    say(&mut one, 3, boot(1, 33), Body::Begun);
+    assert_eq!(alone_with_two(&mut one, 39), []);
+    // A spare that is there.
+    let (name, member) = ("n4".to_owned(), MemberId(4));
+    let joins = Change::Join { name, member, address: None };
+    let context = joins.encode().into();
+    let entry_type = EntryType::EntryConfChangeV2;
+    let entry = Entry { entry_type, context, data: vec![0].into(), ..Entry::default() };
+    one.apply_change(&entry).expect("a change");
+    say(&mut one, 4, boot(1, 44), Body::Begun);
+    let last = one.last();
+    one.roster.drained.insert(three);
+    assert_eq!(alone_with_two(&mut one, 8), [], "it is away because somebody wants that");
+    one.roster.drained.clear();
+    let said = alone_with_two(&mut one, 4);
+    assert!(matches!(said[..], [(_, of, Some(new))] if (of, new) == (three, four)), "{said:?}");
+    let change = Change::decode(
+        &one.raw
+            .raft
+            .raft_log
+            .entries(last + 1, None, raft::GetEntriesContext::empty(false))
+            .expect("there")[0]
+            .context,
+    );
+    assert_eq!(change, Ok(Change::Begin(crate::Replacing { old: three, new: four })));
+    // Whoever follows another leader knows nothing of who is away.
+    one.raw.raft.become_follower(2, two.0.into());
+    alone_with_two(&mut one, 1);
+    assert!(!one.absences.is_over(MemberId(3), (one.ticks, 0)));
+}

@@ -11,6 +11,7 @@ use crate::key::ClusterKey;
 use crate::life::Life;
 use crate::links::{Local, connect};
 use crate::port::greet;
+use crate::routes::Routes;
 use crate::start_error::StartError;
 use crate::transfer::{put_answer, read_answer};
 use nuthatch_catalog_group::founding::{self, Answer, Founding, Named, Next};
@@ -64,6 +65,7 @@ pub struct Belonging {
 /// [`StartError`]: it will never belong to a cluster so.
 pub fn belong(
     config: &ClusterConfig,
+    routes: &Routes,
     listener: &TcpListener,
     (keeper, disk): (Incarnation, &dyn Disk),
     (life, report): (&Life, &Reporter),
@@ -81,7 +83,7 @@ pub fn belong(
             let roster = joined.unwrap_or_else(|| founding.roster());
             (founding, roster)
         }
-        None => sought(config, listener, &me, (life, report))?,
+        None => sought((config, routes), listener, &me, (life, report))?,
     };
     let number = roster.number(&config.name).ok_or_else(|| {
         let nodes: Vec<&str> = roster.nodes.values().map(|one| one.name.as_str()).collect();
@@ -96,12 +98,12 @@ pub fn belong(
 }
 
 fn sought(
-    config: &ClusterConfig,
+    told: (&ClusterConfig, &Routes),
     listener: &TcpListener,
     me: &Named,
     (life, report): (&Life, &Reporter),
 ) -> Result<(Founding, Roster), StartError> {
-    let (key, life, report) = (config.key.clone(), life.clone(), report.clone());
+    let (key, life, report) = (told.0.key.clone(), life.clone(), report.clone());
     let local: Arc<dyn Local> = Arc::new(Newcomer { keeper: me.keeper, key, life, report });
     let answer = Answer { node: me.clone(), founding: None, roster: None }.encode();
     listener.set_nonblocking(true)?;
@@ -109,7 +111,7 @@ fn sought(
     let seeking = Arc::new(Mutex::new(Seeking::default()));
     let found = thread::scope(|scope| {
         scope.spawn(|| answer_others(listener, &local, (&answer, &seeking), &done));
-        let found = seek(config, me, &local, &seeking);
+        let found = seek(told, me, &local, &seeking);
         done.store(true, Ordering::Release);
         found
     });
@@ -166,31 +168,35 @@ fn tell(
 }
 
 fn seek(
-    config: &ClusterConfig,
+    (config, routes): (&ClusterConfig, &Routes),
     me: &Named,
     local: &Arc<dyn Local>,
     seeking: &Mutex<Seeking>,
 ) -> Result<(Founding, Roster), StartError> {
-    let logs = if config.may_found() { config.founds()? } else { LogCount::ONE };
-    let others = config.others();
     let mut entropy = SystemEntropy::default();
     let fresh = u128::from(entropy.next()) << 64 | u128::from(entropy.next());
     let mut told = String::new();
     loop {
+        // Names may be found later, and elsewhere.
+        let (others, size) = routes.sight();
+        let founds = size.filter(|size| config.may_found(*size));
         seeking.lock().ask();
         let answers = ask_all(&others, local, &|answer| seeking.lock().counts(answer));
         let is_there = answers.iter().flatten().any(|answer| answer.founding.is_some());
-        let next = match config.may_found() || is_there {
+        let next = match founds.is_some() || is_there {
             true => founding::next(me, &answers, fresh)?,
             false => Next::Wait,
         };
         let waits = match next {
-            Next::Take(founding, roster) => return Ok((founding.begun_with(fresh, logs), roster)),
+            Next::Take(founding, roster) => {
+                let logs = founds.map_or(Ok(LogCount::ONE), |size| config.founds(size))?;
+                return Ok((founding.begun_with(fresh, logs), roster));
+            }
             Next::Join(founding, _) => match join_one(config, me, &others, local)? {
                 Ok(roster) => return Ok((founding, roster)),
                 Err(why) => why,
             },
-            Next::Wait => waits_for(config, &others, &answers),
+            Next::Wait => waits_for((config, routes), &others, &answers),
         };
         if told != waits {
             local.report(&waits);
@@ -203,19 +209,28 @@ fn seek(
 }
 
 /// What a node waits for, for people.
-fn waits_for(config: &ClusterConfig, others: &[SocketAddr], answers: &[Option<Answer>]) -> String {
+fn waits_for(
+    (config, routes): (&ClusterConfig, &Routes),
+    others: &[SocketAddr],
+    answers: &[Option<Answer>],
+) -> String {
     let answered = |(address, answer): (&SocketAddr, &Option<Answer>)| {
         answer.is_none().then(|| address.to_string())
     };
     let missing: Vec<String> = others.iter().zip(answers).filter_map(answered).collect();
-    let count = config.size();
-    match (config.may_found(), missing.is_empty()) {
-        (false, _) => format!(
+    match (routes.size(), missing.is_empty()) {
+        (None, _) => routes.told_not_found(),
+        (Some(count), _) if !config.may_found(count) && routes.has_names() => {
+            format!("{}. It joins a cluster as soon as a node of one answers", routes.told_wrong())
+        }
+        (Some(count), _) if !config.may_found(count) => format!(
             "this node and its routes are {count}: so many found no cluster (3 or 5 do). It joins one as soon as a node \
              of one answers"
         ),
-        (true, true) => "all nodes have answered: the first by name founds the cluster".to_owned(),
-        (true, false) => format!(
+        (Some(_), true) => {
+            "all nodes have answered: the first by name founds the cluster".to_owned()
+        }
+        (Some(count), false) => format!(
             "the cluster is founded when all of its {count} nodes have answered; missing: {}",
             missing.join(", ")
         ),

@@ -126,6 +126,7 @@ impl Driver {
                 self.answer(number, None);
                 self.decide(number, None);
             }
+            Effect::Absent { old, new, ticks } => self.tell_absent((old, new), ticks),
             Effect::Report(text) => self.report.say(&text),
             Effect::Removed { by } => {
                 let me = (&*self.disk, self.name.as_str());
@@ -149,6 +150,22 @@ impl Driver {
         }
         self.roll.note(roster);
         Ok(())
+    }
+
+    /// Says that a node is away for longer than it may be, and what follows.
+    fn tell_absent(&self, (old, new): (NodeId, Option<NodeId>), ticks: u64) {
+        let (roster, after) = (self.roll.roster(), Duration::from_micros(ticks * TICK));
+        let old = roster.name(old);
+        self.report.say(&match new.map(|new| roster.name(new)) {
+            Some(new) => format!(
+                "node {old} has not been heard for {after:?} (replace_after): the spare {new} takes its place; should it \
+                 come back before that is over, `nuthatch cluster keep {old}` lets it keep it"
+            ),
+            None => format!(
+                "node {old} has not been heard for {after:?} (replace_after), and there is no spare that could take its \
+                 place: start one, or {old}"
+            ),
+        });
     }
 
     fn decide(&mut self, number: u64, decided: Option<Option<String>>) {

@@ -1,8 +1,10 @@
 //! A node of a cluster: `cluster {}` and `jetstream { quorum {} }` of the file, and the flags, which win.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
+use nuthatch_cluster::Route;
 use nuthatch_protocol::config::{Entry, Map, Node, Value};
 
 use super::address::{self, Port};
@@ -29,9 +31,10 @@ const TLS_ROUTE: &str = "what nodes say to each other is secured by the key they
 pub(super) struct ClusterDraft {
     host: Option<String>,
     port: Option<Port>,
-    routes: Option<Vec<SocketAddr>>,
+    routes: Option<Vec<Route>>,
     catalog: Option<String>,
     logs_per_node: Option<u8>,
+    replace_after: Option<Duration>,
     /// `-node_name`.
     node: Option<String>,
     cluster: Option<String>,
@@ -81,6 +84,9 @@ impl ClusterDraft {
                 let count = r.int(key, &entry.value, 1, LOGS_PER_NODE_MAX);
                 self.logs_per_node = count.and_then(|count| u8::try_from(count).ok());
             }
+            "replace_after" => {
+                self.replace_after = r.duration(key, &entry.value).filter(|time| !time.is_zero());
+            }
             _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
         });
     }
@@ -97,7 +103,7 @@ impl ClusterDraft {
             "routes" => {
                 let routes = text.split(',').filter(|route| !route.trim().is_empty());
                 let routes: Vec<_> =
-                    routes.map(|route| node_address(flag, route)).collect::<Result<_, _>>()?;
+                    routes.map(|route| node_route(flag, route)).collect::<Result<_, _>>()?;
                 self.routes = (!routes.is_empty()).then_some(routes);
             }
             "catalog" => self.catalog = given,
@@ -113,6 +119,7 @@ impl ClusterDraft {
             || self.routes.is_some()
             || self.catalog.is_some()
             || self.logs_per_node.is_some()
+            || self.replace_after.is_some()
             || self.node.is_some()
             || self.key.is_some()
     }
@@ -131,7 +138,8 @@ impl ClusterDraft {
         if !self.is_node() {
             return Ok(None);
         }
-        let Self { host, port, routes, catalog, logs_per_node, node, cluster, key } = self;
+        let Self { host, port, routes, catalog, logs_per_node, replace_after, node, cluster, key } =
+            self;
         let node = node.or_else(|| server_name.map(str::to_owned));
         let (Some(name), Some(Port::Fixed(port)), Some(routes)) = (node, port, routes) else {
             return Err(Conflict::IncompleteCluster.into());
@@ -148,6 +156,7 @@ impl ClusterDraft {
             routes,
             catalog,
             logs_per_node,
+            replace_after,
             key,
             may_be_open,
         }))
@@ -172,7 +181,7 @@ fn bracketed(host: &str, port: u16) -> String {
 }
 
 /// `routes` of the file: a string or an array of them.
-fn routes(r: &mut ConfigReader, key: &'static str, value: &Value) -> Option<Vec<SocketAddr>> {
+fn routes(r: &mut ConfigReader, key: &'static str, value: &Value) -> Option<Vec<Route>> {
     let texts = r.texts(key, value)?;
     let places = match &value.node {
         Node::Array(items) => items.iter().map(|item| item.pos.clone()).collect(),
@@ -181,27 +190,39 @@ fn routes(r: &mut ConfigReader, key: &'static str, value: &Value) -> Option<Vec<
     let mut routes = Vec::new();
     for (text, pos) in texts.iter().zip(places) {
         match parse(text) {
-            Ok(address) => routes.push(address),
+            Ok(route) => routes.push(route),
             Err(what) => r.invalid(&pos, key, format!("\"{text}\": {what}")),
         }
     }
     Some(routes)
 }
 
-/// An address given by a flag.
+/// This node's own address, given by a flag.
 fn node_address(flag: &str, text: &str) -> Result<SocketAddr, FlagError> {
+    match node_route(flag, text)? {
+        Route::Address(address) => Ok(address),
+        Route::Name { .. } => Err(FlagError::BadValue {
+            name: flag.to_owned(),
+            wanted: "a numeric address and a port, such as 10.0.0.1:6222 or 0.0.0.0:6222".into(),
+            found: text.to_owned(),
+        }),
+    }
+}
+
+/// Where another node is, given by a flag.
+fn node_route(flag: &str, text: &str) -> Result<Route, FlagError> {
     parse(text).map_err(|what| match what {
         TLS_ROUTE => FlagError::Refused { name: flag.to_owned(), reason: TLS_ROUTE },
         _ => FlagError::BadValue {
             name: flag.to_owned(),
-            wanted: "addresses such as 127.0.0.1:6222".into(),
+            wanted: "addresses such as 127.0.0.1:6222, or names such as n1.example.org:6222".into(),
             found: text.to_owned(),
         },
     })
 }
 
-/// `host:port` with a numeric host or `localhost`; a scheme before it, as nats-server's routes have, is left out.
-fn parse(text: &str) -> Result<SocketAddr, &'static str> {
+/// A host and a port; a scheme before them, as nats-server's routes have, is left out.
+fn parse(text: &str) -> Result<Route, &'static str> {
     let text = text.trim();
     if text.to_ascii_lowercase().starts_with("tls://") {
         return Err(TLS_ROUTE);
@@ -210,9 +231,5 @@ fn parse(text: &str) -> Result<SocketAddr, &'static str> {
     if plain.contains('@') {
         return Err("nodes know each other by the key they share ('key_file'), not by users");
     }
-    if let Some(port) = plain.strip_prefix("localhost:") {
-        let port = port.parse().map_err(|_| "the port must be a number from 1 to 65535")?;
-        return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
-    }
-    plain.parse().map_err(|_| "write a numeric address and a port, such as 10.0.0.1:6222")
+    plain.parse()
 }

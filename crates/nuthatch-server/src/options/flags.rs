@@ -161,7 +161,7 @@ const CLUSTER: &[Flag] = &[
         &["routes"],
         Kind::Text,
         "<urls>",
-        "Node ports of all nodes of a cluster, host:port,… (*)",
+        "Node ports of all nodes of a cluster, host:port,…; a name stands for one node (*)",
     ),
     flag(
         &["cluster_listen", "cluster"],

@@ -479,7 +479,7 @@ pub(super) static CLUSTER: Block = Block {
         yes(
             &["routes"],
             "needed",
-            "node ports of all nodes, 3 or 5 with its own: `nats-route://10.0.0.1:6222`, numeric or `localhost`",
+            "node ports of all nodes, 3 or 5 with its own: `nats-route://10.0.0.1:6222`; a name stands for one node, and is looked up again and again",
         ),
         yes(
             &["key_file"],
@@ -524,6 +524,12 @@ pub(super) static QUORUM: Block = Block {
             &["logs_per_node"],
             "1",
             "quorum logs for each node, 15 in all at most; a cluster keeps what it was founded with",
+        ),
+        yes(
+            &["replace_after"],
+            "never",
+            "a duration, at least `10s`: the place of a node that the catalog's leader has not heard for so long is taken by a spare; \
+             the same at all nodes, built-in catalog only",
         ),
     ],
 };

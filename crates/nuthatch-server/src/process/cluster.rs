@@ -7,7 +7,7 @@ use crate::logs::{QUORUM_MEMORY_LOG, keeper_memory_bytes};
 use crate::node_service;
 use crate::private_files::{OUR_DIRECTORY, close_directory};
 use crate::server::Server;
-use nuthatch_cluster::{Cluster, ClusterConfig, ClusterKey, Life, Prepared};
+use nuthatch_cluster::{Cluster, ClusterConfig, ClusterKey, Life, Logs, Prepared};
 use nuthatch_log::Reporter;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -56,12 +56,10 @@ pub(super) fn config(server: &Server) -> Result<Option<ClusterConfig>, RunError>
         dir: ours.join(KEEPER_DIR),
         key,
         may_be_open: settings.may_be_open,
-        logs: None,
+        logs: Logs::PerNode(settings.logs_per_node),
         memory: Some(keeper_memory_bytes(&options)),
+        replace_after: settings.replace_after,
     };
-    let per_node = settings.logs_per_node;
-    let count = usize::from(per_node).saturating_mul(config.size());
-    let config = ClusterConfig { logs: Some(u8::try_from(count).unwrap_or(u8::MAX)), ..config };
     config.check().map_err(|error| RunError::Cluster(error.to_string()))?;
     nuthatch_log::env::create_dirs(&ours)
         .and_then(|()| close_directory(&ours))
@@ -281,12 +279,45 @@ pub(super) fn restart() -> std::io::Error {
 fn read_key(path: &Path) -> Result<ClusterKey, String> {
     let at = path.display();
     let failed = |error: std::io::Error| format!("-cluster_key {at}: {error}");
-    let mode = std::fs::metadata(path).map_err(failed)?.mode() & 0o777;
-    if mode & 0o077 != 0 {
+    let about = std::fs::metadata(path).map_err(failed)?;
+    // SAFETY: it only asks.
+    let group = unsafe { libc::getegid() };
+    if let Some(mode) = too_open(about.mode(), (about.uid(), about.gid()), group) {
         return Err(format!(
             "-cluster_key {at}: others may read it (mode {mode:03o}): chmod 600 {at}"
         ));
     }
     let secret = std::fs::read(path).map_err(failed)?;
     ClusterKey::new(&secret).map_err(|error| format!("-cluster_key {at}: {error}"))
+}
+
+/// The mode of a file that others than its owner may read, or write. The server's own group may read a file of root's: so
+/// Kubernetes mounts a secret, and nobody can have it otherwise there.
+fn too_open(mode: u32, (owner, its_group): (u32, u32), group: u32) -> Option<u32> {
+    let is_mounted = owner == 0 && its_group == group && group != 0;
+    let allowed = if is_mounted { 0o740 } else { 0o700 };
+    (mode & 0o777 & !allowed != 0).then_some(mode & 0o777)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_its_users_or_mounted_for_the_servers_group() {
+        let (user, root, group) = (1000, 0, 65532);
+        for (mode, of, may) in [
+            (0o100_600, (user, group), true),
+            (0o100_400, (user, group), true),
+            (0o100_440, (root, group), true),
+            (0o100_440, (user, group), false),
+            (0o100_440, (root, 7), false),
+            (0o100_460, (root, group), false),
+            (0o100_444, (root, group), false),
+        ] {
+            let refused = too_open(mode, of, group);
+            assert_eq!(refused, (!may).then_some(mode & 0o777), "{mode:o} {of:?}");
+        }
+        assert_eq!(too_open(0o440, (root, root), root), Some(0o440), "root's group is others too");
+    }
 }

@@ -59,6 +59,9 @@ pub enum Violation {
     /// A drained node leads when all has been well for long and another one could.
     #[error("{0:?} leads, and is drained")]
     DrainedLeads(MemberId),
+    /// A leader has a node replaced by itself that it has heard lately.
+    #[error("node {} is replaced although it was heard", .0.0)]
+    HeardReplaced(NodeId),
     /// A member cannot use its disk although that was not harmed.
     #[error("a disk that was not harmed cannot be used: {0}")]
     Unusable(String),

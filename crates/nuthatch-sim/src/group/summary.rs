@@ -27,6 +27,8 @@ pub struct Summary {
     pub resized: u64,
     /// How often the nodes that are to own nothing were other ones.
     pub drained: u64,
+    /// How often a leader had the place of a node taken that was away for long.
+    pub absent: u64,
 }
 
 impl Summary {
@@ -42,5 +44,6 @@ impl Summary {
         self.replaced += other.replaced;
         self.resized += other.resized;
         self.drained += other.drained;
+        self.absent += other.absent;
     }
 }

@@ -1,5 +1,6 @@
 //! The nodes, what happens to them, and in which order.
 
+use super::absence::{Heard, replace_after_ticks};
 use super::check::{Observer, Violation};
 use super::clients::Client;
 use super::joining::{Joins, numbered};
@@ -10,9 +11,7 @@ use crate::scheduler::Scheduler;
 use nuthatch_catalog_group::founding::{self, Answer, Founding, Named, Next};
 use nuthatch_catalog_group::identity;
 use nuthatch_catalog_group::seeking::Seeking;
-use nuthatch_catalog_group::{
-    Effect, Envelope, Event, Limits, LogNumber, Member, MemberId, Roster, TICK,
-};
+use nuthatch_catalog_group::{Effect, Event, Limits, LogNumber, Member, MemberId, Roster, TICK};
 use nuthatch_log::env::MemDisk;
 use nuthatch_quorum::types::Incarnation;
 use std::collections::BTreeSet;
@@ -118,6 +117,7 @@ pub struct World {
     /// The nodes that found the cluster; those behind them join it.
     pub(super) founders: usize,
     pub(super) joins: Joins,
+    pub(super) heard: Heard,
     pub(super) harmed: BTreeSet<usize>,
     /// The disk that was set back last.
     pub(super) set_back: Option<(usize, MemberId)>,
@@ -157,7 +157,8 @@ impl World {
             // Nobody can be replaced.
             weights[SIMPLE_HARMS..].fill(0);
         }
-        let limits = Limits { snapshot_entries: rng.between(5, 80) };
+        let snapshot_entries = rng.between(5, 80);
+        let limits = Limits { snapshot_entries, replace_after_ticks: replace_after_ticks(seed) };
         let node = |at: usize| Node {
             named: Named { name: format!("n{at}"), keeper: Incarnation(0), member: MemberId(0) },
             disk: empty_disk(),
@@ -183,6 +184,7 @@ impl World {
             weights,
             founders,
             joins: Joins::default(),
+            heard: Heard::default(),
             harmed: BTreeSet::new(),
             set_back: None,
             faults: 0,
@@ -209,6 +211,7 @@ impl World {
             replaced: self.joins.replaced.len() as u64,
             resized: self.joins.resized(),
             drained: self.joins.drained(),
+            absent: self.heard.replaced,
         }
     }
 
@@ -246,10 +249,7 @@ impl World {
             Happening::Start(at) => self.start(at),
             Happening::Tick(at, process) if process == self.nodes[at].process => self.tick(at),
             Happening::Tick(..) => Ok(()),
-            Happening::Packet(at, bytes) => {
-                let envelope = Envelope::decode(&bytes).expect("as it was sent");
-                self.step(at, Event::Deliver(Box::new(envelope)))
-            }
+            Happening::Packet(at, bytes) => self.bring(at, &bytes),
             Happening::Lost(at, member) => self.step(at, Event::Lost(member)),
             Happening::Asked { by, of, round } => {
                 self.tell(by, of, round);
@@ -401,20 +401,6 @@ impl World {
                 }
             }
         }
-    }
-
-    /// A node connects to those that it can reach.
-    fn meet(&mut self, at: usize) -> Result<(), Violation> {
-        for other in (0..self.nodes.len()).filter(|other| *other != at) {
-            if let Life::Runs(member) = &self.nodes[other].life
-                && self.net.is_up(at, other)
-                && self.net.is_up(other, at)
-            {
-                let met = member.id();
-                self.step(at, Event::Met(met))?;
-            }
-        }
-        Ok(())
     }
 
     fn seek(&mut self, by: usize, round: u64) {
@@ -573,6 +559,9 @@ impl World {
                     }
                 }
                 Ok(())
+            }
+            Effect::Absent { old, new, ticks } => {
+                self.look_at_absence(at, (old, ticks, new.is_some()))
             }
             Effect::Report(_) => Ok(()),
         }

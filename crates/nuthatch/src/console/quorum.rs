@@ -11,7 +11,7 @@ pub fn cluster(server: &Server) -> Option<Cluster> {
     Some(Cluster {
         name: name.to_owned(),
         node,
-        size: found.others().len() + 1,
+        size: found.count(),
         logs: found.logs().iter().map(|log| quorum_log(log.sight())).collect(),
     })
 }

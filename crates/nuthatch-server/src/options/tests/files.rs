@@ -46,19 +46,20 @@ fn jetstream_depends_on_the_name_of_the_program() {
 
 #[test]
 fn a_node_of_a_cluster_as_nats_server_is_told_of_it() {
-    let file = "server_name: n1\njetstream { store_dir: './n1', quorum { catalog: 'file:///c', logs_per_node: 2 } }\n\
+    let file = "server_name: n1\njetstream { store_dir: './n1', quorum { catalog: 'file:///c', logs_per_node: 2, replace_after: '30m' } }\n\
                 cluster: { name: c1, port: 6222, routes: [\n\
-                'nats-route://0.0.0.0:6222', 'nats://localhost:6223', '10.0.0.3:6224',\n] }";
+                'nats-route://0.0.0.0:6222', 'nats://localhost:6223', '10.0.0.3:6224', 'nats://n4.example.org:6222/',\n] }";
     let o = options(file, "");
     let expect = ClusterSettings {
         name: "n1".into(),
         cluster: Some("c1".into()),
         listen: "0.0.0.0:6222".parse().unwrap(),
-        routes: ["0.0.0.0:6222", "127.0.0.1:6223", "10.0.0.3:6224"]
+        routes: ["0.0.0.0:6222", "127.0.0.1:6223", "10.0.0.3:6224", "n4.example.org:6222"]
             .map(|route| route.parse().unwrap())
             .to_vec(),
         catalog: "file:///c".into(),
         logs_per_node: 2,
+        replace_after: Some(Duration::from_secs(1800)),
         key: None,
         may_be_open: true,
     };
@@ -74,6 +75,7 @@ fn a_node_of_a_cluster_as_nats_server_is_told_of_it() {
         routes: vec!["127.0.0.1:2".parse().unwrap()],
         catalog: "built-in".into(),
         logs_per_node: 2,
+        replace_after: Some(Duration::from_secs(1800)),
         key: Some("k".into()),
         may_be_open: false,
     };

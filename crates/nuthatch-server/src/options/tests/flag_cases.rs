@@ -155,7 +155,13 @@ fn mistakes() {
     wrong("-sl quit=nix", "'nix' is neither a process id nor a file that holds one");
     wrong(
         "-routes a,b",
-        "invalid value \"a\" for flag -routes: must be addresses such as 127.0.0.1:6222",
+        "invalid value \"a\" for flag -routes: must be addresses such as 127.0.0.1:6222, or names such as \
+         n1.example.org:6222",
+    );
+    wrong(
+        "-cluster_listen n1:6222",
+        "invalid value \"n1:6222\" for flag -cluster_listen: must be a numeric address and a port, such as \
+         10.0.0.1:6222 or 0.0.0.0:6222",
     );
     let incomplete = "a node of a cluster needs a node port (cluster { port }, -cluster_listen), routes (cluster { \
                       routes }, -routes) and a name (server_name, -node_name)";
