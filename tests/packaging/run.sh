@@ -70,6 +70,12 @@ else
     echo "skip the unit: no systemd-analyze"
 fi
 
+# What a node of the example of three is told.
+mkdir "$work/three"
+sed -e "s|/run/nuthatch|$work/three|" -e "s|/data|$work/three/data|" packaging/cluster.conf >"$work/three.conf"
+"$binary" serve -t -c "$work/three.conf" --node-name n1 >/dev/null || fail "the configuration of three nodes is refused"
+echo "ok   three nodes"
+
 # The chart: linted, rendered with and without what is optional, what it says of the configuration accepted by the server.
 if command -v go >/dev/null; then
     [ -x target/tools/helm ] || GOBIN="$PWD/target/tools" persistently go install helm.sh/helm/v3/cmd/helm@v3.22.0
@@ -78,13 +84,28 @@ if command -v go >/dev/null; then
     target/tools/helm template release "$chart" >"$work/default.yaml"
     target/tools/helm template release "$chart" --set metrics.annotations=false --set persistence.storageClass=fast \
         --set resources.limits.memory=1Gi --set nodeSelector.disk=nvme --set image.tag=other >"$work/other.yaml"
+    target/tools/helm template release "$chart" --set cluster.nodes=3 --set cluster.secret=s >"$work/cluster.yaml"
+    for wrong in cluster.nodes=0 cluster.nodes=2 cluster.nodes=3; do
+        if target/tools/helm template release "$chart" --set "$wrong" >/dev/null 2>&1; then fail "chart: $wrong is rendered"; fi
+    done
     python3 - "$work" <<'PY'
 import pathlib, re, sys
 work = pathlib.Path(sys.argv[1])
+cluster = (work / "cluster.yaml").read_text()
+for word in (
+    "replicas: 3",
+    "podManagementPolicy: Parallel",
+    "kind: PodDisruptionBudget",
+    "--routes=" + ",".join(f"release-nuthatch-{at}.release-nuthatch-headless:6222" for at in range(3)),
+    "--node-name=$(NODE)",
+    "publishNotReadyAddresses: true",
+    "podAntiAffinity",
+):
+    assert word in cluster, word
 default, other = ((work / name).read_text() for name in ("default.yaml", "other.yaml"))
 for kind, count in (("StatefulSet", 1), ("Service", 2), ("ConfigMap", 1)):
     assert len(re.findall(rf"^kind: {kind}$", default, re.M)) == count, kind
-assert "replicas: 1" in default and "prometheus.io/scrape" in default
+assert "name: node" not in default and "replicas: 1" in default and "prometheus.io/scrape" in default
 for word in ("nuthatch:other", "storageClassName: fast", "memory: 1Gi", "disk: nvme"):
     assert word in other and word not in default, word
 assert "prometheus.io" not in other
@@ -92,7 +113,7 @@ config = re.search(r'^  nuthatch.conf: "(.*)"$', default, re.M).group(1)
 (work / "chart.conf").write_text(config.encode().decode("unicode_escape").replace("/data", str(work / "data")))
 PY
     mkdir "$work/data"
-    "$binary" serve -t -c "$work/chart.conf" >/dev/null || fail "the chart's configuration is refused"
+    TOKEN_FILE="$work/data/token" "$binary" serve -t -c "$work/chart.conf" >/dev/null || fail "the chart's configuration is refused"
     echo "ok   chart"
 else
     echo "skip the chart: no go"
