@@ -166,8 +166,8 @@ class System:
         return list(map(str, [self.options.nats, "-c", config]))
 
     def create_stream(self):
-        """Until the system has it; nothing but its own readiness is in the way."""
-        replicas = NODES if self.name.startswith("nats") else 1
+        """On all nodes. Until the system has it; nothing but its own readiness is in the way."""
+        replicas = self.count
         config = {"name": STREAM, "subjects": [SUBJECT], "storage": "file", "num_replicas": replicas}
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
@@ -338,7 +338,7 @@ def kills(options):
             gaps.append(gap(publisher, at, when))
             system.begin_again(at, options.how)
             print(f"{options.how} {len(gaps)} of n{at}: {gaps[-1] * 1000:.0f} ms", flush=True)
-            wait_whole(system, at, offset)
+            wait_whole(system, at, offset, options.how)
         publisher.ended.set()
         publisher.join()
         check(system, len(publisher.acks))
@@ -378,16 +378,29 @@ def gap(publisher, old, signalled):
     raise SystemExit("nobody took over")
 
 
-def wait_whole(system, at, offset):
+def wait_whole(system, at, offset, how):
     """A node that was killed takes part again before the next one is: two of three are needed."""
     if not system.name.startswith("nuthatch"):
         return time.sleep(2)
     log, deadline = system.dir / f"n{at}.log", time.monotonic() + START_S
     while time.monotonic() < deadline:
-        if b"keeps the quorum log" in log.read_bytes()[offset:]:
+        # One that was only stopped says nothing: who leads has to.
+        if all_current(system) if how == "stop" else b"keeps the quorum log" in log.read_bytes()[offset:]:
             return time.sleep(1)
         time.sleep(0.02)
     raise SystemExit(f"n{at} does not come back, see {system.dir}")
+
+
+def all_current(system):
+    """True if who leads the stream says that all others have what it has."""
+    try:
+        client = Nats(system.ports[system.leader()])
+        info = client.read(f"$JS.API.STREAM.INFO.{STREAM}")
+        client.close()
+    except OSError:
+        return False
+    replicas = info["cluster"].get("replicas") or []
+    return len(replicas) == NODES - 1 and all(one["current"] and not one.get("offline") for one in replicas)
 
 
 def check(system, count, looks=5000):
