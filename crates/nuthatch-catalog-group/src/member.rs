@@ -8,7 +8,7 @@ mod sight;
 
 use self::absence::Absences;
 use self::nodes::Wanted;
-use self::setup::{config, encode_state, founded, state};
+use self::setup::{config, encode_state, founded, names, state};
 use crate::asked::{Calls, Origin, Waiting};
 use crate::catalog_codec::{log_txn, put_log_txn};
 use crate::coding::{Malformed, Reader, Writer, malformed};
@@ -152,6 +152,8 @@ pub struct Member {
     stood_back: usize,
     reads: u64,
     limits: Limits,
+    /// A member was to be sent a snapshot that does not name it.
+    snapshot_due: bool,
     /// That it takes part was said.
     said: bool,
     /// Effects of the step that is under way.
@@ -209,6 +211,7 @@ impl Member {
             stood_back: 0,
             reads: 0,
             limits,
+            snapshot_due: false,
             said: false,
             out: vec![],
         };
@@ -527,6 +530,10 @@ impl Member {
         for message in messages.into_iter().filter(is_sent) {
             let to = message.to;
             if message.msg_type == MessageType::MsgSnapshot {
+                // One of before a member joined is of no use to it, and the next might be long in coming.
+                let of_use =
+                    names(message.get_snapshot(), to) || !Rule::SnapshotNamesReader.holds();
+                self.snapshot_due |= !of_use;
                 // Whether it comes shows when what follows it is asked for.
                 self.raw.report_snapshot(to, SnapshotStatus::Finish);
             }
@@ -571,9 +578,11 @@ impl Member {
         Ok(())
     }
 
-    /// A snapshot takes the place of entries when there are many.
+    /// A snapshot takes the place of entries when there are many, or when a member needs a newer one.
     fn compact(&mut self) -> io::Result<()> {
-        if self.applied < self.raw.store().index() + self.limits.snapshot_entries {
+        let (behind, due) = (self.raw.store().index(), std::mem::take(&mut self.snapshot_due));
+        let is_due = due && self.applied > behind;
+        if !is_due && self.applied < behind + self.limits.snapshot_entries {
             return Ok(());
         }
         let data = encode_state(&self.catalogs, &self.roster).into();

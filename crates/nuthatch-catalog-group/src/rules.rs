@@ -56,6 +56,8 @@ rules! {
     OneChangeAtATime = "group.one-change-at-a-time";
     /// A drained node gives the lead away as soon as another one can have it.
     DrainedLeadsLast = "group.drained-leads-last";
+    /// A member that the newest snapshot does not name yet gets a newer one.
+    SnapshotNamesReader = "group.snapshot-names-reader";
     /// Without being told to, the leader has only such nodes replaced as it has not heard for long.
     AbsentReplacedOnly = "group.absent-replaced-only";
 }

@@ -2,7 +2,7 @@
 
 use crate::any_catalog::AnyCatalog;
 use crate::catalog::{BucketCatalog, CatalogError, Founder, Founding, found};
-use crate::config::{ClusterConfig, ConfigError};
+use crate::config::{ClusterConfig, ConfigError, Logs};
 use crate::group::{self, BUILT_IN, Door, GroupCatalog};
 use crate::life::Life;
 use crate::roll::Roll;
@@ -174,7 +174,9 @@ pub(crate) fn tell_count(
     report: &Reporter,
 ) {
     let logs = founding.logs.get();
-    let size = roll.routes().size().filter(|size| config.may_found(*size));
+    // Who leaves it at the default has no wish.
+    let has_wish = config.logs != Logs::default();
+    let size = roll.routes().size().filter(|size| has_wish && config.may_found(*size));
     let wanted = size.map(|size| config.logs.of(size));
     if let Some(wanted) = wanted.filter(|wanted| *wanted != logs) {
         report.say(&format!(

@@ -30,6 +30,12 @@ pub enum Logs {
     PerNode(u8),
 }
 
+impl Default for Logs {
+    fn default() -> Self {
+        Self::PerNode(1)
+    }
+}
+
 impl Logs {
     /// How many those are of so many nodes.
     #[must_use]

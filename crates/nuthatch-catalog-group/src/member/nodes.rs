@@ -214,11 +214,12 @@ impl Member {
             || !Rule::CaughtUpFirst.holds()
     }
 
-    /// Has another member lead that is not about to lose its vote: a drained one only where there is no other.
+    /// Has another member lead that is not about to lose its vote and has all that is committed: until that leads, the library
+    /// takes no proposals. A drained one only where there is no other.
     fn leave_the_lead(&mut self, going: &[MemberId]) {
         let (prs, drained) = (self.raw.raft.prs(), self.roster.drained_members());
         let goes = |id: u64| going.contains(&MemberId(id));
-        let fit = |id: &u64| !goes(*id) && prs.get(*id).is_some_and(|one| one.recent_active);
+        let fit = |id: &u64| !goes(*id) && self.has_caught_up(MemberId(*id));
         let voters = self.conf().voters.into_iter().filter(fit);
         let rank =
             |id: &u64| (!drained.contains(&MemberId(*id)), prs.get(*id).map(|one| one.matched));

@@ -63,6 +63,12 @@ pub fn founded(founding: &Founding) -> Snapshot {
     snapshot
 }
 
+/// True if a member is one of those that a snapshot names: the library of any other one takes no notice of it.
+pub fn names(snapshot: &Snapshot, member: u64) -> bool {
+    let conf = snapshot.get_metadata().get_conf_state();
+    [&conf.voters, &conf.voters_outgoing, &conf.learners].iter().any(|some| some.contains(&member))
+}
+
 /// Behind the catalogs: who the nodes are, where that is not as it was founded. No catalog begins so.
 const ROSTER_FOLLOWS: u64 = u64::MAX;
 

@@ -59,6 +59,9 @@ pub enum Violation {
     /// A drained node leads when all has been well for long and another one could.
     #[error("{0:?} leads, and is drained")]
     DrainedLeads(MemberId),
+    /// A member lacks what is committed when all has been well for long.
+    #[error("member {0:?} lacks what is committed although all is well")]
+    LeftBehind(MemberId),
     /// A leader has a node replaced by itself that it has heard lately.
     #[error("node {} is replaced although it was heard", .0.0)]
     HeardReplaced(NodeId),

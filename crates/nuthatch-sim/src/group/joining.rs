@@ -15,6 +15,9 @@ use std::io;
 /// A process of a node that was removed has been told so after this long, in microseconds.
 const TOLD_WITHIN: u64 = 5_000_000;
 
+/// Entries that a member may lack at any time.
+const ON_THE_WAY: u64 = 20;
+
 /// What is known of nodes that join and are replaced.
 #[derive(Debug, Default)]
 pub struct Joins {
@@ -313,8 +316,15 @@ impl World {
         if let Some(late) = self.joins.accepted.iter().find(late) {
             return Err(Violation::Unfinished(late.old));
         }
+        // What was committed a moment ago may be on its way.
+        let (_, applied) = leader.position();
+        let all = leader.members();
         for node in &self.nodes {
             let Life::Runs(member) = &node.life else { continue };
+            let is_one = all.values().any(|id| *id == member.id()) && member.takes_part();
+            if is_one && member.position().1 + ON_THE_WAY < applied {
+                return Err(Violation::LeftBehind(member.id()));
+            }
             let old = self.queue.now() >= node.began + TOLD_WITHIN;
             if old && member.takes_part() && roster.gone_member(member.id()).is_some() {
                 return Err(Violation::RemovedTakesPart(member.id()));
