@@ -1,7 +1,7 @@
 //! Nodes that are away for long, of which a leader has the places taken by spares.
 
 use super::check::Violation;
-use super::world::{Life, World};
+use super::world::{FAULTS_FOR, Life, World};
 use nuthatch_catalog_group::{Boot, Envelope, Event, Member, MemberId, TICK};
 use nuthatch_quorum::types::NodeId;
 use std::collections::BTreeMap;
@@ -22,6 +22,11 @@ pub fn replace_after_ticks(seed: u64) -> Option<u64> {
 }
 
 impl World {
+    /// True if little happens now. Every fifth schedule ends so.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.quiet && self.queue.now() >= FAULTS_FOR
+    }
+
     /// Something of a member comes to a node.
     pub(super) fn bring(&mut self, at: usize, bytes: &[u8]) -> Result<(), Violation> {
         let envelope = Envelope::decode(bytes).expect("as it was sent");

@@ -24,12 +24,14 @@ impl Client {
         Self { me, made: 0, known: None, asks: None }
     }
 
-    /// The next thing to ask: the last one again while it was not answered.
-    pub fn next(&mut self, floor: Revision, rng: &mut Rng) -> Asked {
+    /// The next thing to ask: the last one again while it was not answered. Where little happens (`quiet`) nothing is proposed
+    /// but what the nodes wait for.
+    pub fn next(&mut self, floor: Revision, quiet: bool, rng: &mut Rng) -> Asked {
         if let Some((asked, ..)) = &self.asks {
             return asked.clone();
         }
         let known = self.known.as_ref().filter(|_| rng.chance(700));
+        let known = known.filter(|known| !quiet || is_waited_for(known));
         let call = known.map_or(Call::Read, |known| {
             self.made += 1;
             Call::Propose(txn((self.me, self.made), known, rng))
@@ -72,6 +74,11 @@ fn txn((me, made): (u64, u64), known: &Snapshot, rng: &mut Rng) -> Txn {
         }
     };
     Txn { id, key, revision, seen: known.revision, value }
+}
+
+/// True if the log is not where it is wished, or a node that is wished has not named its disk.
+fn is_waited_for(known: &Snapshot) -> bool {
+    unnamed(known).is_some() || known.target() != known.log.value.set
 }
 
 /// A node that is wished and has not named its disk.

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// How long things go wrong, and how long all is well afterwards, in microseconds.
-const FAULTS_FOR: u64 = 30_000_000;
+pub(super) const FAULTS_FOR: u64 = 30_000_000;
 const CALM_FOR: u64 = 30_000_000;
 
 /// Between two rounds of a node that looks for its cluster.
@@ -126,6 +126,8 @@ pub struct World {
     pub(super) images: u64,
     limits: Limits,
     pub(super) calls: u64,
+    /// When all is well little happens: no snapshot comes because there are many entries.
+    pub(super) quiet: bool,
     printed: bool,
 }
 
@@ -192,6 +194,7 @@ impl World {
             images: 0,
             limits,
             calls: 0,
+            quiet: seed % 5 == 2,
             printed,
             queue,
         }
@@ -580,7 +583,8 @@ impl World {
         {
             return Ok(());
         }
-        let asked = self.clients[client].next(self.observer.floor, &mut self.queue.rng);
+        let (floor, quiet) = (self.observer.floor, self.is_quiet());
+        let asked = self.clients[client].next(floor, quiet, &mut self.queue.rng);
         self.calls += 1;
         let (number, call) = (self.calls, asked.call.clone());
         self.clients[client].asks = Some((asked, number, at));
