@@ -400,3 +400,29 @@ fn the_place_of_a_node_that_is_away_for_long_is_taken_by_a_spare() {
     alone_with_two(&mut one, 1);
     assert!(!one.absences.is_over(MemberId(3), (one.ticks, 0)));
 }
+
+/// Seed 505309. The library of one that it does not name takes no notice of it, and the next one may be long in coming.
+#[test]
+fn a_member_that_the_snapshot_does_not_name_gets_a_newer_one() {
+    let mut one = leader(&MemDisk::default());
+    let msg_type = MessageType::MsgAppendResponse;
+    let has =
+        Message { msg_type, from: 2, to: 1, term: 1, index: one.last(), ..Message::default() };
+    say(&mut one, 2, boot(1, 22), Body::Raft(Box::new(has)));
+    assert_eq!(one.position().1, one.last(), "it is committed and applied");
+    let (name, member) = ("n4".to_owned(), MemberId(4));
+    let context = Change::Join { name, member, address: None }.encode().into();
+    let entry_type = EntryType::EntryConfChangeV2;
+    let entry = Entry { entry_type, context, data: vec![0].into(), ..Entry::default() };
+    one.apply_change(&entry).expect("a change");
+    let send = |one: &mut Member, to: u64| {
+        let mut snapshot =
+            Message { msg_type: MessageType::MsgSnapshot, from: 1, to, ..Message::default() };
+        snapshot.set_snapshot(one.raw.store().snapshot().clone());
+        one.send_all(vec![snapshot]);
+        one.compact().expect("the disk works");
+        names(one.raw.store().snapshot(), 4)
+    };
+    assert!(!send(&mut one, 2), "that one is named");
+    assert!(send(&mut one, 4));
+}
