@@ -118,16 +118,15 @@ impl Replicas {
     ) -> Option<ClusterInfo> {
         let cluster = self.core.cluster()?;
         let log = self.names.name_of(engine);
-        let keepers = self.core.keepers(&log).unwrap_or_default();
-        let is_kept = replicas > 1 && is_quorum_log(&log);
         let info = ClusterInfo {
             name: cluster.name,
             leader: self.core.server_name().to_owned(),
             ..ClusterInfo::default()
         };
-        if !is_kept {
+        if replicas <= 1 || !is_quorum_log(&log) {
             return Some(info);
         }
+        let keepers = self.core.keepers(&log).unwrap_or_default();
         Some(ClusterInfo {
             raft_group: group((of, storage), &log, replicas),
             leader_since: self.led_since.read().get(&engine).copied(),
