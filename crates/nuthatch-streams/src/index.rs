@@ -1,6 +1,7 @@
 //! A consumer's view of a stream: committed messages by sequence, without their payloads.
 
 use nuthatch_log::{Seq, Timestamp};
+use nuthatch_protocol::subject;
 
 /// Metadata of a message, known without reading it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,14 +38,19 @@ pub trait MessageIndex {
     /// Calls `visit(subject id, live count, first seq lower bound, last seq)` for every subject
     /// that matches the pattern.
     fn for_each_subject(&self, pattern: &[u8], visit: &mut dyn FnMut(u32, u64, Seq, Seq));
-    /// [`MessageIndex::for_each_subject`] for each of several patterns.
+    /// [`MessageIndex::for_each_subject`] for subjects that match any of several patterns, each once.
     fn for_each_subject_of(
         &self,
         patterns: &[Box<[u8]>],
         visit: &mut dyn FnMut(u32, u64, Seq, Seq),
     ) {
-        for pattern in patterns {
-            self.for_each_subject(pattern, visit);
+        for (at, pattern) in patterns.iter().enumerate() {
+            self.for_each_subject(pattern, &mut |id, count, first, last| {
+                let text = self.subject(id);
+                if !patterns[..at].iter().any(|earlier| subject::matches(earlier, text)) {
+                    visit(id, count, first, last);
+                }
+            });
         }
     }
     /// Live messages with the sequence and subject of removed ones since `cursor`, newest removals

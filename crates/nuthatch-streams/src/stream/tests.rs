@@ -117,3 +117,26 @@ fn states_of_every_version_are_read_and_the_writers_term_stays() {
     later[0] = 6;
     assert!(Stream::decode_state(StreamId(1), &later, 0).is_err());
 }
+
+#[test]
+fn a_subject_that_several_patterns_match_is_visited_once() {
+    use crate::index::MessageIndex as _;
+    let config = StreamConfig { name: "S".into(), ..StreamConfig::default() };
+    let mut stream = Stream::new(StreamId(1), AccountId::GLOBAL, Box::new(config), Timestamp(0), 0);
+    let budget = Budget::new(usize::MAX, usize::MAX, u64::MAX, u64::MAX);
+    for subject in ["a.deep.x", "a.deep.x", "a.deep.y", "a.q.x", "a.q.y"] {
+        let publish = Publish { subject: subject.as_bytes(), reply: b"", headers: b"", body: b"" };
+        let stored = stream.publish(&publish, &super::NO_HEADERS, &mut Taker, &budget, |_| true);
+        stored.expect("stored");
+    }
+    stream.contents.commit_all();
+    let patterns: [Box<[u8]>; 2] = [b"a.*.x".to_vec().into(), b"a.deep.*".to_vec().into()];
+    let contents = stream.contents();
+    let mut seen = vec![];
+    contents.for_each_subject_of(&patterns, &mut |id, count, _, last| {
+        seen.push((String::from_utf8_lossy(contents.subject(id)).into_owned(), count, last.0));
+    });
+    seen.sort();
+    let expected = [("a.deep.x", 2, 2), ("a.deep.y", 1, 3), ("a.q.x", 1, 4)];
+    assert_eq!(seen, expected.map(|(subject, count, last)| (subject.to_owned(), count, last)));
+}

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use nuthatch_protocol::subject;
 use serde_json::Value;
 
 use crate::run::{Record, Step};
@@ -184,6 +185,14 @@ impl Defects {
             if let Some(name) = consumer.apart.iter().next() {
                 return Some(spreading(name));
             }
+            // It counts a message that several filters match once, and takes it off once for each when it leaves.
+            if verb == "next"
+                && deliveries(ours) > deliveries(theirs)
+                && stream.is_some_and(|stream| stream.removed)
+                && crosses(&consumer.filters)
+            {
+                return Some(spreading("none-while-some"));
+            }
             if verb == "next"
                 && redelivered(ours) > redelivered(theirs)
                 && self.lost_acks(about, consumer)
@@ -356,6 +365,28 @@ fn waiting(step: &Step) -> Option<u64> {
 
 fn delivered(step: &Step) -> Option<u64> {
     reply(step)?["delivered"]["stream_seq"].as_u64()
+}
+
+/// True if two filters, of which neither lies within the other, have subjects in common.
+fn crosses(filters: &BTreeSet<String>) -> bool {
+    let pairs = filters.iter().flat_map(|one| filters.iter().map(move |other| (one, other)));
+    pairs.filter(|(one, other)| one != other).any(|(one, other)| {
+        let (one, other) = (one.as_bytes(), other.as_bytes());
+        subject::overlap(one, other)
+            && !subject::is_subset(one, other)
+            && !subject::is_subset(other, one)
+    })
+}
+
+/// How many messages were delivered.
+fn deliveries(step: &Step) -> usize {
+    let is_one = |record: &&Record| match record {
+        Record::Message(message) => {
+            message.reply.as_ref().is_some_and(|reply| reply.starts_with("$JS.ACK."))
+        }
+        _ => false,
+    };
+    step.records.iter().filter(is_one).count()
 }
 
 /// How many messages were delivered that had been before.

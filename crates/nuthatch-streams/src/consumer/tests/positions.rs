@@ -210,3 +210,22 @@ fn an_update_forgets_what_left_the_stream() {
     rig.consumer.as_mut().expect("created").update(config, filter, &rig.config, &mut env);
     assert_eq!(rig.info().num_ack_pending, 2, "2 is not waited for");
 }
+
+/// Neither of the two filters lies within the other, so both may be asked for; `k.b` matches both.
+#[test]
+fn a_message_that_two_filters_match_counts_once() {
+    for policy in [DeliverPolicy::All, DeliverPolicy::LastPerSubject] {
+        let mut rig = Rig::with(&SUBJECTS);
+        rig.create(|c| {
+            c.filter_subjects = vec!["k.*".into(), "*.b".into()];
+            c.deliver_policy = policy;
+        });
+        let expected: &[u64] = match policy {
+            DeliverPolicy::All => &[1, 2, 3, 5, 6, 7],
+            _ => &[5, 6, 7],
+        };
+        assert_eq!(rig.info().num_pending, expected.len() as u64);
+        assert_eq!(all_of(&mut rig), expected);
+        assert_eq!(rig.info().num_pending, 0);
+    }
+}

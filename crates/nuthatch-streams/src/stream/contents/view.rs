@@ -88,17 +88,23 @@ impl MessageIndex for Contents {
 }
 
 impl Contents {
-    /// Visits the subjects that match any of the patterns. What is in flight is looked at once,
-    /// however many patterns there are.
+    /// Visits the subjects that match any of the patterns, each once: patterns of which none lies within another may
+    /// still have subjects in common (`a.*.x` and `a.b.*`). What is in flight is looked at once, however many patterns
+    /// there are.
     fn visit_subjects<'a>(
         &self,
         patterns: impl Iterator<Item = &'a [u8]>,
         visit: &mut dyn FnMut(u32, u64, Seq, Seq),
     ) {
         let differences = self.differences();
-        let mut seen = Vec::new();
+        let (mut seen, mut several) = (Vec::new(), false);
         for pattern in patterns {
+            several |= !seen.is_empty();
             self.count_matching(pattern, &differences, &mut seen);
+        }
+        if several {
+            seen.sort_unstable();
+            seen.dedup();
         }
         let mut unsure = FxHashMap::default();
         let known = |id| {
