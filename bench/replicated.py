@@ -16,7 +16,8 @@ that is not answered within --patience is given up. Where a server says what the
 back while a fifth of what the log can take is written; `calm` counts owners under full load, of which there should be one. `tier` writes to a quorum log with a bucket (a directory) behind it
 while the owner is killed during an upload (a part of an object is there), another node when a segment has just left its directory,
 and the bucket is away for a minute; it tells the most that a node's directory held. Everything listens on loopback and stores below a new directory of
---dir. Programs: target/release/nuthatch and target/peers/nats-server (tests/peers.sh), or --nuthatch and --nats.
+--dir. Programs: target/release/nuthatch and target/peers/nats-server (tests/peers.sh), or --nuthatch and --nats. `load --only` takes
+woodpecker-service, too: Woodpecker's service of three nodes (bench/peers/build.sh woodpecker minio) with fewer messages, a log for each load.
 """
 
 import argparse
@@ -36,6 +37,7 @@ import threading
 import time
 
 import keepers
+import woodpecker_service
 
 REPO = pathlib.Path(__file__).resolve().parent.parent
 NODES = 3
@@ -244,13 +246,14 @@ def load(options):
     results = {}
     for number in range(options.rounds):
         for name in options.only:
-            system = System(name, options.dir, options)
+            other = name == woodpecker_service.NAME
+            system = woodpecker_service.Service(options) if other else System(name, options.dir, options)
             try:
                 system.create_stream()
                 idle = system.mib("VmRSS")
                 for title, arguments, count, slow in LOADS:
                     is_slow = name.endswith("-sync")
-                    result = run_load(system, arguments, slow if is_slow else count, options)
+                    result = system.run(title, arguments) if other else run_load(system, arguments, slow if is_slow else count, options)
                     results.setdefault(title, {}).setdefault(name, []).append(result)
                     print(f"round {number + 1} {name:14} {title:26} {result}", flush=True)
                 print(f"round {number + 1} {name:14} MiB of the nodes: idle {idle}, at most {system.mib('VmHWM')}", flush=True)
@@ -291,6 +294,8 @@ def table(results, names):
             if "sync 128" not in title or title.startswith("async"):
                 decides = f"{median('msgs_per_s'):,.0f}/s"
             cells.append(f"{decides}, {median('cpu_us_per_msg'):.2f} µs CPU")
+            if "etcd_cpu_us_per_msg" in runs[0]:
+                cells[-1] += f" (etcd {median('etcd_cpu_us_per_msg'):.2f}, store {median('store_cpu_us_per_msg'):.2f})"
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -531,14 +536,18 @@ def main():
     parser.add_argument("--gib", type=int, default=8)
     parser.add_argument("--local-max", default="1GB")
     parser.add_argument("--pause", type=float, default=1.0, help="seconds of load before each kill")
-    parser.add_argument("--only", help="systems, by commas: nuthatch, nuthatch-r3, nats-r3, nats-r3-sync")
+    parser.add_argument("--only", help="systems, by commas: nuthatch, nuthatch-r3, nats-r3, nats-r3-sync, woodpecker-service (load)")
     parser.add_argument("--nuthatch", default=REPO / "target/release/nuthatch")
     parser.add_argument("--nats", default=REPO / "target/peers/nats-server")
+    parser.add_argument("--peers", type=pathlib.Path, default=woodpecker_service.BUILT, help="programs of bench/peers/build.sh, for woodpecker-service")
     parser.add_argument("--dir", default=REPO / "target", help="where the nodes store")
     parser.add_argument("--json", help="file for all single results")
     options = parser.parse_args()
     default = "nuthatch-r3,nats-r3,nats-r3-sync,nuthatch" if options.what == "load" else "nuthatch-r3"
     options.only = (options.only or default).split(",")
+    known = ["nuthatch", "nuthatch-r3", "nats-r3", "nats-r3-sync"] + [woodpecker_service.NAME] * (options.what == "load")
+    if unknown := [name for name in options.only if name not in known]:
+        parser.error(f"{options.what} has no {', '.join(unknown)}, only {', '.join(known)}")
     parts = {
         "load": load, "kills": kills, "tier": tier, "keeper": lambda given: keepers.slow(given, System, run_load),
         "resync": lambda given: keepers.resync(given, System, run_load, Nats, SUBJECT),

@@ -1,12 +1,13 @@
 // Command woodpecker puts Woodpecker's embedded client with the settings it ships behind the
 // workbench's protocol: on local files, or with --minio PROGRAM on objects of a MinIO that it starts
-// and ends. Its metadata is in an embedded etcd.
+// and ends. Its metadata is in an embedded etcd. With --service DIR it starts three nodes of
+// Woodpecker's service instead and measures its client on them, for bench/replicated.py.
 //
 // A Woodpecker log has one writer and readers of their own position; it has no consumer groups and
 // no acknowledgements. So all senders of a topic share its writer, all receivers share one reader,
 // and Ack does nothing: a message whose receiver dies is not delivered again.
 //
-// This file is Apache-2.0. The program built from it contains Woodpecker's directory "server", which
+// These files are Apache-2.0. The program built from it contains Woodpecker's directory "server", which
 // is AGPL-3.0 or SSPL-1.0 at your choice, so do not distribute the program without meeting that.
 package main
 
@@ -46,19 +47,29 @@ var settings []byte
 var (
 	minioProgram = flag.String("minio", "", "keep the data in a MinIO, started with this program")
 	limits       = flag.String("limits", "", "only measure PUTs of objects, with a MinIO below this directory")
+	serviceDir   = flag.String("service", "", "run three nodes below this directory, and measure what standard input asks for")
+	nodeProgram  = flag.String("node", "", "with -service, Woodpecker's server")
+	etcdDir      = flag.String("etcd", "", "be the etcd of a service, below this directory")
 	s3           = flag.String("s3", "", "with -limits, into this bucket instead: http://HOST:PORT/BUCKET")
 )
 
 func main() {
 	flag.Parse()
-	if *limits != "" {
-		if err := measureLimits(*minioProgram, *s3, *limits); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
+	var err error
+	switch {
+	case *limits != "":
+		err = measureLimits(*minioProgram, *s3, *limits)
+	case *etcdDir != "":
+		err = serveEtcd(*etcdDir)
+	case *serviceDir != "":
+		err = runService(*serviceDir)
+	default:
+		harness.Main(versions, open)
 	}
-	harness.Main(versions, open)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }
 
 func versions() string {

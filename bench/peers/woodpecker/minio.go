@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,6 +29,25 @@ func startMinio(program, dir string, cfg *config.MinioConfig) (*exec.Cmd, error)
 	if err != nil {
 		return nil, err
 	}
+	cmd, err := startMinioAt(program, dir, address)
+	if err != nil {
+		return nil, err
+	}
+	host, port, err := net.SplitHostPort(address.Host)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Address = host
+	if cfg.Port, err = strconv.Atoi(port); err != nil {
+		return nil, err
+	}
+	cfg.AccessKeyID, cfg.SecretAccessKey = minioUser, minioPassword
+	cfg.BucketName, cfg.CreateBucket, cfg.UseSSL = "woodpecker", true, false
+	return cmd, nil
+}
+
+// startMinioAt starts one MinIO with one drive below dir. It ends with this process.
+func startMinioAt(program, dir string, address url.URL) (*exec.Cmd, error) {
 	drive := filepath.Join(dir, "minio")
 	if err := os.MkdirAll(drive, 0o755); err != nil {
 		return nil, err
@@ -44,16 +64,6 @@ func startMinio(program, dir string, cfg *config.MinioConfig) (*exec.Cmd, error)
 		cmd.Process.Kill()
 		return nil, err
 	}
-	host, port, err := net.SplitHostPort(address.Host)
-	if err != nil {
-		return nil, err
-	}
-	cfg.Address = host
-	if cfg.Port, err = strconv.Atoi(port); err != nil {
-		return nil, err
-	}
-	cfg.AccessKeyID, cfg.SecretAccessKey = minioUser, minioPassword
-	cfg.BucketName, cfg.CreateBucket, cfg.UseSSL = "woodpecker", true, false
 	return cmd, nil
 }
 
