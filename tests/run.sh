@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.."
 . tests/patience.sh
 . tests/binary.sh
 . tests/steps.sh
+. tests/lanes.sh
 
 step "dependencies"
 persistently cargo_fetch Cargo.toml
@@ -24,35 +25,17 @@ NUTHATCH_BINARY=$(target_dir "$PWD")/$NUTHATCH_PROFILE/nuthatch
 NUTHATCH_LIBRARIES=$(target_dir "$PWD")/$NUTHATCH_PROFILE/deps
 export NUTHATCH_BINARY NUTHATCH_LIBRARIES
 
-step "unit, property, crash and differential tests"
-cargo test --profile "$NUTHATCH_PROFILE" --workspace --features nuthatch/otlp --locked --no-fail-fast
-
-step "a server in an Azurite"
-./tests/stores.sh azurite
-
-step "third-party clients"
-./tests/clients/run.sh
-
-step "three servers, one quorum log, one killed"
-./tests/clients/quorum/run.sh
-
-step "ring 3: processes, links, disks and power fail"
-./tests/ring3/run.sh
-
-step "backups with jsm.go"
-./tests/clients/backup/run.sh
-
-step "inside of other programs"
-./tests/embed/run.sh
-
-step "packages and chart"
-./tests/packaging/run.sh
-
-step "alerts and dashboards"
-./tests/monitoring/run.sh
-
-step "the console in a browser"
-./tests/console/run.sh
-
-step "metrics, websocket, a browser, TLS, examples, the documentation"
-./tests/clients/net/run.sh
+# From here on in two lanes: the tests of the workspace in one, the scripts in the other, and what is left in both.
+job "unit, property, crash and differential tests" \
+  cargo test --profile "$NUTHATCH_PROFILE" --workspace --features nuthatch/otlp --locked --no-fail-fast
+job "third-party clients" ./tests/clients/run.sh
+job "metrics, websocket, a browser, TLS, examples, the documentation" ./tests/clients/net/run.sh
+job "inside of other programs" ./tests/embed/run.sh
+job "a server in an Azurite" ./tests/stores.sh azurite
+job "three servers, one quorum log, one killed" ./tests/clients/quorum/run.sh
+job "ring 3: processes, links, disks and power fail" ./tests/ring3/run.sh
+job "backups with jsm.go" ./tests/clients/backup/run.sh
+job "packages and chart" ./tests/packaging/run.sh
+job "alerts and dashboards" ./tests/monitoring/run.sh
+job "the console in a browser" ./tests/console/run.sh
+run_jobs

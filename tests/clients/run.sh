@@ -153,11 +153,15 @@ run_client() {
 }
 
 mkdir -p "$cache"
+# Other scripts install from here too, maybe at the same time.
+exec {lock}>"$cache/clients.lock"
+flock "$lock"
 for client in "${clients[@]}"; do
     declare -F "install_${client//-/_}" >/dev/null || die "unknown client $client (there are: ${all_clients[*]})"
     echo "installing $client"
     "install_${client//-/_}"
 done
+exec {lock}>&-
 ! $install_only || exit 0
 [ -n "$server_cmd" ] || server_cmd="$(nuthatch_binary "$repo") serve"
 for client in "${clients[@]}"; do run_client "$client"; done

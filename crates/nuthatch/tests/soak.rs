@@ -2,7 +2,7 @@
 //! acknowledged is lost, and at the end memory, tasks, file handles, connections, subscriptions and
 //! consumers are back where they were.
 //!
-//! It runs for `NUTHATCH_SOAK_SECONDS` (20 by default, 300 in CI, 3600 with `just soak-features`),
+//! It runs for `NUTHATCH_SOAK_SECONDS` (20 by default, 120 in CI, 3600 with `just soak-features`),
 //! and creates and removes 20,000 consumers in 300 seconds or more, fewer in less.
 //! `NUTHATCH_SOAK_ONLY` names the only actors to run, to find out who leaves something behind; the
 //! test then fails for want of the others.
