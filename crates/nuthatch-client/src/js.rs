@@ -4,14 +4,14 @@ mod calls;
 mod kv;
 mod objects;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nuthatch_protocol::headers;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Client, RequestError};
+use crate::{Client, OwnedMessage, RequestError};
 
 pub use calls::{Answer, Delivered, JetStream};
 pub use kv::{Entry, KeyValue, KvError, Operation, set_time_to_live};
@@ -28,6 +28,10 @@ pub const CONSUMER_NOT_FOUND: u64 = 10014;
 pub const NO_MESSAGE: u64 = 10037;
 /// A write expected another last sequence: an entry of JetStream's error table.
 pub const WRONG_LAST_SEQUENCE: u64 = 10071;
+
+/// How long a call that nobody hears is repeated where there is JetStream, and the pause between, as clients of NATS have it.
+const UNHEARD_LIMIT: Duration = Duration::from_secs(2);
+const UNHEARD_PAUSE: Duration = Duration::from_millis(250);
 
 /// Headers as on the wire; nothing for none. Names and values are without line ends.
 #[must_use]
@@ -62,6 +66,11 @@ pub enum JsError {
     /// The API has no responder.
     #[error("JetStream is not enabled on this server; start it with -js")]
     NotEnabled,
+    /// The API had no responder for as long as [`api_at`] asks, though the server says that it has JetStream.
+    #[error(
+        "nobody answers {0} on a server that has JetStream: its leader may be changing, or the account has none; try again"
+    )]
+    Unheard(String),
     /// The request itself failed.
     #[error(transparent)]
     Request(RequestError),
@@ -98,7 +107,8 @@ pub fn api(
     api_at(client, API_PREFIX, what, body, timeout)
 }
 
-/// Sends `body` (nothing when null) to `<prefix>.<what>` and returns the reply's JSON.
+/// Sends `body` (nothing when null) to `<prefix>.<what>` and returns the reply's JSON. While nobody hears it on a server
+/// that has JetStream it is asked again, for two seconds at most: what it is for is being handed over or taken over.
 ///
 /// # Errors
 /// When JetStream refuses, is off, or the connection fails.
@@ -111,11 +121,7 @@ pub fn api_at(
 ) -> Result<Value, JsError> {
     let subject = format!("{prefix}.{what}");
     let text = if body.is_null() { String::new() } else { body.to_string() };
-    let reply =
-        client.request(&subject, b"", text.as_bytes(), timeout).map_err(|err| match err {
-            RequestError::NoResponders(_) => JsError::NotEnabled,
-            other => JsError::Request(other),
-        })?;
+    let reply = heard(client, &subject, text.as_bytes(), timeout)?;
     let bad = |reason: String| JsError::BadReply { subject: subject.clone(), reason };
     let mut value: Value =
         serde_json::from_slice(&reply.payload).map_err(|err| bad(err.to_string()))?;
@@ -124,6 +130,29 @@ pub fn api_at(
             Err(JsError::Api(serde_json::from_value(error).map_err(|err| bad(err.to_string()))?))
         }
         None => Ok(value),
+    }
+}
+
+/// [`Client::request`], again while nobody hears it. Nothing was carried out that nobody heard.
+fn heard(
+    client: &mut Client,
+    subject: &str,
+    text: &[u8],
+    timeout: Duration,
+) -> Result<OwnedMessage, JsError> {
+    let until = Instant::now() + timeout.min(UNHEARD_LIMIT);
+    loop {
+        match client.request(subject, b"", text, timeout) {
+            Ok(reply) => return Ok(reply),
+            Err(RequestError::NoResponders(_)) if !client.info().jetstream => {
+                return Err(JsError::NotEnabled);
+            }
+            Err(RequestError::NoResponders(subject)) if Instant::now() + UNHEARD_PAUSE >= until => {
+                return Err(JsError::Unheard(subject));
+            }
+            Err(RequestError::NoResponders(_)) => std::thread::sleep(UNHEARD_PAUSE),
+            Err(other) => return Err(JsError::Request(other)),
+        }
     }
 }
 
@@ -222,23 +251,4 @@ fn usual_ack(body: &[u8], stream: &[u8]) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn acks() {
-        let check = |body: &str, expected: PubAck| {
-            assert_eq!(PubAck::parse(body.as_bytes(), "S"), expected, "{body}");
-        };
-        check(r#"{"stream":"S","seq":42}"#, PubAck::Stored(42));
-        check(r#"{"stream":"S", "seq":42}"#, PubAck::Stored(42));
-        check(r#"{"stream":"S","seq":7,"domain":"d"}"#, PubAck::Stored(7));
-        check(r#"{"stream":"S","seq":7,"duplicate":true}"#, PubAck::Duplicate(7));
-        check(r#"{"stream":"T","seq":7}"#, PubAck::WrongStream("T".into()));
-        check(
-            r#"{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"S","seq":0}"#,
-            PubAck::Failed("maximum messages exceeded (10077)".into()),
-        );
-        assert!(matches!(PubAck::parse(b"x", "S"), PubAck::Failed(_)));
-    }
-}
+mod tests;

@@ -266,7 +266,17 @@ impl Log {
         let mut durable = Vec::with_capacity(records.len());
         match self.exchange(records, transient, &mut durable) {
             Ok(()) => Ok(durable),
-            Err(error) => Err(AppendError { durable, error }),
+            Err(error) => Err(AppendError { durable, error: self.unheard(error) }),
+        }
+    }
+
+    /// What nobody heard was for a channel that is not there, or that is there and changes its leader.
+    fn unheard(&mut self, error: LogError) -> LogError {
+        match error {
+            LogError::NoChannel(channel) if self.bounds().is_ok() => LogError::Uncertain(format!(
+                "nobody took a record for channel {channel:?}, which is there: its leader was changing"
+            )),
+            other => other,
         }
     }
 

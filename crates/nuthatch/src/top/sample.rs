@@ -104,7 +104,7 @@ impl Sampler {
         use nuthatch_client::js::JsError;
         match self.session.list("STREAM.LIST", "streams", &Value::Null) {
             Ok(streams) => Ok(streams),
-            Err(JsError::NotEnabled | JsError::Api(_)) => Ok(Vec::new()),
+            Err(JsError::NotEnabled | JsError::Unheard(_) | JsError::Api(_)) => Ok(Vec::new()),
             Err(err) => Err(CliError::js("could not list streams")(err)),
         }
     }
