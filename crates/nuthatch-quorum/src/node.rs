@@ -9,7 +9,7 @@ use crate::out::Out;
 use crate::owner::{Here, Owner, Publish};
 use crate::rules::Rule;
 use crate::store::{Image, Names, StoreError};
-use crate::takeover::{Candidate, Next};
+use crate::takeover::{Candidate, Lacking, Next};
 use crate::timing::{ASK, BEAT, CATALOG_POLL, RESEND};
 use crate::types::{
     Epoch, Incarnation, Lsn, Member, NodeId, RequestId, SyncId, Time, WallTime, majority,
@@ -185,11 +185,13 @@ pub struct Node {
     /// The last round of beats.
     round: u64,
     /// An entry that this node lacked as a candidate, and others had trimmed.
-    lacking: Option<Lsn>,
+    lacking: Option<Lacking>,
     /// It is to own the log only where nobody else can.
     drained: bool,
     /// The claim under way, or the candidate, is to follow an owner that still serves.
     prepares: Option<Prepares>,
+    /// The epoch that this node was told to follow, until it has claimed the next one.
+    follows: Option<Epoch>,
     memory: Memory,
 }
 
@@ -220,6 +222,7 @@ impl Node {
             lacking: None,
             drained: false,
             prepares: None,
+            follows: None,
             memory: Memory::default(),
             config,
         };
@@ -447,7 +450,7 @@ impl Node {
         if self.proposal.as_ref().is_some_and(|proposal| proposal.purpose != Purpose::Register) {
             self.proposal = None;
         }
-        self.prepares = None;
+        (self.prepares, self.follows) = (None, None);
         self.detector.begin_anew(now);
     }
 

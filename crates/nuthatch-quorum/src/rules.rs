@@ -98,6 +98,10 @@ rules! {
     BringsGoal = "takeover.brings-goal";
     /// A candidate that lacks what others have trimmed leaves the log to one of them.
     LeavesToTrimmed = "takeover.leaves-to-trimmed";
+    /// Who lacks such an entry is not the next candidate, even if its log has another one in that place.
+    LacksByContent = "takeover.lacks-by-content";
+    /// Who is told to follow an owner or a candidate, and claims from an older row, claims again from the present one.
+    ClaimsAgain = "node.claims-again";
     /// A keeper that lacks what the owner has trimmed is sent what that has made.
     InstallsTrimmed = "owner.installs-trimmed";
     /// A keeper reads all that it holds again and again.
@@ -218,6 +222,8 @@ impl Rule {
             Rule::CatalogRefusesBehind => Some(Rule::CatalogNeverGoesBack),
             // Who was replaced by less does not count as whole.
             Rule::TrimmedIsHere => Some(Rule::ReplacedIsACut),
+            // Who is left the epoch has claimed the next one by then.
+            Rule::LacksByContent => Some(Rule::ClaimsAgain),
             // No disk answers what was for another one.
             Rule::DoneOfThisDisk => Some(Rule::CheckIncarnation),
             _ => None,

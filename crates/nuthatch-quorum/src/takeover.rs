@@ -12,10 +12,12 @@ use crate::timing::{ATTEMPT, JOIN_GRACE, PREPARED, RECOVERY_GRACE, RESEND};
 use crate::types::{Epoch, Lsn, Member, Revision, Sum, Time, majority};
 pub use donor::donor;
 use fetched::Fetched;
+pub(crate) use lacking::Lacking;
 use std::collections::{BTreeMap, BTreeSet};
 
 mod donor;
 mod fetched;
+mod lacking;
 
 /// Where the log of the epoch ends before its start: the donor's position.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +67,7 @@ pub(crate) enum Next {
         /// The one to own it.
         to: Member,
         /// What is lacking.
-        lacks: Lsn,
+        lacks: Lacking,
     },
 }
 
@@ -463,7 +465,7 @@ impl Candidate {
             let own = log.get(lsn).into_iter();
             let theirs = fetched.values().filter_map(|fetched| fetched.get(lsn));
             let Some(entry) = own.chain(theirs).find(|entry| entry.sum == expected) else {
-                return self.lacks(lsn, log, out);
+                return self.lacks(Lacking { lsn, sum: expected }, log, out);
             };
             expected = entry.prev;
             entries.push(*entry);
@@ -473,7 +475,7 @@ impl Candidate {
             let (to, _) = donor(self.counted()).expect("there are answers");
             if after == log.base().lsn && to != self.me {
                 // What is trimmed here is no part of the log any more: more disks were lost than can be.
-                return Next::Leave { to, lacks: goal.end };
+                return Next::Leave { to, lacks: Lacking { lsn: after, sum: expected } };
             }
             // The beginnings of epochs did not tell where the logs part: all of it is compared.
             goal.from = log.base().lsn.next();
@@ -494,7 +496,8 @@ impl Candidate {
     }
 
     /// Nobody in reach can read an entry: it is waited for, never left out.
-    fn lacks(&mut self, lsn: Lsn, log: &Chain, out: &mut Out) -> Next {
+    fn lacks(&mut self, lacks: Lacking, log: &Chain, out: &mut Out) -> Next {
+        let lsn = lacks.lsn;
         let Stage::Gathering { goal, fetched } = &self.stage else { unreachable!("as called") };
         let mut others = self.answers.keys().filter(|member| **member != self.me);
         let complete = |member| fetched.get(member).is_some_and(|f: &Fetched| f.next.is_none());
@@ -505,7 +508,7 @@ impl Candidate {
         let trimmed = |(_, sealed): &(Member, &Sealed)| sealed.base >= lsn;
         let whole = self.counted().filter(trimmed).max_by_key(|(m, s)| (s.position, *m));
         if let Some((to, _)) = whole.filter(|_| Rule::LeavesToTrimmed.holds()) {
-            return Next::Leave { to, lacks: lsn };
+            return Next::Leave { to, lacks };
         }
         if !Rule::WaitForDamage.holds() {
             let goal = *goal;

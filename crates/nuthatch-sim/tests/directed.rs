@@ -311,6 +311,33 @@ fn gone_at_the_start(seed: u64) -> Option<String> {
     }
 }
 
+/// M19: an owner was cut off with an entry that nobody else has, and takes over when the only other disk that is left
+/// has trimmed what was committed in its place. It leaves the epoch to that one, which follows at once.
+fn left_to_trimmed(seed: u64) -> Option<String> {
+    let (mut world, first) = settled(seed, 0);
+    for other in (0..3).filter(|other| *other != first) {
+        world.cut(first, other);
+        world.cut(other, first);
+    }
+    world.run_for(3 * SECOND).expect("nothing breaks");
+    let second = world.owner().expect("an owner");
+    let keeper = 3 - first - second;
+    for _ in 0..20 {
+        world.inject(Fault::Trim, keeper).expect("nothing breaks");
+    }
+    world.run_for(SECOND / 20).expect("nothing breaks");
+    world.shut_down(second);
+    world.mend();
+    // The lease ends, and the owner is not missed yet.
+    world.run_for(3 * SECOND / 10).expect("nothing breaks");
+    world.inject(Fault::TakeOver, first).expect("nothing breaks");
+    world.run_for(SECOND / 10).expect("nothing breaks");
+    match world.owner() {
+        Some(now) if now == keeper => None,
+        now => wrong("followed", format!("{now:?}, not {keeper}, within 100 ms")),
+    }
+}
+
 /// The schedules that find the loss of a rule.
 fn of(rule: Rule) -> Option<fn(u64) -> Option<String>> {
     match rule {
@@ -328,6 +355,7 @@ fn of(rule: Rule) -> Option<fn(u64) -> Option<String>> {
         Rule::PreparedWaits => Some(handed_over),
         Rule::PreparedEndsWithOwner => Some(gone_before_its_end),
         Rule::StartingBrings => Some(gone_at_the_start),
+        Rule::ClaimsAgain => Some(left_to_trimmed),
         _ => None,
     }
 }
@@ -396,6 +424,11 @@ fn new_keepers_are_brought_the_log_beside_serving() {
 #[test]
 fn a_keeper_that_goes_when_an_epoch_starts_is_replaced_by_one_that_is_brought() {
     assert_eq!(trouble(Rule::StartingBrings), None);
+}
+
+#[test]
+fn m19_an_epoch_is_left_to_a_keeper_that_has_trimmed_what_is_lacking() {
+    assert_eq!(trouble(Rule::ClaimsAgain), None);
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn search(rule: Rule) -> Option<String> {
 }
 
 /// Seeds beyond those that an ordinary run plays, or of a theme, which found a rule's loss.
-const FAR_SEEDS: [(Rule, &str, u64); 18] = [
+const FAR_SEEDS: [(Rule, &str, u64); 19] = [
     (Rule::CutsBehindDamage, "m10", 20_030_308),
     (Rule::TrimmedIsHere, "trimmed", 5_014_198),
     (Rule::ReplacedIsACut, "trimmed", 5_086_957),
@@ -62,6 +62,7 @@ const FAR_SEEDS: [(Rule, &str, u64); 18] = [
     (Rule::LeaseByClock, "m12", 54),
     (Rule::ReleaseEnds, "m12", 14),
     (Rule::LeavesToTrimmed, "m19", 708),
+    (Rule::LacksByContent, "drawn", 7_070_241),
     (Rule::CatalogRefusesBehind, "m25", 198),
     (Rule::CatalogNeverGoesBack, "m25", 198),
 ];

@@ -5,8 +5,9 @@ use crate::effect::{Alarm, Effect};
 use crate::message::Message;
 use crate::out::Out;
 use crate::rules::Rule;
+use crate::takeover::Lacking;
 use crate::timing::{ADMIT_POLL, SUSPECT, UNWISHED_WAIT};
-use crate::types::{Epoch, Lsn, Member, NodeId, Time, majority};
+use crate::types::{Epoch, Member, NodeId, Revision, Time, majority};
 
 impl Node {
     /// Tries to become the owner whether or not there is a healthy one.
@@ -134,7 +135,20 @@ impl Node {
     pub(super) fn succeed(&mut self, epoch: Epoch, now: Time, out: &mut Out) {
         self.prepares = None;
         if !self.begin_prepared(epoch, now, out) && self.known_epoch() <= epoch {
+            self.follows = Some(epoch);
             self.take_over(now, out);
+        }
+    }
+
+    /// A claim that went on from the row of revision `from` was refused. Who was told to follow an epoch may not have
+    /// known its row, which is claimed at its beginning and changed when it serves: it claims again, now that it does.
+    /// Otherwise nobody would for as long as an owner is missed, and the one that left it might again be the first.
+    pub(super) fn claim_again(&mut self, from: Revision, now: Time, out: &mut Out) {
+        let follows = self.follows.take().filter(|_| Rule::ClaimsAgain.holds());
+        let newer = self.row.as_ref().is_some_and(|row| row.log.revision > from);
+        // Two that both lack what the other has would claim one epoch after the other.
+        if let Some(epoch) = follows.filter(|_| newer && !self.lacks_trimmed()) {
+            self.succeed(epoch, now, out);
         }
     }
 
@@ -149,7 +163,7 @@ impl Node {
     }
 
     /// Leaves the epoch that this node is taking over to another one, which has what this one lacks.
-    pub(super) fn leave(&mut self, to: Member, lacks: Lsn, now: Time, out: &mut Out) {
+    pub(super) fn leave(&mut self, to: Member, lacks: Lacking, now: Time, out: &mut Out) {
         let Role::Candidate(candidate) = &self.role else { unreachable!("it asked") };
         let epoch = candidate.epoch();
         self.lacking = Some(lacks);
@@ -160,7 +174,7 @@ impl Node {
     /// True while this node lacks an entry that others have trimmed.
     pub(super) fn lacks_trimmed(&self) -> bool {
         let log = self.keeper.log();
-        self.lacking.is_some_and(|lsn| log.base().lsn < lsn && log.get(lsn).is_none())
+        self.lacking.is_some_and(|lacking| lacking.is_lacked_by(log))
     }
 
     /// Gives the leases back and tells the next owner, where this one has nothing left to do.
