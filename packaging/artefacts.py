@@ -67,7 +67,7 @@ def build():
         target = ["--target", MUSL]
     else:
         print("artefacts: no musl (rustup target add " + MUSL + "; apt-get install musl-tools): linked against the C library of this machine")
-    subprocess.run(["cargo", "build", "--release", "--locked", "--package", "nuthatch", "--features", "otlp", *target], cwd=REPO, check=True)
+    subprocess.run(["cargo", "build", "--release", "--locked", "--package", "nuthatch", "--features", "otlp,etcd", *target], cwd=REPO, check=True)
     base = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", REPO / "target"))
     return base / (MUSL if target else "") / "release/nuthatch"
 

@@ -16,10 +16,11 @@ persistently cargo_fetch Cargo.toml
 
 step "the server that ours is compared with"
 ./tests/peers.sh
+./tests/etcd.sh
 
 # Tests and binary in one build, with what release artefacts have; the client suites below start the same binary.
 step "build"
-cargo test --profile "$NUTHATCH_PROFILE" --workspace --features nuthatch/otlp --locked --no-run
+cargo test --profile "$NUTHATCH_PROFILE" --workspace --features nuthatch/otlp,nuthatch/etcd --locked --no-run
 NUTHATCH_BINARY=$(target_dir "$PWD")/$NUTHATCH_PROFILE/nuthatch
 # The C libraries come with their tests; a build of them alone has other features of dependencies, and takes minutes.
 NUTHATCH_LIBRARIES=$(target_dir "$PWD")/$NUTHATCH_PROFILE/deps
@@ -27,7 +28,7 @@ export NUTHATCH_BINARY NUTHATCH_LIBRARIES
 
 # From here on in two lanes: the tests of the workspace in one, the scripts in the other, and what is left in both.
 job "unit, property, crash and differential tests" \
-  cargo test --profile "$NUTHATCH_PROFILE" --workspace --features nuthatch/otlp --locked --no-fail-fast
+  cargo test --profile "$NUTHATCH_PROFILE" --workspace --features nuthatch/otlp,nuthatch/etcd --locked --no-fail-fast
 job "third-party clients" ./tests/clients/run.sh
 job "metrics, websocket, a browser, TLS, examples, the documentation" ./tests/clients/net/run.sh
 job "inside of other programs" ./tests/embed/run.sh

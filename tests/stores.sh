@@ -68,7 +68,7 @@ check() { # address, test, VARIABLE=VALUE…
     local store=$1 test=$2
     shift 2
     env "$@" NUTHATCH_TEST_STORE="$store" \
-        cargo test --profile "$NUTHATCH_PROFILE" --workspace --features nuthatch/otlp --test stores --locked -- --ignored --exact "$test"
+        cargo test --profile "$NUTHATCH_PROFILE" --workspace --features nuthatch/otlp,nuthatch/etcd --test stores --locked -- --ignored --exact "$test"
 }
 
 lives=what_was_acknowledged_outlives_the_machine_and_one_owner_goes_on

@@ -1,14 +1,14 @@
 //! The catalog of a node, wherever its transactions are ordered.
 
-use crate::catalog::{BucketCatalog, CatalogError};
+use crate::catalog::{CatalogError, NumberedCatalog};
 use crate::group::GroupCatalog;
 use nuthatch_log::env::Disk;
 use nuthatch_quorum::catalog::{Call, CatalogReply};
 
 /// A catalog of either kind.
 pub enum AnyCatalog {
-    /// In a bucket, or in a directory that all nodes share.
-    Bucket(Box<BucketCatalog>),
+    /// In a bucket, in a directory that all nodes share, or in etcd.
+    Numbered(Box<NumberedCatalog>),
     /// Kept by the nodes themselves.
     Group(GroupCatalog),
 }
@@ -17,10 +17,10 @@ impl AnyCatalog {
     /// Answers one call.
     ///
     /// # Errors
-    /// As [`BucketCatalog::call`].
+    /// As [`NumberedCatalog::call`].
     pub fn call(&mut self, call: &Call, disk: &dyn Disk) -> Result<CatalogReply, CatalogError> {
         match self {
-            Self::Bucket(catalog) => catalog.call(call, disk),
+            Self::Numbered(catalog) => catalog.call(call, disk),
             Self::Group(catalog) => catalog.call(call, disk),
         }
     }

@@ -1,7 +1,8 @@
 //! How a node finds the cluster that it belongs to, or takes part in founding it, and opens its catalogs.
 
 use crate::any_catalog::AnyCatalog;
-use crate::catalog::{BucketCatalog, CatalogError, Founder, Founding, found};
+use crate::catalog::{CatalogError, CatalogStore, Founder, Founding, NumberedCatalog, found};
+use crate::catalog_trouble::CatalogTrouble;
 use crate::config::{ClusterConfig, ConfigError, Logs};
 use crate::group::{self, BUILT_IN, Door, GroupCatalog};
 use crate::life::Life;
@@ -12,7 +13,7 @@ use nuthatch_catalog_group::roster::Enrolled;
 use nuthatch_catalog_group::{LogCount, LogNumber, MemberId, Roster};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Entropy as _, SystemEntropy};
-use nuthatch_object::{Bucket, BucketOptions, open_url};
+use nuthatch_object::{BucketOptions, open_url};
 use nuthatch_quorum::types::{Incarnation, NodeId};
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ const CATALOG_RETRY: Duration = Duration::from_secs(2);
 /// Names of nodes are waited for so long.
 const FOUND_WITHIN: Duration = Duration::from_millis(500);
 
-/// Between two looks whether all nodes have named their disks.
+/// Between two looks whether all nodes have named their disks, or a catalog that is away is back.
 const FOUNDING_POLL: Duration = Duration::from_millis(200);
 
 /// The cluster that a node belongs to, and the way to its catalog.
@@ -37,30 +38,42 @@ pub(crate) struct Began {
 }
 
 enum Way {
-    Bucket(Arc<Bucket>),
+    Numbered(Arc<dyn CatalogStore>),
     Group(Arc<Door>),
 }
 
 impl Began {
-    /// The catalog of a log, whose `disk` remembers how far it was seen.
+    /// The catalog of a log, whose `disk` remembers how far it was seen. Waits for one that is away.
     pub(crate) fn catalog(
         &self,
         log: LogNumber,
         disk: &dyn Disk,
-    ) -> Result<AnyCatalog, CatalogError> {
-        Ok(match &self.way {
-            Way::Bucket(bucket) => {
-                let catalog = BucketCatalog::open(Arc::clone(bucket), &self.founding, log, disk)?;
-                AnyCatalog::Bucket(Box::new(catalog))
+        (life, report): (&Life, &Reporter),
+    ) -> Result<AnyCatalog, StartError> {
+        let store = match &self.way {
+            Way::Numbered(store) => store,
+            Way::Group(door) => return Ok(AnyCatalog::Group(GroupCatalog::open(door, log, disk)?)),
+        };
+        let mut trouble = CatalogTrouble::default();
+        loop {
+            match NumberedCatalog::open(Arc::clone(store), &self.founding, log, disk) {
+                Ok(catalog) => {
+                    trouble.passed(|text| report.say(text));
+                    return Ok(AnyCatalog::Numbered(Box::new(catalog)));
+                }
+                Err(error) if error.may_pass() => trouble.met(&error, |text| report.say(text)),
+                Err(error) => return Err(error.into()),
             }
-            Way::Group(door) => AnyCatalog::Group(GroupCatalog::open(door, log, disk)?),
-        })
+            if life.pause(FOUNDING_POLL) {
+                return Err(StartError::Ended);
+            }
+        }
     }
 
     /// This node's part of the built-in catalog, if that is the one.
     pub(crate) fn door(&self) -> Option<Arc<Door>> {
         match &self.way {
-            Way::Bucket(_) => None,
+            Way::Numbered(_) => None,
             Way::Group(door) => Some(Arc::clone(door)),
         }
     }
@@ -78,11 +91,11 @@ pub(crate) fn begin(
     // So that nobody is told of what is found at once.
     routes.wait(FOUND_WITHIN);
     if config.catalog != BUILT_IN {
-        let bucket = open_catalog(config, report)?;
-        let founding = founded(config, &routes, &bucket, keeper, (life, report))?;
+        let store = open_catalog(config, report)?;
+        let founding = founded(config, &routes, &*store, keeper, (life, report))?;
         let me = number(config, &founding)?;
         let roll = Arc::new(Roll::new(me, config.listen, routes, fixed(&founding)));
-        return Ok(Began { founding, roll, way: Way::Bucket(Arc::new(bucket)) });
+        return Ok(Began { founding, roll, way: Way::Numbered(store) });
     }
     let belongs = group::belong(config, &routes, listener, (keeper, &**disk), (life, report))?;
     let founder = |founder: &nuthatch_catalog_group::Founder| Founder {
@@ -108,23 +121,42 @@ fn fixed(founding: &Founding) -> Roster {
     Roster { nodes: founding.nodes.iter().map(enrolled).collect(), ..Roster::default() }
 }
 
-fn open_catalog(config: &ClusterConfig, report: &Reporter) -> Result<Bucket, StartError> {
+fn open_catalog(
+    config: &ClusterConfig,
+    report: &Reporter,
+) -> Result<Arc<dyn CatalogStore>, StartError> {
+    if config.catalog.starts_with("etcd://") || config.catalog.starts_with("etcds://") {
+        return open_etcd(config, report);
+    }
     let options = BucketOptions {
         retry_for: CATALOG_RETRY,
         report: report.clone(),
         ..BucketOptions::default()
     };
-    Ok(open_url(&config.catalog, "cluster", options)?)
+    Ok(Arc::new(open_url(&config.catalog, "cluster", options)?))
+}
+
+#[cfg(feature = "etcd")]
+fn open_etcd(
+    config: &ClusterConfig,
+    report: &Reporter,
+) -> Result<Arc<dyn CatalogStore>, StartError> {
+    Ok(Arc::new(crate::etcd_store::open(&config.catalog, report)?))
+}
+
+#[cfg(not(feature = "etcd"))]
+fn open_etcd(_: &ClusterConfig, _: &Reporter) -> Result<Arc<dyn CatalogStore>, StartError> {
+    Err(StartError::NoEtcd)
 }
 
 fn founded(
     config: &ClusterConfig,
     routes: &Routes,
-    bucket: &Bucket,
+    store: &dyn CatalogStore,
     keeper: Incarnation,
     (life, report): (&Life, &Reporter),
 ) -> Result<Founding, StartError> {
-    let (cluster, mut told) = (random(), String::new());
+    let (cluster, mut told, mut trouble) = (random(), String::new(), CatalogTrouble::default());
     loop {
         let size = routes.size();
         let (count, logs) = match size {
@@ -133,9 +165,13 @@ fn founded(
             // While it is not known how many nodes there are nothing is founded.
             _ => (usize::MAX, LogCount::ONE),
         };
-        match found(bucket, &config.name, keeper, count, (cluster, logs)) {
-            Ok(Some(founding)) => return Ok(founding),
+        match found(store, &config.name, keeper, count, (cluster, logs)) {
+            Ok(Some(founding)) => {
+                trouble.passed(|text| report.say(text));
+                return Ok(founding);
+            }
             Ok(None) => {
+                trouble.passed(|text| report.say(text));
                 let text = match size {
                     Some(count) if config.may_found(count) => format!(
                         "the cluster is founded when all of its {count} nodes have started once"
@@ -148,7 +184,7 @@ fn founded(
                     told = text;
                 }
             }
-            Err(error @ CatalogError::Bucket(_)) => report.say(&error.to_string()),
+            Err(error) if error.may_pass() => trouble.met(&error, |text| report.say(text)),
             Err(error) => return Err(error.into()),
         }
         if life.pause(FOUNDING_POLL) {

@@ -1,5 +1,5 @@
-//! The catalog in a bucket, or in a directory that all nodes share: transactions are numbered objects
-//! that are created where there is none, so that one proposer wins each number.
+//! The catalog in a bucket, in a directory that all nodes share, or in etcd: transactions are numbered objects
+//! that are created where there is none, so that one proposer wins each number ([`CatalogStore`]).
 //!
 //! `found/NAME` says which disk a node begins with. When all that are expected are there, `txn/0` names them and
 //! the cluster's random identity, and says how many logs it has; from then on each transaction of the first log is the
@@ -12,11 +12,12 @@ use bytes::Bytes;
 use nuthatch_catalog_group::catalog_codec::{put_txn, txn};
 use nuthatch_catalog_group::{LogCatalog, LogCount, LogNumber};
 use nuthatch_log::env::Disk;
-use nuthatch_object::{Bucket, BucketError};
 use nuthatch_quorum::catalog::{Call, CatalogReply, Txn};
 use nuthatch_quorum::types::{Incarnation, Member, NodeId, Revision};
-use std::io;
 use std::sync::Arc;
+
+pub use crate::catalog_error::CatalogError;
+pub use crate::catalog_store::{CatalogStore, Object};
 
 /// A node of the cluster, as it was founded.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,68 +39,6 @@ pub struct Founding {
     pub nodes: Vec<Founder>,
     /// How many quorum logs it has.
     pub logs: LogCount,
-}
-
-/// Why a catalog cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum CatalogError {
-    /// The bucket failed.
-    #[error("the catalog cannot be reached: {0}")]
-    Bucket(#[from] BucketError),
-    /// An object cannot be read.
-    #[error("{key} of the catalog: {why}")]
-    Object {
-        /// Its key.
-        key: String,
-        /// Why not.
-        why: Malformed,
-    },
-    /// Two disks say that they are the same node, and nothing was founded yet.
-    #[error(
-        "the catalog names disk {there:032x} for node {name}, which begins with {here:032x}: \
-         remove found/{name} from the catalog if that disk is gone for good"
-    )]
-    TwoDisks {
-        /// The node.
-        name: String,
-        /// The disk that is named.
-        there: u128,
-        /// This disk.
-        here: u128,
-    },
-    /// The catalog does not name this node.
-    #[error("the cluster was founded with the nodes {nodes}, and {name} is none of them")]
-    Stranger {
-        /// This node.
-        name: String,
-        /// Those that there are.
-        nodes: String,
-    },
-    /// The catalog is behind what this disk has seen.
-    #[error(
-        "the catalog went back: it is at revision {now}, and this disk has seen {seen}. It was restored \
-         from a copy, or is another one; nothing is decided by it"
-    )]
-    WentBack {
-        /// Its revision.
-        now: u64,
-        /// The greatest that was seen.
-        seen: u64,
-    },
-    /// The catalog is of another cluster.
-    #[error("the catalog is of cluster {there:032x}, and this disk belongs to {here:032x}")]
-    OtherCluster {
-        /// The catalog's.
-        there: u128,
-        /// The disk's.
-        here: u128,
-    },
-    /// No majority of the nodes answers: what became of a transaction is not known.
-    #[error("the catalog cannot be reached: no majority of the nodes answers for it")]
-    NoMajority,
-    /// The disk failed.
-    #[error("this node's disk, for the catalog: {0}")]
-    Disk(#[from] io::Error),
 }
 
 /// The object of a log's transaction. The founding is number 0 of the first log.
@@ -145,60 +84,56 @@ pub(crate) fn fuzz(data: &[u8]) {
 /// # Errors
 /// [`CatalogError`].
 pub fn found(
-    bucket: &Bucket,
+    store: &dyn CatalogStore,
     name: &str,
     incarnation: Incarnation,
     expected: usize,
     fresh: (u128, LogCount),
 ) -> Result<Option<Founding>, CatalogError> {
-    if let Some(founding) = founding(bucket)? {
+    if let Some(founding) = founding(store)? {
         return Ok(Some(founding));
     }
     let mut note = Writer::default();
     note.u128(incarnation.0);
-    match bucket.create(&found_key(name), &sealed(note)) {
-        Err(BucketError::Exists { .. }) => {
-            let there = noted(bucket, &found_key(name))?;
-            return Err(CatalogError::TwoDisks {
-                name: name.to_owned(),
-                there: there.0,
-                here: incarnation.0,
-            });
-        }
-        made => made?,
+    let note = Object { key: found_key(name), bytes: sealed(note) };
+    if !store.create(&note, None)? {
+        return Err(CatalogError::TwoDisks {
+            name: name.to_owned(),
+            there: noted(store, &note.key)?.0,
+            here: incarnation.0,
+        });
     }
     let mut nodes = Vec::new();
-    for (number, listed) in bucket.list("found")?.iter().enumerate() {
-        let name = listed.key.strip_prefix("found/").unwrap_or(&listed.key).to_owned();
+    for (number, key) in store.list("found")?.iter().enumerate() {
+        let name = key.strip_prefix("found/").unwrap_or(key).to_owned();
         let id = NodeId(u8::try_from(number + 1).expect("a few nodes"));
-        nodes.push(Founder { id, name, incarnation: noted(bucket, &listed.key)? });
+        nodes.push(Founder { id, name, incarnation: noted(store, key)? });
     }
     if nodes.len() < expected {
         return Ok(None);
     }
     let (cluster, logs) = fresh;
-    let body = encode_founding(&Founding { cluster, nodes, logs });
-    match bucket.create(&txn_key(LogNumber::FIRST, 0), &body) {
-        Err(BucketError::Exists { .. }) => {}
-        made => made?,
-    }
-    founding(bucket)
+    // If another node was faster, what it says counts.
+    store.create(&founding_object(&Founding { cluster, nodes, logs }), None)?;
+    founding(store)
 }
 
-fn noted(bucket: &Bucket, key: &str) -> Result<Incarnation, CatalogError> {
-    let bytes = bucket.get(key)?;
+fn noted(store: &dyn CatalogStore, key: &str) -> Result<Incarnation, CatalogError> {
     let wrong = |why| CatalogError::Object { key: key.to_owned(), why };
+    let bytes = store.get(key)?.ok_or_else(|| wrong(malformed("it is gone")))?;
     opened(key, &bytes)?.u128().map(Incarnation).map_err(wrong)
 }
 
-fn founding(bucket: &Bucket) -> Result<Option<Founding>, CatalogError> {
+fn founding(store: &dyn CatalogStore) -> Result<Option<Founding>, CatalogError> {
     let key = txn_key(LogNumber::FIRST, 0);
-    let bytes = match bucket.get(&key) {
-        Err(BucketError::NotFound { .. }) => return Ok(None),
-        bytes => bytes?,
-    };
+    let Some(bytes) = store.get(&key)? else { return Ok(None) };
     let founding = decode_founding(&mut opened(&key, &bytes)?);
     founding.map(Some).map_err(|why| CatalogError::Object { key, why })
+}
+
+/// What the transactions of each log begin behind.
+fn founding_object(founding: &Founding) -> Object {
+    Object { key: txn_key(LogNumber::FIRST, 0), bytes: encode_founding(founding) }
 }
 
 fn encode_founding(founding: &Founding) -> Bytes {
@@ -263,22 +198,24 @@ impl Seen {
 }
 
 /// The catalog of one log as far as it was read.
-pub struct BucketCatalog {
-    bucket: Arc<Bucket>,
+pub struct NumberedCatalog {
+    store: Arc<dyn CatalogStore>,
     log: LogNumber,
     state: LogCatalog,
+    /// The last object that was read: what comes next stands behind it.
+    before: Object,
     /// Number of the next transaction.
     next: u64,
     seen: Seen,
 }
 
-impl BucketCatalog {
+impl NumberedCatalog {
     /// The catalog of a log of a cluster that was founded. The log's `disk` remembers how far it was seen.
     ///
     /// # Errors
     /// [`CatalogError`]: among others, when it went back.
     pub fn open(
-        bucket: Arc<Bucket>,
+        store: Arc<dyn CatalogStore>,
         founding: &Founding,
         log: LogNumber,
         disk: &dyn Disk,
@@ -287,25 +224,34 @@ impl BucketCatalog {
         let disks: Vec<Member> = founding.nodes.iter().map(member).collect();
         let state = LogCatalog::founded(log, &disks);
         let seen = Seen::open(founding.cluster, disk)?;
-        let mut catalog = Self { bucket, log, state, next: 1, seen };
+        let before = founding_object(founding);
+        let mut catalog = Self { store, log, state, before, next: 1, seen };
         catalog.catch_up(disk)?;
         Ok(catalog)
     }
 
     /// Reads what was decided meanwhile. What is read is noted on the disk before anybody acts on it.
     fn catch_up(&mut self, disk: &dyn Disk) -> Result<(), CatalogError> {
-        loop {
+        while self.read_page()? {}
+        self.seen.note(self.state.state().revision, disk)
+    }
+
+    /// Reads some of what was decided meanwhile; false: nothing was.
+    fn read_page(&mut self) -> Result<bool, CatalogError> {
+        let first = self.next;
+        for object in self.store.read_on(&self.before, &txn_key(self.log, first))? {
             let key = txn_key(self.log, self.next);
-            let bytes = match self.bucket.get(&key) {
-                Err(BucketError::NotFound { .. }) => break,
-                bytes => bytes?,
-            };
-            let txn = decode_txn(&mut opened(&key, &bytes)?);
+            // What others have put between is no transaction.
+            if object.key != key {
+                break;
+            }
+            let txn = decode_txn(&mut opened(&key, &object.bytes)?);
             let txn = txn.map_err(|why| CatalogError::Object { key, why })?;
             self.state.call(&Call::Propose(txn));
             self.next += 1;
+            self.before = object;
         }
-        self.seen.note(self.state.state().revision, disk)
+        Ok(self.next > first)
     }
 
     /// Answers one call.
@@ -324,11 +270,9 @@ impl BucketCatalog {
             if reply.snapshot.revision == before {
                 return Ok(reply);
             }
-            match self.bucket.create(&txn_key(self.log, self.next), &sealed_txn(txn)) {
-                Ok(()) => {}
-                Err(BucketError::Exists { .. }) => continue,
-                Err(error) => return Err(error.into()),
-            }
+            let object = Object { key: txn_key(self.log, self.next), bytes: sealed_txn(txn) };
+            // Whoever was faster, what is there is read next.
+            self.store.create(&object, Some(&self.before))?;
         }
     }
 }
@@ -344,3 +288,6 @@ fn decode_txn(from: &mut Reader<'_>) -> Result<Txn, Malformed> {
     from.end()?;
     Ok(read)
 }
+
+#[cfg(test)]
+mod tests;

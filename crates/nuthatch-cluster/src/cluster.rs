@@ -187,7 +187,7 @@ impl Cluster {
                     .and_then(|disk| Kept::open(disk, &report))
                     .map_err(at_dir)?,
             };
-            let catalog = began.catalog(number, &*kept.disk)?;
+            let catalog = began.catalog(number, &*kept.disk, (&life, &report))?;
             let report = (report, founding.logs);
             let log = Starting::new(number, kept, (&node, &began.roll), catalog, report);
             starting.push(log.map_err(at_dir)?);

@@ -7,7 +7,7 @@
 //! - [`packet`], [`hello`], [`links`], [`port`]: what nodes say to each other, as bytes and on sockets; [`key`] and
 //!   [`channel`] keep others out of it. [`transfer`] brings the files that trimmed entries have made ([`trim_holds`] what comes behind them).
 //! - [`link_hello`]: how a connection begins on which messages of clients go; the rest of it is the server's.
-//! - [`catalog`]: transactions as objects of a bucket or of a shared directory; [`group`]: the built-in one, which the
+//! - [`catalog`]: transactions as objects of a bucket, of a shared directory or of etcd; [`group`]: the built-in one, which the
 //!   nodes keep themselves.
 //! - [`nodes`]: which nodes there are, and how that is changed. [`life`]: the threads and connections of a node, and their end.
 //! - [`host`]: the cores of a log on a node with their disk; [`lease`]: what an owner may say. [`quorum_log`]: one log;
@@ -33,12 +33,17 @@ mod any_catalog;
 pub mod balance;
 mod beginning;
 pub mod catalog;
+mod catalog_error;
+mod catalog_store;
+mod catalog_trouble;
 pub mod channel;
 pub mod clock;
 pub mod cluster;
 pub mod coding;
 pub mod config;
 pub mod directory;
+#[cfg(feature = "etcd")]
+mod etcd_store;
 mod files;
 #[doc(hidden)]
 pub mod fuzzing;

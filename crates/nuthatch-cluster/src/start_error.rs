@@ -30,6 +30,16 @@ pub enum StartError {
     /// The catalog has no address.
     #[error("the catalog: {0}")]
     Address(#[from] OpenUrlError),
+    /// etcd cannot be used as it is set up.
+    #[cfg(feature = "etcd")]
+    #[error("the catalog: {0}")]
+    Etcd(#[from] nuthatch_etcd::OpenError),
+    /// This build knows no etcd.
+    #[error(
+        "the catalog: this build has no etcd: choose another catalog, or build with `cargo build --release --features \
+         etcd` (release artefacts have it)"
+    )]
+    NoEtcd,
     /// The catalog cannot be used.
     #[error(transparent)]
     Catalog(#[from] CatalogError),

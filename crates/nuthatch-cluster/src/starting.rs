@@ -2,6 +2,7 @@
 
 use crate::any_catalog::AnyCatalog;
 use crate::beginning::random;
+use crate::catalog_trouble::CatalogTrouble;
 use crate::clock::now;
 use crate::files::{self, Files};
 use crate::heal::{self, DOUBTS_MAX};
@@ -285,7 +286,7 @@ fn start_catalog(
 ) -> io::Result<()> {
     let lives = life.clone();
     life.spawn_of(number, "catalog", move || {
-        let mut told = String::new();
+        let mut trouble = CatalogTrouble::default();
         while let Ok(first) = asked.recv() {
             let waiting: Vec<Call> = std::iter::once(first).chain(asked.try_iter()).collect();
             // One read answers all that wait; transactions are not left out.
@@ -293,13 +294,16 @@ fn start_catalog(
                 waiting.into_iter().partition(|call| matches!(call, Call::Read));
             for call in proposals.into_iter().chain(reads.into_iter().take(1)) {
                 match catalog.call(&call, &*disk) {
-                    Ok(reply) => host.handle(Event::Catalog(reply)),
-                    Err(_) if lives.is_ending() => return,
-                    Err(error) if told != error.to_string() => {
-                        told = error.to_string();
-                        host.report(&told);
+                    Ok(reply) => {
+                        trouble.passed(|text| host.report(text));
+                        host.handle(Event::Catalog(reply));
                     }
-                    Err(_) => {}
+                    Err(_) if lives.is_ending() => return,
+                    Err(error) => {
+                        trouble.met(&error, |text| host.report(text));
+                        // A catalog that is away takes its time for each. The cores ask again for what they still want.
+                        break;
+                    }
                 }
             }
         }

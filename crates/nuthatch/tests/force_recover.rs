@@ -109,6 +109,7 @@ fn check(dir: &TempDir, into: &Path, count: u64) {
         args: args.map(str::to_owned).to_vec(),
         log: dir.path().join("recovered.log"),
         hosts: None,
+        env: Vec::new(),
         child: None,
     };
     server.start();

@@ -17,7 +17,7 @@ use arrows::{Arrow, Arrows};
 use tables::{JETSTREAM_LAYERS, SERVER_LAYERS};
 
 /// The crates from the bottom up: each may use only those before it (ARCHITECTURE, the map).
-const CRATES: [&str; 18] = [
+const CRATES: [&str; 19] = [
     "nuthatch-protocol",
     "nuthatch-client",
     "nuthatch-console",
@@ -26,6 +26,7 @@ const CRATES: [&str; 18] = [
     "nuthatch-log",
     "nuthatch-catalog-group",
     "nuthatch-object",
+    "nuthatch-etcd",
     "nuthatch-cluster",
     "nuthatch-streams",
     "nuthatch-server",

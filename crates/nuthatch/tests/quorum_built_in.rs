@@ -4,8 +4,7 @@
 mod quorum_nodes;
 mod support;
 
-use quorum_nodes::{ANSWER, NODES, Node, Nodes};
-use serde_json::json;
+use quorum_nodes::{NODES, Node, Nodes};
 use std::time::{Duration, Instant};
 use support::{TIMEOUT, TempDir};
 
@@ -21,25 +20,7 @@ fn built_in(name: &str) -> Nodes {
 }
 
 fn with_stream(name: &str) -> Nodes {
-    let mut nodes = built_in(name);
-    nodes.nodes.iter_mut().for_each(Node::start);
-    create(&nodes);
-    nodes
-}
-
-/// Creates the stream at whoever owns the log: on a busy machine that may change meanwhile.
-fn create(nodes: &Nodes) {
-    let config = json!({"name": "Q", "subjects": ["Q.>"], "storage": "file"}).to_string();
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        let (mut client, _) = nodes.owner();
-        let asked = client.request("$JS.API.STREAM.CREATE.Q", b"", config.as_bytes(), ANSWER);
-        let told = asked.map(|answer| String::from_utf8_lossy(&answer.payload).into_owned());
-        if told.as_ref().is_ok_and(|told| !told.contains("\"error\"")) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "the stream is not created: {told:?}");
-    }
+    built_in(name).begun()
 }
 
 /// True if a node has said last that it leads the catalog.
@@ -157,7 +138,7 @@ fn nothing_is_founded_before_all_nodes_have_answered() {
     assert_eq!(node.ended().code(), Some(0), "{}", node.text());
     nodes.nodes[0].start();
     nodes.nodes[1].start();
-    create(&nodes);
+    nodes.create_stream();
     (0..5).for_each(|number| nodes.publish(number));
     nodes.expect(5);
 }

@@ -270,7 +270,7 @@ fn a_pull_that_waits_hears_that_the_owner_changes() {
     assert_eq!(nodes.nodes[owner].ended().code(), Some(0), "{}", nodes.nodes[owner].text());
 }
 
-/// `cargo test --profile ci -p nuthatch --features nuthatch/otlp --test quorum_handover -- --ignored --nocapture`: how long
+/// `cargo test --profile ci -p nuthatch --features nuthatch/otlp,nuthatch/etcd --test quorum_handover -- --ignored --nocapture`: how long
 /// nothing is acknowledged, over `NUTHATCH_HANDOVERS` handovers (20).
 #[test]
 #[ignore = "a measurement: its figures mean something on a quiet machine only"]

@@ -173,7 +173,7 @@ const CLUSTER: &[Flag] = &[
         &["catalog"],
         Kind::Text,
         "<address>",
-        "Catalog of the cluster: built-in (the default), file:///shared/dir, s3://bucket/prefix (*)",
+        "Catalog of the cluster: built-in (the default), file:///shared/dir, s3://bucket/prefix, etcd://host:2379/prefix (*)",
     ),
     flag(
         &["cluster_key"],

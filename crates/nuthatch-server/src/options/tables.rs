@@ -518,7 +518,7 @@ pub(super) static QUORUM: Block = Block {
         yes(
             &["catalog"],
             "`built-in`",
-            "where the cluster's catalog is: `built-in`, `\"file:///shared/dir\"`, `\"s3://bucket/prefix\"`; as `-catalog`",
+            "where the cluster's catalog is: `built-in`, `\"file:///shared/dir\"`, `\"s3://bucket/prefix\"`, `\"etcd://host:2379/prefix\"`; as `-catalog`",
         ),
         yes(
             &["logs_per_node"],

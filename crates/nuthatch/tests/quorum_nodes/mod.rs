@@ -26,6 +26,8 @@ pub struct Node {
     pub log: PathBuf,
     /// What it has in the place of `/etc/hosts`, which takes root; none: nothing.
     pub hosts: Option<PathBuf>,
+    /// What its environment has beside that of the test.
+    pub env: Vec<(&'static str, String)>,
     pub child: Option<Child>,
 }
 
@@ -50,7 +52,7 @@ impl Node {
         if self.hosts.is_none() {
             command.arg0(name);
         }
-        command.args(&self.args).stdin(Stdio::null());
+        command.args(&self.args).envs(self.env.iter().cloned()).stdin(Stdio::null());
         command.stdout(out.try_clone().expect("a handle")).stderr(out);
         self.child = Some(command.spawn().expect("a node starts"));
     }
@@ -168,7 +170,8 @@ impl Nodes {
             [&routes_text, "--catalog"],
         ];
         let args = args.concat().into_iter().chain([catalog]).map(str::to_owned).collect();
-        Node { log: dir.join(format!("{name}.log")), name, port, args, hosts: None, child: None }
+        let log = dir.join(format!("{name}.log"));
+        Node { log, name, port, args, hosts: None, env: Vec::new(), child: None }
     }
 
     /// Another node, which has routes to those that there are and has not started yet; gives its place.
@@ -379,5 +382,42 @@ impl Nodes {
         let (mut client, _) = nodes.owner();
         create_stream(&mut client, "Q", &json!({}));
         nodes
+    }
+
+    /// Starts all of them, and creates the stream.
+    pub fn begun(mut self) -> Self {
+        self.nodes.iter_mut().for_each(Node::start);
+        self.create_stream();
+        self
+    }
+
+    /// Creates the stream at whoever owns the log: on a busy machine that may change meanwhile.
+    pub fn create_stream(&self) {
+        let config = json!({"name": "Q", "subjects": ["Q.>"], "storage": "file"}).to_string();
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            let (mut client, _) = self.owner();
+            let asked = client.request("$JS.API.STREAM.CREATE.Q", b"", config.as_bytes(), ANSWER);
+            let told = asked.map(|answer| String::from_utf8_lossy(&answer.payload).into_owned());
+            if told.as_ref().is_ok_and(|told| !told.contains("\"error\"")) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "the stream is not created: {told:?}");
+        }
+    }
+
+    /// The owner is killed twice, and what was acknowledged is there each time.
+    pub fn outlive_owners(&mut self) {
+        (0..20).for_each(|number| self.publish(number));
+        let (_, first) = self.owner();
+        self.nodes[first].kill();
+        self.expect(20);
+        (20..40).for_each(|number| self.publish(number));
+        self.nodes[first].start();
+        // The one that came back keeps the log again: without it there would be no majority now.
+        let (_, second) = self.owner();
+        assert_ne!(first, second, "a node that starts takes nothing from an owner");
+        self.nodes[second].kill();
+        self.expect(40);
     }
 }

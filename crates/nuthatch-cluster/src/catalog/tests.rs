@@ -1,0 +1,130 @@
+use super::*;
+use nuthatch_log::env::RamDisk;
+use nuthatch_quorum::catalog::{Key, NodeRow, TxnId, Value};
+use nuthatch_quorum::types::BootCount;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A store in memory that looks at two objects at a time, as etcd does, and reads in pages.
+#[derive(Default)]
+struct MemoryStore {
+    objects: Mutex<BTreeMap<String, Bytes>>,
+    /// The next creation is carried out, and its answer lost.
+    loses_answer: AtomicBool,
+}
+
+const PAGE: usize = 2;
+
+impl MemoryStore {
+    fn check(&self, before: Option<&Object>) -> Result<(), CatalogError> {
+        let objects = self.objects.lock();
+        let is_there = |before: &&Object| objects.get(&before.key) == Some(&before.bytes);
+        match before.filter(|before| !is_there(before)) {
+            None => Ok(()),
+            Some(before) => Err(CatalogError::SetBack { key: before.key.clone() }),
+        }
+    }
+}
+
+impl CatalogStore for MemoryStore {
+    fn get(&self, key: &str) -> Result<Option<Bytes>, CatalogError> {
+        Ok(self.objects.lock().get(key).cloned())
+    }
+
+    fn list(&self, under: &str) -> Result<Vec<String>, CatalogError> {
+        let under = format!("{under}/");
+        let objects = self.objects.lock();
+        Ok(objects.keys().filter(|key| key.starts_with(&under)).cloned().collect())
+    }
+
+    fn create(&self, object: &Object, before: Option<&Object>) -> Result<bool, CatalogError> {
+        self.check(before)?;
+        let mut objects = self.objects.lock();
+        let there = objects.entry(object.key.clone()).or_insert_with(|| object.bytes.clone());
+        let is_ours = *there == object.bytes;
+        match self.loses_answer.swap(false, Ordering::Relaxed) {
+            true => Err(CatalogError::NoMajority),
+            false => Ok(is_ours),
+        }
+    }
+
+    fn read_on(&self, before: &Object, next: &str) -> Result<Vec<Object>, CatalogError> {
+        self.check(Some(before))?;
+        let objects = self.objects.lock();
+        let directory = &next[..=next.rfind('/').expect("a directory")];
+        let found = objects.range(next.to_owned()..).take(PAGE);
+        let found = found.filter(|(key, _)| key.starts_with(directory));
+        Ok(found.map(|(key, bytes)| Object { key: key.clone(), bytes: bytes.clone() }).collect())
+    }
+}
+
+fn founded(store: &MemoryStore) -> Founding {
+    for node in 1..=3 {
+        let name = format!("n{node}");
+        let founding = found(store, &name, Incarnation(node), 3, (7, LogCount::ONE));
+        if let Some(founding) = founding.expect("no trouble") {
+            return founding;
+        }
+    }
+    panic!("three nodes found a cluster");
+}
+
+/// Says how often a node has begun, as it does at its start.
+fn begin(catalog: &mut NumberedCatalog, disk: &RamDisk, number: u64) -> Result<(), CatalogError> {
+    let state = catalog.state.state();
+    let key = Key::Node(NodeId(1));
+    let revision = state.nodes.get(&NodeId(1)).map_or(Revision(0), |row| row.revision);
+    let boots = BootCount(u32::try_from(number).expect("few"));
+    let row = NodeRow { incarnation: Incarnation(1), boots, former: vec![] };
+    let id = TxnId { proposer: Incarnation(9), number };
+    let txn = Txn { id, key, revision, seen: state.revision, value: Value::Node(row) };
+    catalog.call(&Call::Propose(txn), disk).map(drop)
+}
+
+#[test]
+fn transactions_of_two_nodes_have_one_order_with_strangers_keys_between() {
+    let (store, disks) =
+        (Arc::new(MemoryStore::default()), [(); 2].map(|()| RamDisk::new(1 << 20)));
+    let founding = founded(&store);
+    let open = |disk: &RamDisk| {
+        NumberedCatalog::open(store.clone(), &founding, LogNumber::FIRST, disk).expect("open")
+    };
+    let [mut one, mut two] = [open(&disks[0]), open(&disks[1])];
+    for number in 1..=9 {
+        begin(&mut one, &disks[0], number).expect("no trouble");
+        let key = format!("txn/{number:020}x");
+        store.objects.lock().insert(key, Bytes::from_static(b"not ours"));
+    }
+    two.call(&Call::Read, &disks[1]).expect("no trouble");
+    assert_eq!((one.next, two.next), (10, 10));
+    assert_eq!(one.state.state(), two.state.state());
+    // An answer that is lost, and the same transaction again: it counts once.
+    store.loses_answer.store(true, Ordering::Relaxed);
+    let before = two.next;
+    begin(&mut two, &disks[1], 10).expect_err("its fate is not known");
+    begin(&mut two, &disks[1], 10).expect("it was carried out");
+    assert_eq!(two.next, before + 1);
+}
+
+#[test]
+fn a_store_that_is_set_back_decides_nothing() {
+    let (store, disk) = (Arc::new(MemoryStore::default()), RamDisk::new(1 << 20));
+    let founding = founded(&store);
+    let open = || NumberedCatalog::open(store.clone(), &founding, LogNumber::FIRST, &disk);
+    let mut catalog = open().expect("open");
+    (1..=4).for_each(|number| begin(&mut catalog, &disk, number).expect("no trouble"));
+    let newest = store.objects.lock().clone();
+    for number in 3..=4 {
+        store.objects.lock().remove(&txn_key(LogNumber::FIRST, number));
+    }
+    let text = catalog.call(&Call::Read, &disk).expect_err("it went back").to_string();
+    assert!(text.contains("went back: txn/00000000000000000004,"), "{text}");
+    begin(&mut catalog, &disk, 5).expect_err("it went back");
+    assert_eq!(store.get(&txn_key(LogNumber::FIRST, 5)).expect("no trouble"), None);
+    let text = open().err().expect("it went back").to_string();
+    assert!(text.contains("this disk has seen"), "{text}");
+    *store.objects.lock() = newest;
+    begin(&mut catalog, &disk, 5).expect("it is there again");
+    open().expect("it is there again");
+}

@@ -1,0 +1,93 @@
+//! Why a catalog cannot be used.
+
+use crate::coding::Malformed;
+use nuthatch_object::BucketError;
+use std::io;
+
+/// Why a catalog cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    /// The bucket failed.
+    #[error("the catalog cannot be reached: {0}")]
+    Bucket(#[from] BucketError),
+    /// etcd failed.
+    #[cfg(feature = "etcd")]
+    #[error("the catalog cannot be used: {0}")]
+    Etcd(#[from] nuthatch_etcd::EtcdError),
+    /// An object cannot be read.
+    #[error("{key} of the catalog: {why}")]
+    Object {
+        /// Its key.
+        key: String,
+        /// Why not.
+        why: Malformed,
+    },
+    /// Two disks say that they are the same node, and nothing was founded yet.
+    #[error(
+        "the catalog names disk {there:032x} for node {name}, which begins with {here:032x}: \
+         remove found/{name} from the catalog if that disk is gone for good"
+    )]
+    TwoDisks {
+        /// The node.
+        name: String,
+        /// The disk that is named.
+        there: u128,
+        /// This disk.
+        here: u128,
+    },
+    /// The catalog does not name this node.
+    #[error("the cluster was founded with the nodes {nodes}, and {name} is none of them")]
+    Stranger {
+        /// This node.
+        name: String,
+        /// Those that there are.
+        nodes: String,
+    },
+    /// The catalog is behind what this disk has seen.
+    #[error(
+        "the catalog went back: it is at revision {now}, and this disk has seen {seen}. It was restored \
+         from a copy, or is another one; nothing is decided by it"
+    )]
+    WentBack {
+        /// Its revision.
+        now: u64,
+        /// The greatest that was seen.
+        seen: u64,
+    },
+    /// The catalog is behind what this node has read since it started.
+    #[error(
+        "the catalog went back: {key}, which this node has read, is gone from it, or is another one now. It was \
+         restored from a copy, or is another one; nothing is decided by it"
+    )]
+    SetBack {
+        /// Key of the object.
+        key: String,
+    },
+    /// The catalog is of another cluster.
+    #[error("the catalog is of cluster {there:032x}, and this disk belongs to {here:032x}")]
+    OtherCluster {
+        /// The catalog's.
+        there: u128,
+        /// The disk's.
+        here: u128,
+    },
+    /// No majority of the nodes answers: what became of a transaction is not known.
+    #[error("the catalog cannot be reached: no majority of the nodes answers for it")]
+    NoMajority,
+    /// The disk failed.
+    #[error("this node's disk, for the catalog: {0}")]
+    Disk(#[from] io::Error),
+}
+
+impl CatalogError {
+    /// True if what the catalog is kept in failed: asked again later it may answer.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Bucket(_) => true,
+            #[cfg(feature = "etcd")]
+            Self::Etcd(_) => true,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Three real processes keep quorum logs whose catalog is in a real etcd (`tests/etcd.sh`): it is killed, paused, set back to
+//! an earlier state of its disk, and spoken to with TLS and a password.
+#![cfg(feature = "etcd")]
+
+#[path = "../../nuthatch-etcd/tests/server/mod.rs"]
+mod etcd_server;
+mod quorum_nodes;
+mod support;
+
+use etcd_server::{EtcdServer, certificates};
+use quorum_nodes::{ANSWER, NODES, Node, Nodes};
+use std::time::{Duration, Instant};
+use support::TempDir;
+
+/// While nobody owns a log nothing is acknowledged for so long.
+const WATCHED: Duration = Duration::from_secs(3);
+
+const AWAY: &str = "etcd does not answer";
+const BACK: &str = "the catalog answers again";
+const WENT_BACK: &str = "the catalog went back";
+
+/// An etcd, and three nodes with a stream.
+fn with_stream(name: &str) -> (EtcdServer, Nodes) {
+    let dir = TempDir::new(name);
+    let etcd = EtcdServer::start(&dir.path().join("e"));
+    let catalog = format!("etcd://127.0.0.1:{}/nuthatch/c1", etcd.port);
+    (etcd, Nodes::with_catalog(dir, &catalog).begun())
+}
+
+/// The next message is not acknowledged at this node for a while. If it is stored later, it is under its id.
+fn expect_nothing(nodes: &Nodes, at: usize, number: u64) {
+    let (body, began) = (number.to_string(), Instant::now());
+    let headers = format!("NATS/1.0\r\nNats-Msg-Id: {number}\r\n\r\n");
+    while began.elapsed() < WATCHED {
+        let mut client = nodes.client(at);
+        let ack = client.request("Q.n", headers.as_bytes(), body.as_bytes(), ANSWER);
+        let text = ack.map(|ack| String::from_utf8_lossy(&ack.payload).into_owned());
+        assert!(!text.as_ref().is_ok_and(|text| text.contains("\"seq\"")), "{text:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// How often a node has said something.
+fn times(nodes: &Nodes, at: usize, text: &str) -> usize {
+    nodes.nodes[at].text().matches(text).count()
+}
+
+#[test]
+fn a_killed_owner_is_followed_by_one_that_has_everything() {
+    let (_etcd, mut nodes) = with_stream("etcd-kill");
+    nodes.outlive_owners();
+}
+
+/// What is owned goes on without etcd; what nobody owns, and a node that starts, wait for it.
+#[test]
+fn etcd_that_is_killed_stops_takeovers_only_until_it_is_back() {
+    let (mut etcd, mut nodes) = with_stream("etcd-away");
+    (0..10).for_each(|number| nodes.publish(number));
+    etcd.kill();
+    let (_, owner) = nodes.owner();
+    nodes.wait_text(owner, AWAY);
+    (10..20).for_each(|number| nodes.publish(number));
+    etcd.restart();
+    nodes.wait_text(owner, BACK);
+    (20..30).for_each(|number| nodes.publish(number));
+    etcd.kill();
+    let (_, owner) = nodes.owner();
+    nodes.nodes[owner].kill();
+    expect_nothing(&nodes, (owner + 1) % NODES, 30);
+    let said = times(&nodes, owner, AWAY);
+    nodes.nodes[owner].start();
+    nodes.wait_times(owner, AWAY, said + 1);
+    etcd.restart();
+    (30..40).for_each(|number| nodes.publish(number));
+    nodes.expect(40);
+}
+
+#[test]
+fn an_owner_that_is_killed_while_etcd_is_paused_is_followed_when_it_wakes() {
+    let (etcd, mut nodes) = with_stream("etcd-paused");
+    (0..10).for_each(|number| nodes.publish(number));
+    etcd.signal("-STOP");
+    let (_, owner) = nodes.owner();
+    (10..20).for_each(|number| nodes.publish(number));
+    nodes.nodes[owner].kill();
+    expect_nothing(&nodes, (owner + 1) % NODES, 20);
+    nodes.wait_text((owner + 1) % NODES, AWAY);
+    etcd.signal("-CONT");
+    (20..30).for_each(|number| nodes.publish(number));
+    nodes.nodes[owner].start();
+    nodes.expect(30);
+}
+
+/// Nodes that run decide nothing by it and go on with what they own, and one that starts ends; with the newer disk all goes on.
+#[test]
+fn an_etcd_of_an_hour_ago_decides_nothing() {
+    let (mut etcd, mut nodes) = with_stream("etcd-restored");
+    (0..10).for_each(|number| nodes.publish(number));
+    let (then, now) = (nodes.dir.path().join("then"), nodes.dir.path().join("now"));
+    etcd.kill();
+    etcd.back_up(&then);
+    etcd.restart();
+    for turn in 1..3 {
+        let (_, owner) = nodes.owner();
+        nodes.nodes[owner].kill();
+        (turn * 10..turn * 10 + 10).for_each(|number| nodes.publish(number));
+        let said = times(&nodes, owner, "keeps the quorum log");
+        nodes.nodes[owner].start();
+        nodes.wait_times(owner, "keeps the quorum log", said + 1);
+    }
+    etcd.kill();
+    etcd.back_up(&now);
+    etcd.restore(&then);
+    etcd.restart();
+    let (_, owner) = nodes.owner();
+    (0..NODES).for_each(|at| nodes.wait_text(at, WENT_BACK));
+    (30..40).for_each(|number| nodes.publish(number));
+    let keeper = (owner + 1) % NODES;
+    nodes.nodes[keeper].kill();
+    nodes.nodes[keeper].start();
+    assert_ne!(nodes.nodes[keeper].ended().code(), Some(0));
+    let said = nodes.nodes[keeper].text();
+    assert!(said.contains("the catalog went back: it is at revision"), "{said}");
+    (40..50).for_each(|number| nodes.publish(number));
+    etcd.kill();
+    etcd.restore(&now);
+    etcd.restart();
+    nodes.nodes[keeper].start();
+    nodes.wait_text(owner, BACK);
+    nodes.nodes[owner].kill();
+    (50..60).for_each(|number| nodes.publish(number));
+    nodes.expect(60);
+}
+
+#[test]
+fn nodes_with_certificates_and_a_password_follow_each_other() {
+    let dir = TempDir::new("etcd-tls");
+    let mut etcd = EtcdServer::start(&dir.path().join("e"));
+    etcd.want_users();
+    etcd.kill();
+    drop(etcd);
+    let files = certificates(&dir.path().join("certificates"), "etcd");
+    let etcd = EtcdServer::start_with(&dir.path().join("e"), &[], Some(&files));
+    let mut nodes = Nodes::with_catalog(dir, &format!("etcds://127.0.0.1:{}/p", etcd.port));
+    let env = [
+        ("NUTHATCH_ETCD_CA_FILE", files.ca.display().to_string()),
+        ("NUTHATCH_ETCD_CERT_FILE", files.cert.display().to_string()),
+        ("NUTHATCH_ETCD_KEY_FILE", files.key.display().to_string()),
+        ("NUTHATCH_ETCD_USER", "node".to_owned()),
+        ("NUTHATCH_ETCD_PASSWORD", "guess".to_owned()),
+    ];
+    nodes.nodes.iter_mut().for_each(|node| node.env = env.to_vec());
+    let node = &mut nodes.nodes[0];
+    node.start();
+    nodes.wait_text(0, "etcd refuses user \"node\"");
+    let node = &mut nodes.nodes[0];
+    node.signal("-TERM");
+    assert_eq!(node.ended().code(), Some(0), "{}", node.text());
+    assert!(!node.text().contains("guess"), "{}", node.text());
+    let right = |node: &mut Node| node.env.push(("NUTHATCH_ETCD_PASSWORD", "secret".to_owned()));
+    nodes.nodes.iter_mut().for_each(right);
+    nodes.begun().outlive_owners();
+}
+
+#[test]
+fn an_address_that_is_none_of_etcd_is_explained() {
+    for (catalog, told) in [
+        ("etcd://127.0.0.1:2379", "needs a prefix"),
+        ("etcd://u:secret@127.0.0.1:2379/p", "must not hold credentials"),
+    ] {
+        let mut nodes = Nodes::with_catalog(TempDir::new("etcd-address"), catalog);
+        let node = &mut nodes.nodes[0];
+        node.start();
+        assert_ne!(node.ended().code(), Some(0));
+        assert!(node.text().contains(told) && !node.text().contains("secret"), "{}", node.text());
+    }
+}
