@@ -29,6 +29,11 @@ const SLICE: usize = 64;
 /// Pause behind each piece: at most 3,200 are told of in a second, at each account.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// A node that has just started waits so long until the keepers that it hears have told it what their clients listen to.
+const NODES_WAIT_MAX: Duration = Duration::from_secs(2);
+/// How often that is looked at.
+const NODES_CHECK: Duration = Duration::from_millis(20);
+
 /// A log that nobody owns has lost its majority if that is so for this long.
 const QUORUM_LOST_AFTER: Duration = Duration::from_secs(5);
 /// How often that is looked at.
@@ -146,13 +151,17 @@ impl Elections {
             *turn += 1;
             *turn
         };
-        if self.names.name_of(log) == DEFAULT_LOG {
+        let name = self.names.name_of(log);
+        let until = Instant::now() + NODES_WAIT_MAX;
+        if name == DEFAULT_LOG {
+            self.nodes_are_heard(SYSTEM_ACCOUNT_ID, &name, until).await;
             self.tell_domain();
         }
         let is_turn = || self.turns.lock().get(&log) == Some(&turn) && self.has_log(log);
         let accounts: Vec<AccountId> = self.streams.read().accounts().collect();
         let mut pace = Pace::default();
         for account in accounts {
+            self.nodes_are_heard(account, &name, until).await;
             let [streams, consumers] = all_of(Event::LeaderElected);
             let (streams, consumers) =
                 (self.may_hear(account, &streams), self.may_hear(account, &consumers));
@@ -160,6 +169,25 @@ impl Elections {
                 self.account_led((account, log), consumers, &is_turn, &mut pace).await;
             }
         }
+    }
+
+    /// Waits until the other keepers of a log that are connected have told of themselves in the account too: a log may be
+    /// led sooner, and what nobody is known to listen to is not told.
+    async fn nodes_are_heard(&self, account: AccountId, log: &str, until: Instant) {
+        while Instant::now() < until && self.lacks_nodes(account, log) {
+            sleep(NODES_CHECK).await;
+        }
+    }
+
+    fn lacks_nodes(&self, account: AccountId, log: &str) -> bool {
+        let (Some(standing), Some(served)) = (self.core.standing(log), self.core.served(account))
+        else {
+            return false;
+        };
+        let nodes = served.nodes();
+        let is_heard =
+            |name: &str| nodes.iter().any(|(node, _, complete)| *complete && node == name);
+        standing.others.iter().any(|node| node.is_connected && !is_heard(&node.name))
     }
 
     async fn account_led(

@@ -6,6 +6,7 @@ use crate::pending_changes::tests::{ACCOUNT, Logs};
 use crate::service::{JetStream, Settings};
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{StreamConfig, Time};
+use nuthatch_server::served::Served;
 use nuthatch_streams::Message;
 use std::any::Any;
 
@@ -16,6 +17,8 @@ const COUNT: usize = 3 * SLICE;
 #[derive(Default)]
 struct Hearing {
     told: Mutex<Vec<(AccountId, String)>>,
+    /// Another node keeps the log, and has told nothing yet.
+    other: Mutex<Option<OtherNode>>,
 }
 
 impl CorePort for Hearing {
@@ -46,7 +49,12 @@ impl CorePort for Hearing {
     }
 
     fn standing(&self, _: &str) -> Option<LogStanding> {
-        Some(LogStanding { has_owner: true, others: Vec::new() })
+        let others = self.other.lock().iter().cloned().collect();
+        Some(LogStanding { has_owner: true, others })
+    }
+
+    fn served(&self, _: AccountId) -> Option<Arc<Served>> {
+        Some(Arc::default())
     }
 }
 
@@ -85,6 +93,26 @@ async fn a_log_is_told_of_in_slices_with_pauses() {
     assert_eq!((of(ACCOUNT), of(SYSTEM_ACCOUNT_ID)), (COUNT, COUNT + 1));
     let is_led = |(_, subject): &(_, String)| subject.contains(".STREAM.LEADER_ELECTED.S");
     assert!(told[1..].iter().all(is_led));
+}
+
+#[tokio::test]
+async fn a_connected_keeper_is_waited_for_until_it_has_told_of_itself() {
+    let (core, elections) = service();
+    let other = OtherNode {
+        name: "n2".to_owned(),
+        is_connected: true,
+        silent: Duration::ZERO,
+        is_current: true,
+        lag: 0,
+    };
+    *core.other.lock() = Some(other.clone());
+    let telling = elections.clone();
+    let telling = tokio::spawn(async move { telling.log_led(LED).await });
+    sleep(5 * NODES_CHECK).await;
+    assert!(core.told.lock().is_empty(), "n2 may listen");
+    *core.other.lock() = Some(OtherNode { is_connected: false, ..other });
+    telling.await.expect("no panic");
+    assert_eq!(core.told.lock().len(), 2 * COUNT + 1);
 }
 
 #[tokio::test]
