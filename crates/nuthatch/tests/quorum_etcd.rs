@@ -10,10 +10,13 @@ mod support;
 use etcd_server::{EtcdServer, certificates};
 use quorum_nodes::{ANSWER, NODES, Node, Nodes};
 use std::time::{Duration, Instant};
-use support::TempDir;
+use support::{TIMEOUT, TempDir};
 
 /// While nobody owns a log nothing is acknowledged for so long.
 const WATCHED: Duration = Duration::from_secs(3);
+
+/// Without a change for so long the logs are where they belong.
+const SETTLED: Duration = Duration::from_secs(5);
 
 const AWAY: &str = "etcd does not answer";
 const BACK: &str = "the catalog answers again";
@@ -25,6 +28,22 @@ fn with_stream(name: &str) -> (EtcdServer, Nodes) {
     let etcd = EtcdServer::start(&dir.path().join("e"));
     let catalog = format!("etcd://127.0.0.1:{}/nuthatch/c1", etcd.port);
     (etcd, Nodes::with_catalog(dir, &catalog).begun())
+}
+
+/// Waits until no log has changed hands for a while. A handover that is under way when etcd goes away waits for it, and so do
+/// the log's clients; later ones are minutes away.
+fn settle(nodes: &Nodes) {
+    let owned = || nodes.nodes.iter().map(|node| node.text().matches(" owns ").count()).collect();
+    let (mut known, mut since): (Vec<usize>, _) = (owned(), Instant::now());
+    let deadline = Instant::now() + TIMEOUT;
+    while since.elapsed() < SETTLED {
+        assert!(Instant::now() < deadline, "logs go on changing hands");
+        std::thread::sleep(Duration::from_millis(50));
+        let now: Vec<usize> = owned();
+        if now != known {
+            (known, since) = (now, Instant::now());
+        }
+    }
 }
 
 /// The next message is not acknowledged at this node for a while. If it is stored later, it is under its id.
@@ -56,6 +75,7 @@ fn a_killed_owner_is_followed_by_one_that_has_everything() {
 fn etcd_that_is_killed_stops_takeovers_only_until_it_is_back() {
     let (mut etcd, mut nodes) = with_stream("etcd-away");
     (0..10).for_each(|number| nodes.publish(number));
+    settle(&nodes);
     etcd.kill();
     let (_, owner) = nodes.owner();
     nodes.wait_text(owner, AWAY);
@@ -63,6 +83,7 @@ fn etcd_that_is_killed_stops_takeovers_only_until_it_is_back() {
     etcd.restart();
     nodes.wait_text(owner, BACK);
     (20..30).for_each(|number| nodes.publish(number));
+    settle(&nodes);
     etcd.kill();
     let (_, owner) = nodes.owner();
     nodes.nodes[owner].kill();
@@ -79,6 +100,7 @@ fn etcd_that_is_killed_stops_takeovers_only_until_it_is_back() {
 fn an_owner_that_is_killed_while_etcd_is_paused_is_followed_when_it_wakes() {
     let (etcd, mut nodes) = with_stream("etcd-paused");
     (0..10).for_each(|number| nodes.publish(number));
+    settle(&nodes);
     etcd.signal("-STOP");
     let (_, owner) = nodes.owner();
     (10..20).for_each(|number| nodes.publish(number));
@@ -108,6 +130,7 @@ fn an_etcd_of_an_hour_ago_decides_nothing() {
         nodes.nodes[owner].start();
         nodes.wait_times(owner, "keeps the quorum log", said + 1);
     }
+    settle(&nodes);
     etcd.kill();
     etcd.back_up(&now);
     etcd.restore(&then);
