@@ -74,6 +74,12 @@ impl WallClock {
         self.error.unsigned_abs() > WALL_ERROR
     }
 
+    /// How far it is ahead of the true time, in microseconds.
+    #[must_use]
+    pub fn error(&self) -> i64 {
+        self.error
+    }
+
     /// Sets it ahead, or back.
     pub fn jump(&mut self, micros: i64) {
         self.error += micros;

@@ -91,6 +91,9 @@ pub(super) struct Host {
     pub(super) told_full: bool,
     /// Hours that the machine will have slept when it wakes, in microseconds.
     pub(super) slept: u64,
+    /// When its clock last jumped, and by how much, in microseconds: until the node looks at its wall clock again it tells
+    /// one that is as much ahead.
+    pub(super) jumped: Option<(u64, u64)>,
     pub(super) node: Option<Node>,
     /// Raised at each start and stop: what was for an earlier life is dropped.
     pub(super) life: u64,
@@ -121,6 +124,7 @@ impl Host {
             wall: clocks.1,
             told_full: false,
             slept: 0,
+            jumped: None,
             node: None,
             life: 0,
             paused: false,
@@ -133,6 +137,14 @@ impl Host {
 
     pub(super) fn time(&self, now: u64) -> Time {
         Time(self.clock.at(now))
+    }
+
+    /// The clock jumps ahead by `micros`.
+    pub(super) fn jump(&mut self, micros: u64, now: u64) {
+        if micros > 0 {
+            self.clock.jump(micros);
+            self.jumped = Some((now, micros));
+        }
     }
 
     pub(super) fn boot(

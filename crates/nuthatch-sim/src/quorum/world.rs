@@ -16,7 +16,8 @@ use nuthatch_quorum::owner::Publish;
 use nuthatch_quorum::store::{Identity, Image, Record, StoreError};
 use nuthatch_quorum::timing::TICK;
 use nuthatch_quorum::types::{
-    BootCount, Incarnation, Lsn, Member, NodeId, Promise, RequestId, Revision, SyncId, WallTime,
+    BootCount, Incarnation, Lsn, Member, NodeId, Position, Promise, RequestId, Revision, SyncId,
+    WallTime,
 };
 use std::collections::BTreeMap;
 
@@ -150,6 +151,8 @@ pub struct World {
     acked: u64,
     /// The node whose disk is damaged and not yet made good.
     impaired: Vec<NodeId>,
+    /// How far disks went when they were harmed.
+    had: BTreeMap<Incarnation, Position>,
     /// The fewest keepers that were wished for since the set was last the one that is wished.
     fewest_wished: usize,
     summary: Summary,
@@ -215,6 +218,7 @@ impl World {
             reads: BTreeMap::new(),
             acked: 0,
             impaired: vec![],
+            had: BTreeMap::new(),
             fewest_wished: usize::MAX,
             summary: Summary::default(),
             faults_for,
@@ -547,7 +551,7 @@ impl World {
         }
         self.hosts[at].paused = false;
         let slept = std::mem::take(&mut self.hosts[at].slept);
-        self.hosts[at].clock.jump(slept);
+        self.hosts[at].jump(slept, self.schedule.now());
         for event in std::mem::take(&mut self.hosts[at].deferred) {
             if self.hosts[at].life == life {
                 self.event(at, event)?;

@@ -2,12 +2,13 @@
 
 use super::super::checker::Violation;
 use super::super::faults::Fault;
-use super::super::host::Seen;
+use super::super::host::{Host, Seen};
 use super::World;
+use super::whole::reached;
 use nuthatch_quorum::catalog::Phase;
 use nuthatch_quorum::node::Event;
 use nuthatch_quorum::store::{Image, Record, Slot};
-use nuthatch_quorum::types::{Lsn, NodeId};
+use nuthatch_quorum::types::{Incarnation, Lsn, NodeId};
 
 impl World {
     /// How many nodes keep the log, or fewer if a takeover may still bring about so few.
@@ -22,7 +23,7 @@ impl World {
 
     /// True if those disks that were harmed before and are not yet made good leave room for another.
     fn may_harm(&mut self, at: usize) -> bool {
-        let good = self.hosts.iter().filter(|host| self.is_whole(host) || self.is_fit(host));
+        let good = self.hosts.iter().filter(|host| self.is_good(host));
         let good: Vec<NodeId> = good.map(|host| host.id).collect();
         self.impaired.retain(|node| !good.contains(node));
         let id = self.hosts[at].id;
@@ -30,6 +31,21 @@ impl World {
         let room = self.impaired.contains(&id) || self.impaired.len() < tolerated;
         // What a disk was is told by the catalog.
         room && self.catalog_ahead.is_none()
+    }
+
+    /// True if a disk that was harmed is made good: it is whole and has what it had then, which its own node may have
+    /// counted and told nobody yet; or it is none of the log.
+    fn is_good(&self, host: &Host) -> bool {
+        let disk = host.disk.durable();
+        let had = disk.boots().and_then(|(incarnation, _)| self.had.get(&incarnation));
+        let again = had.is_none_or(|had| reached(disk) >= *had);
+        again && self.is_whole(host) || self.is_fit(host)
+    }
+
+    /// Notes how far a disk goes that is about to be harmed.
+    fn note_had(&mut self, at: usize, disk: Incarnation) {
+        let had = self.had.entry(disk).or_default();
+        *had = reached(self.hosts[at].disk.durable()).max(*had);
     }
 
     /// Harms a disk while its process runs and does not know.
@@ -46,6 +62,7 @@ impl World {
         }
         self.summary.disks += 1;
         self.impaired.push(id);
+        self.note_had(at, incarnation);
         let rng = &mut self.schedule.rng;
         let begins = base.0 + 1;
         let oldest = if rng.chance(500) { begins } else { last.0.saturating_sub(4).max(begins) };
@@ -79,6 +96,9 @@ impl World {
         self.stop(at, true);
         let before = self.hosts[at].disk.durable();
         let before = if before.is_foreign(id) { None } else { before.boots() };
+        if let Some((incarnation, _)) = before {
+            self.note_had(at, incarnation);
+        }
         if self.harmed(at, fault) {
             self.summary.disks += 1;
             self.impaired.push(id);

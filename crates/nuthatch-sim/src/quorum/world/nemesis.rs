@@ -2,11 +2,15 @@
 
 use super::super::checker::Violation;
 use super::super::faults::Fault;
+use super::super::host::Host;
 use super::{Happening, MILLI, SECOND, World};
-use crate::clock::WallClock;
+use crate::clock::{WALL_ERROR, WallClock};
 use nuthatch_quorum::catalog::{Call, Key, Ordering, Txn, TxnId, Value, Wish};
 use nuthatch_quorum::node::{Event, Reads};
 use nuthatch_quorum::types::{Incarnation, NodeId};
+
+/// For as long nodes may remember what they have heard of a wall clock, in microseconds.
+const HEARD: u64 = 2 * SECOND;
 
 /// With whose help a node takes over while the owner's lease may run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -139,7 +143,9 @@ impl World {
             }
             Fault::ClockJump if self.reads_by == Reads::Quorum => {
                 let ahead = self.schedule.rng.below(3_600 * SECOND);
-                self.hosts[any].clock.jump(ahead);
+                if !self.is_as_wrong(any, ahead) {
+                    self.hosts[any].jump(ahead, self.schedule.now());
+                }
             }
             Fault::ClockJump => {}
             Fault::Sleep => self.sleep(any),
@@ -333,9 +339,27 @@ impl World {
         self.hosts.iter().filter(|host| host.wall.is_wrong()).count()
     }
 
+    /// True if another node tells a wall clock that is as wrong as this one's would be when its clock jumps ahead: two of
+    /// three that agree are a majority.
+    fn is_as_wrong(&self, at: usize, ahead: u64) -> bool {
+        self.are_as_wrong(at, self.hosts[at].wall.error() + ahead.cast_signed())
+    }
+
+    fn are_as_wrong(&self, at: usize, error: i64) -> bool {
+        // What nodes take for the same, and how wrong those clocks are that are kept.
+        const SAME: u64 = 4 * SECOND;
+        let now = self.schedule.now();
+        let told = |host: &Host| {
+            let jumped = host.jumped.filter(|(at, _)| now < at + HEARD).map_or(0, |(_, by)| by);
+            [0, host.slept, jumped].map(|by| host.wall.error() + by.cast_signed())
+        };
+        let others = self.hosts.iter().filter(|host| host.id != self.hosts[at].id);
+        let mut told = others.flat_map(told).filter(|told| told.unsigned_abs() > WALL_ERROR);
+        told.any(|told| told.abs_diff(error) < SAME)
+    }
+
     /// True while nodes may count what they have heard of clocks that were wrong.
     fn were_walls_set(&self) -> bool {
-        const HEARD: u64 = 2 * SECOND;
         self.walls_set_at.is_some_and(|set_at| self.schedule.now() < set_at + HEARD)
     }
 
@@ -349,7 +373,9 @@ impl World {
             let rng = &mut self.schedule.rng;
             let far = if rng.chance(500) { 3_600 * SECOND } else { 5 * SECOND };
             let micros = rng.below(2 * far) as i64 - far as i64;
-            self.hosts[at].wall.jump(micros);
+            if !self.are_as_wrong(at, self.hosts[at].wall.error() + micros) {
+                self.hosts[at].wall.jump(micros);
+            }
         }
     }
 
@@ -357,7 +383,8 @@ impl World {
     fn sleep(&mut self, at: usize) {
         let pause = self.schedule.rng.between(SECOND, 4 * SECOND);
         if !self.hosts[at].paused {
-            self.hosts[at].slept = self.schedule.rng.below(5 * 3_600 * SECOND);
+            let slept = self.schedule.rng.below(5 * 3_600 * SECOND);
+            self.hosts[at].slept = if self.is_as_wrong(at, slept) { 0 } else { slept };
             self.pause_for(at, pause);
         }
     }

@@ -112,12 +112,7 @@ impl World {
         let last = disk.last_good();
         let sound = (base.lsn.0 + 1..=last.0).all(|lsn| disk.is_good(Lsn(lsn)));
         // What it said is done may be under way to the owner, and be committed when it arrives.
-        let accepted = match disk.slot(last) {
-            Slot::Bytes(entry) => entry.epoch,
-            Slot::Empty | Slot::Garbage => base.epoch,
-        };
-        let accepted = if last == base.lsn { base.epoch } else { accepted };
-        let at = Position { accepted, lsn: last };
+        let at = reached(disk);
         let owes = disk.boots().is_some_and(|(incarnation, _)| self.checker.owes(incarnation, at));
         named
             && sound
@@ -129,6 +124,16 @@ impl World {
             && disk.base != Record::Damaged
             && self.checker.committed.iter().enumerate().all(|(at, c)| good(at, c.sum))
     }
+}
+
+/// How far what can be read of a disk goes.
+pub(super) fn reached(disk: &Image) -> Position {
+    let (base, lsn) = (disk.begins(), disk.last_good());
+    let accepted = match disk.slot(lsn) {
+        Slot::Bytes(entry) if lsn > base.lsn => entry.epoch,
+        Slot::Bytes(_) | Slot::Empty | Slot::Garbage => base.epoch,
+    };
+    Position { accepted, lsn }
 }
 
 fn has_promised(disk: &Image) -> bool {
