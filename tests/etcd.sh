@@ -10,6 +10,7 @@ if [ -x "$peers/etcd" ] && "$peers/etcd" --version >/dev/null; then
 fi
 command -v apt-get >/dev/null || { echo "etcd.sh: put an etcd 3.4 or later at $peers/etcd" >&2; exit 1; }
 unpacked="$peers/etcd-package"
+rm -rf "$unpacked"
 mkdir -p "$unpacked"
 fetch_package() { (cd "$unpacked" && apt-get -q download etcd-server >/dev/null); }
 if ! fetch_package 2>/dev/null; then

@@ -286,13 +286,15 @@ fn start_catalog(
 ) -> io::Result<()> {
     let lives = life.clone();
     life.spawn_of(number, "catalog", move || {
-        let mut trouble = CatalogTrouble::default();
+        // A catalog that is full, or may only be read, answers one kind of call and not the other.
+        let (mut read, mut written) = (CatalogTrouble::default(), CatalogTrouble::default());
         while let Ok(first) = asked.recv() {
             let waiting: Vec<Call> = std::iter::once(first).chain(asked.try_iter()).collect();
             // One read answers all that wait; transactions are not left out.
             let (reads, proposals): (Vec<_>, Vec<_>) =
                 waiting.into_iter().partition(|call| matches!(call, Call::Read));
             for call in proposals.into_iter().chain(reads.into_iter().take(1)) {
+                let trouble = if matches!(call, Call::Read) { &mut read } else { &mut written };
                 match catalog.call(&call, &*disk) {
                     Ok(reply) => {
                         trouble.passed(|text| host.report(text));

@@ -147,7 +147,10 @@ impl Etcd {
         Ok(match first_range(answer).kvs.first() {
             Some(there) if there.value == object.bytes => Creation::Done,
             Some(_) => Creation::Taken,
-            None => Creation::SetBack,
+            None => {
+                self.servers.turn();
+                Creation::SetBack
+            }
         })
     }
 
@@ -171,6 +174,8 @@ impl Etcd {
         };
         let answer = self.txn("read", from, request)?;
         if !answer.succeeded {
+            // Another server of the list may not be set back.
+            self.servers.turn();
             return Ok(None);
         }
         let object =

@@ -109,7 +109,10 @@ impl Servers {
             let why = match timeout(limit, self.attempt(server, &request)).await {
                 Ok(Ok(response)) => return Ok(response),
                 Ok(Err(status)) => match self.refusal(&status, &asked) {
-                    Some(refusal) => return Err(refusal),
+                    Some(refusal) => {
+                        self.leave(place);
+                        return Err(refusal);
+                    }
                     None => told(&status),
                 },
                 Err(_) => {
@@ -117,10 +120,7 @@ impl Servers {
                     "no answer in time".to_owned()
                 }
             };
-            // Others may have turned to the next one already.
-            let next = place.wrapping_add(1);
-            let _ =
-                self.current.compare_exchange(place, next, Ordering::Relaxed, Ordering::Relaxed);
+            self.leave(place);
             failures += 1;
             let rest = deadline.saturating_duration_since(Instant::now());
             if rest < ATTEMPT_MIN {
@@ -132,6 +132,18 @@ impl Servers {
                 pause = (pause * 2).min(PAUSE_MAX);
             }
         }
+    }
+
+    /// The next request goes to another server: what this one said may be its own trouble alone. Others may have turned
+    /// to the next one already.
+    fn leave(&self, place: usize) {
+        let next = place.wrapping_add(1);
+        let _ = self.current.compare_exchange(place, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// [`Servers::leave`] for the server that answered last.
+    pub(crate) fn turn(&self) {
+        self.leave(self.current.load(Ordering::Relaxed));
     }
 
     /// One request to one server. A token that is not valid any more is renewed once.
@@ -164,8 +176,9 @@ impl Servers {
             Err(status) if judge(&status) == Verdict::NoUsers => return Ok(None),
             answer => answer?,
         };
-        let token = Token::try_from(answer.token)
+        let mut token = Token::try_from(answer.token)
             .map_err(|_| Status::internal("etcd gave a token that is none"))?;
+        token.set_sensitive(true);
         *known = Some(token);
         Ok(known.clone())
     }

@@ -306,3 +306,17 @@ fn a_restored_etcd_is_noticed_by_who_has_seen_more() {
     assert_eq!(etcd.read_on(&txn(5), &txn(6).key), Ok(None));
     assert_eq!(etcd.read_on(&txn(4), &txn(5).key), Ok(Some(vec![other])));
 }
+
+#[test]
+fn a_server_that_knows_nothing_is_left_for_the_next() {
+    let dir = TempDir::new("apart");
+    let (alone, whole) = (EtcdServer::start(&dir.at("a")), EtcdServer::start(&dir.at("w")));
+    create(&client(&whole), 0..3);
+    let etcd = with(
+        &format!("etcd://127.0.0.1:{},127.0.0.1:{}/p", alone.port, whole.port),
+        Settings::default(),
+    );
+    assert_eq!(etcd.create(&txn(3), Some(&txn(2))), Ok(Creation::SetBack));
+    assert_eq!(etcd.create(&txn(3), Some(&txn(2))), Ok(Creation::Done), "by the other one");
+    assert_eq!(etcd.read_on(&txn(3), &txn(4).key), Ok(Some(vec![])));
+}

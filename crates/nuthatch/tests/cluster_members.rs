@@ -351,6 +351,8 @@ fn a_drain_says_what_it_does_and_why_it_is_refused() {
     assert_eq!(done, json!({"node": "n1", "drain": true, "already": false}));
     let (code, out, _) = told(&cluster(at, "sys:pw@", &["drain", "n1"]));
     assert!(code == 0 && out.contains("n1 is drained already") && out.contains("undrain"), "{out}");
+    // A log that is just coming to another node leaves it in doubt.
+    wait_status(at, |status| node_of(status, "n1")["drain"] == "drained");
     let (code, table, _) = told(&cluster(at, "sys:pw@", &["status"]));
     assert!(code == 0 && table.contains("keeper, drained"), "{table}");
     assert_eq!(json_of(at, &["drain", "n0", "--force"])["already"], false);
