@@ -2,8 +2,8 @@
 # The test command: everything that must pass, from a fresh checkout. It builds once, with the profile `ci`.
 # Needs cargo and go (for the nats-server that ours is compared with); the client suites also need
 # python3, node with npm, java with maven, openssl and a Chromium (on Debian: apt-get install
-# python3-venv npm golang maven default-jdk-headless openssl chromium), and say so. The monitoring step fetches a
-# Prometheus (Debian: the package is unpacked below target, not installed).
+# python3-venv npm golang maven default-jdk-headless openssl chromium), and say so. Fetches a Prometheus and
+# an etcd (Debian: the packages are unpacked below target, not installed; elsewhere put an etcd at target/peers/etcd).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tests/patience.sh

@@ -68,7 +68,8 @@ pub enum JsError {
     NotEnabled,
     /// The API had no responder for as long as [`api_at`] asks, though the server says that it has JetStream.
     #[error(
-        "nobody answers {0} on a server that has JetStream: its leader may be changing, or the account has none; try again"
+        "nobody answers {0} on a server that has JetStream: its leader may be changing (try again), the account may have none, or \
+         the domain or prefix is not there"
     )]
     Unheard(String),
     /// The request itself failed.

@@ -115,8 +115,10 @@ impl Session {
         if !is_missing {
             return err;
         }
-        if let Err(JsError::NotEnabled) = self.api("INFO", &Value::Null) {
-            return CliError::js(format!("bucket {bucket}"))(JsError::NotEnabled);
+        if let Err(error @ (JsError::NotEnabled | JsError::Unheard(_))) =
+            self.api("INFO", &Value::Null)
+        {
+            return CliError::js(format!("bucket {bucket}"))(error);
         }
         let nearest = self.similar("STREAM.NAMES", prefix, bucket);
         let question = suggest::question(nearest.as_deref());
