@@ -54,6 +54,10 @@ differential:
 proof *ARGS:
     ./tests/proof.py {{ARGS}}
 
+# Tests of clusters with syncs that take 60 ms: `just slow-disks`, or `just slow-disks cluster_members quorum`.
+slow-disks *TESTS:
+    ./tests/slow-disks/run.sh {{TESTS}}
+
 # Real processes keep a quorum log under faults: `just ring3`, or `just ring3 --seed 7 --seconds 600 --nodes 5`.
 ring3 *ARGS:
     ./tests/ring3/run.sh {{ARGS}}

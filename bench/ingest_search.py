@@ -36,6 +36,9 @@ import time
 import bars
 import into_page
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests"))
+from ports import free_port
+
 REPO = pathlib.Path(__file__).resolve().parent.parent
 READY_S = 60
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -45,12 +48,6 @@ FSYNC = {
     "nuthatch-embedded": "before the answer", "nuthatch": "before the answer", "nats": "every 2 min", "nats-sync": "before the answer",
     "rocksmq": "no", "woodpecker": "before the answer, every 10 ms",
 }
-
-
-def free_port():
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return bound.getsockname()[1]
 
 
 class Engine:

@@ -39,10 +39,14 @@ import time
 import keepers
 import woodpecker_service
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests"))
+from ports import free_ports
+
 REPO = pathlib.Path(__file__).resolve().parent.parent
 NODES = 3
 START_S = 60
 STOPPED_S = 3
+SETTLE_S = 5
 # "takeover: epoch=3 by=loss detection_ms=1.2 …" of a server that tells it.
 TAKEOVER = re.compile(r"takeover: epoch=\d+ by=\w+ (.*)")
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -57,16 +61,6 @@ LOADS = [
     ("async 64 KiB, window 64", ["--size", "64KiB", "--batch", "64"], 6_000, 3_000),
     ("async 1 MiB, window 8", ["--size", "1040000", "--batch", "8"], 400, 200),
 ]
-
-
-def free_ports(count):
-    bound = [socket.socket() for _ in range(count)]
-    for one in bound:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in bound]
-    for one in bound:
-        one.close()
-    return ports
 
 
 class NoResponders(OSError):
@@ -151,6 +145,8 @@ class System:
                 routes = ",".join(f"127.0.0.1:{peer}" for peer in self.peers)
                 command += ["--node-name", f"n{at}", "--cluster-listen", f"127.0.0.1:{self.peers[at]}"]
                 command += ["--routes", routes, "--catalog", f"file://{self.dir}/catalog"]
+            if self.name == "nuthatch-bucket":
+                command += ["--store", self.options.store or f"file://{self.dir}/bucket"]
             if self.options.what == "tier":
                 tier = f'store: "file://{self.dir}/bucket", local_max: {self.options.local_max}'
                 config = self.dir / "tier.conf"
@@ -332,11 +328,13 @@ def kills(options):
     system = System(name, options.dir, options)
     try:
         system.create_stream()
+        backlog = Backlog(system, options.streams, options.backlog)
         publisher = Publisher(system, patience_s=options.patience)
         publisher.start()
         gaps = []
         while len(gaps) < options.count:
             time.sleep(options.pause)
+            backlog.write()
             at = system.leader()
             offset = (system.dir / f"n{at}.log").stat().st_size
             when = system.end(at, options.how)
@@ -359,6 +357,34 @@ def kills(options):
         print(f"medians of the parts as the servers tell them, ms: {parts}")
     return {"system": name, "how": options.how, "gaps_ms": [round(1000 * one, 1) for one in gaps], "acknowledged": len(publisher.acks),
             "shares_ms": shares}
+
+
+class Backlog:
+    """What the next owner has to read: many streams, and what was just written, in the log of the measured stream."""
+
+    def __init__(self, system, streams, mib):
+        self.system, self.mib, self.body = system, mib, os.urandom(1 << 20)[:1_000_000]
+        if not streams and not mib:
+            return
+        # Logs go to the nodes that are to own them first.
+        time.sleep(SETTLE_S)
+        client = Nats(system.ports[system.leader()], timeout=10)
+        info = client.read(f"$JS.API.STREAM.INFO.{STREAM}")["config"]
+        tags = {"placement": {"tags": ["log:" + info["metadata"].get("_nuthatch.log", "default")]}}
+        names = [("bulk", "bench.bulk", {"max_bytes": 4 * max(1, mib) << 20})] + [(f"s{n}", f"s.{n}", {}) for n in range(streams)]
+        for name, subject, limits in names:
+            config = {"name": name, "subjects": [subject], "storage": "file", "num_replicas": NODES, **limits, **tags}
+            answer = client.read(f"$JS.API.STREAM.CREATE.{name}", json.dumps(config).encode())
+            if "error" in answer:
+                raise SystemExit(f"stream {name}: {answer['error']}")
+        client.close()
+
+    def write(self):
+        if self.mib:
+            client = Nats(self.system.ports[self.system.leader()], timeout=10)
+            for _ in range(self.mib):
+                client.request("bench.bulk", self.body)
+            client.close()
 
 
 def shares_of(system):
@@ -389,8 +415,8 @@ def wait_whole(system, at, offset, how):
         return time.sleep(2)
     log, deadline = system.dir / f"n{at}.log", time.monotonic() + START_S
     while time.monotonic() < deadline:
-        # One that was only stopped says nothing: who leads has to.
-        if all_current(system) if how == "stop" else b"keeps the quorum log" in log.read_bytes()[offset:]:
+        # One that was only stopped says nothing, and memory counts when it was taken in: who leads has to tell.
+        if all_current(system) if how == "stop" or system.name == "nuthatch-bucket" else b"keeps the quorum log" in log.read_bytes()[offset:]:
             return time.sleep(1)
         time.sleep(0.02)
     raise SystemExit(f"n{at} does not come back, see {system.dir}")
@@ -416,7 +442,12 @@ def check(system, count, looks=5000):
         raise SystemExit(f"{count} acknowledged, {state['messages']} there")
     for number in range(0, count, max(1, count // looks)):
         ask = json.dumps({"seq": state["first_seq"] + number}).encode()
-        message = client.read(f"$JS.API.STREAM.MSG.GET.{STREAM}", ask)["message"]
+        deadline, answer = time.monotonic() + START_S, {}
+        # A log that is being handed over says so.
+        while answer.get("error", {"code": 503})["code"] == 503 and "message" not in answer and time.monotonic() < deadline:
+            answer = client.read(f"$JS.API.STREAM.MSG.GET.{STREAM}", ask)
+        if not (message := answer.get("message")):
+            raise SystemExit(f"message {number} is not there: {answer}")
         if not base64.b64decode(message["data"]).startswith(f"{number} ".encode()):
             raise SystemExit(f"message {number} is not where it was acknowledged")
 
@@ -536,7 +567,10 @@ def main():
     parser.add_argument("--gib", type=int, default=8)
     parser.add_argument("--local-max", default="1GB")
     parser.add_argument("--pause", type=float, default=1.0, help="seconds of load before each kill")
-    parser.add_argument("--only", help="systems, by commas: nuthatch, nuthatch-r3, nats-r3, nats-r3-sync, woodpecker-service (load)")
+    parser.add_argument("--streams", type=int, default=0, help="more streams in the log whose owner is killed (kills)")
+    parser.add_argument("--backlog", type=int, default=0, help="MiB that are written to it before each kill (kills)")
+    parser.add_argument("--store", help="address of the bucket of nuthatch-bucket; else a directory")
+    parser.add_argument("--only", help="systems, by commas: nuthatch, nuthatch-r3, nuthatch-bucket (logs in a bucket), nats-r3, nats-r3-sync, woodpecker-service (load)")
     parser.add_argument("--nuthatch", default=REPO / "target/release/nuthatch")
     parser.add_argument("--nats", default=REPO / "target/peers/nats-server")
     parser.add_argument("--peers", type=pathlib.Path, default=woodpecker_service.BUILT, help="programs of bench/peers/build.sh, for woodpecker-service")
@@ -545,7 +579,7 @@ def main():
     options = parser.parse_args()
     default = "nuthatch-r3,nats-r3,nats-r3-sync,nuthatch" if options.what == "load" else "nuthatch-r3"
     options.only = (options.only or default).split(",")
-    known = ["nuthatch", "nuthatch-r3", "nats-r3", "nats-r3-sync"] + [woodpecker_service.NAME] * (options.what == "load")
+    known = ["nuthatch", "nuthatch-r3", "nuthatch-bucket", "nats-r3", "nats-r3-sync"] + [woodpecker_service.NAME] * (options.what == "load")
     if unknown := [name for name in options.only if name not in known]:
         parser.error(f"{options.what} has no {', '.join(unknown)}, only {', '.join(known)}")
     parts = {

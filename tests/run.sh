@@ -34,6 +34,7 @@ job "metrics, websocket, a browser, TLS, examples, the documentation" ./tests/cl
 job "inside of other programs" ./tests/embed/run.sh
 job "a server in an Azurite" ./tests/stores.sh azurite
 job "three servers, one quorum log, one killed" ./tests/clients/quorum/run.sh
+job "clusters on slow disks" ./tests/slow-disks/run.sh
 job "ring 3: processes, links, disks and power fail" ./tests/ring3/run.sh
 job "backups with jsm.go" ./tests/clients/backup/run.sh
 job "packages and chart" ./tests/packaging/run.sh

@@ -4,7 +4,7 @@
 #   stores.sh [azurite|fake-gcs|minio ...]
 #
 # On demand (`just stores`); the test command runs the part azurite. Programs are kept in NUTHATCH_PEERS, else
-# ~/.cache/nuthatch-peers. Needs node with npm for the first two, go for the last two, curl for fake-gcs.
+# ~/.cache/nuthatch-peers. Needs python3, node with npm for the first two, go for the last two, curl for fake-gcs.
 # A missing tool is an error, never a skip.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -51,7 +51,7 @@ start() { # name, command…: in the background, its output kept
 }
 
 free_port() {
-    node -e 'const s = require("net").createServer().listen(0, "127.0.0.1", () => { console.log(s.address().port); s.close(); })'
+    python3 "$here/../ports.py"
 }
 
 wait_for() { # name, port

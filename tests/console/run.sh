@@ -122,8 +122,7 @@ mv "$work/rot" "$work/readonly"
 start_server readonly --console-read-only
 readonly_console=$console readonly_nats=$nats
 # Three nodes; only the first one has a console.
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
-node_ports=("$(free_port)" "$(free_port)" "$(free_port)")
+read -ra node_ports < <(python3 "$here/../ports.py" 3)
 routes=$(printf '127.0.0.1:%s,' "${node_ports[@]}")
 for number in 3 2 1; do
     start_server "n$number" --node-name "n$number" --cluster-listen "127.0.0.1:${node_ports[number - 1]}" --routes "${routes%,}"

@@ -5,17 +5,15 @@ import os
 import pathlib
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from ports import free_port
+
 READY_S = 120
 PATIENCE_S = 60
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 class Client:

@@ -21,7 +21,8 @@ import urllib.parse
 import urllib.request
 
 from bucket import Bucket, Trouble
-from servers import Server, free_port
+from servers import Server
+from ports import free_ports
 
 PATIENCE_S = 300
 KIB = 1024
@@ -373,7 +374,7 @@ class Cluster:
     logs = 4
 
     def __init__(self):
-        ports = [free_port() for _ in range(3)]
+        ports = free_ports(3)
         routes = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in ports)
         config = 'cluster {{ name: c, listen: "127.0.0.1:{port}", routes: [{routes}] }}'
         self.nodes = [server(f"node{i + 1}", config.format(port=port, routes=routes)) for i, port in enumerate(ports)]

@@ -20,6 +20,8 @@ WEIGHTS = {
 }
 # Played only when they are named: what the product does not survive yet (docs/ring3.md).
 NAMED_ONLY = {"rot-files"}
+# What is not played where the logs are in a bucket: nodes have next to nothing on their disks there.
+ON_DISKS = {"restore", "restore-behind", "wipe-behind", "rot", "rot-files", "rot-small", "power-wipe", "full", "slow", "eio"}
 # How far a wall clock is ahead. Two hours are more than messages may become old.
 AHEAD_S = [-7200, -300, -3, 3, 300, 7200]
 # What nodes know of clocks that they heard is of no use to them any more.
@@ -62,7 +64,7 @@ def possible(cluster, only=None):
     net = cluster.net
     has = {"links": net.has_links, "loss": net.has_loss, "proxy": net.has_proxy, "clocks": cluster.clocks.has_clocks,
            "power": cluster.has_forgetful_disks}
-    kinds = [kind for kind in WEIGHTS if has.get(NEEDS.get(kind), True)]
+    kinds = [kind for kind in WEIGHTS if has.get(NEEDS.get(kind), True) and not (cluster.store and kind in ON_DISKS)]
     return [kind for kind in kinds if (kind in only if only else kind not in NAMED_ONLY)]
 
 

@@ -17,6 +17,9 @@ import subprocess
 import sys
 import threading
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from ports import free_ports
+
 # Of the private network that the harness makes for itself; nothing outside of it can see these.
 SUBNET = "10.77.0"
 NOBODY = "02:00:00:00:00:fe"
@@ -35,16 +38,6 @@ def run(*command, check=True):
     if check and done.returncode:
         raise SystemExit(f"{' '.join(command)}: {done.stdout.strip()}")
     return done.returncode == 0
-
-
-def free_ports(count):
-    bound = [socket.socket() for _ in range(count)]
-    for one in bound:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in bound]
-    for one in bound:
-        one.close()
-    return ports
 
 
 class Loopback:

@@ -316,7 +316,7 @@ class Workload:
                     if seq > following:
                         is_sent = number > sent + 1 and await self.led_by(js) != led_by
                         if client.is_connected and client.stats["reconnects"] == before and not is_sent:
-                            self.history.findings.append(f"a consumer brought {seq} after {following - 1} over one connection")
+                            self.history.findings.append(f"a consumer brought {seq} after {following - 1} over one connection, by delivery {number} after {sent}, led by {led_by}")
                         break
                     following, sent = max(following, seq + 1), number
             except UNREACHED:

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, TcpListener};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -134,14 +134,6 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// A TCP port of the loopback interface that nobody uses at this moment.
-///
-/// # Errors
-/// The system's.
-pub fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
-
 /// User and system time from the text of `/proc/PID/stat`.
 fn stat_times(stat: &str) -> Option<(Duration, Duration)> {
     // The command's name may hold spaces and parentheses; the fields proper follow the last one.
@@ -197,6 +189,7 @@ fn cpu_clock(pid: u32) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
 
     #[test]
     fn own_listener_is_found() {

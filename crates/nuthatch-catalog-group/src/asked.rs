@@ -96,6 +96,8 @@ struct Reading {
     origin: Origin,
     log: LogNumber,
     context: Vec<u8>,
+    /// A transaction whose outcome is known and is the answer; none: only what there is was asked for.
+    txn: Option<TxnId>,
     /// The entry that must be applied, once a majority has confirmed the leader.
     index: Option<u64>,
 }
@@ -127,10 +129,22 @@ impl Waiting {
         is_new
     }
 
-    /// A read waits until the leader is confirmed.
-    pub fn read(&mut self, origin: Origin, log: LogNumber, context: Vec<u8>) {
+    /// A read waits until the leader is confirmed; so does a call whose transaction has been applied before, since its
+    /// answer tells what there is now, too. False: it waits already, and for that confirmation. On a slow disk one takes
+    /// longer than it takes until calls are sent again: with another one for each it would never be answered.
+    pub fn read(
+        &mut self,
+        origin: Origin,
+        (log, txn): (LogNumber, Option<TxnId>),
+        context: Vec<u8>,
+    ) -> bool {
+        let same = |one: &Reading| one.origin == origin && (one.log, one.txn) == (log, txn);
+        if self.reading.iter().any(same) {
+            return false;
+        }
         self.reading.retain(|one| one.origin != origin);
-        self.reading.push(Reading { origin, log, context, index: None });
+        self.reading.push(Reading { origin, log, txn, context, index: None });
+        true
     }
 
     /// The leader was confirmed: a read may be answered when this is applied.
@@ -148,11 +162,11 @@ impl Waiting {
         origins
     }
 
-    /// Whose reads may be answered when so much is applied, and of which logs.
-    pub fn readable(&mut self, applied: u64) -> Vec<(Origin, LogNumber)> {
+    /// Whose reads may be answered when so much is applied, of which logs, and after which transactions.
+    pub fn readable(&mut self, applied: u64) -> Vec<(Origin, LogNumber, Option<TxnId>)> {
         let ready = |one: &Reading| one.index.is_some_and(|index| index <= applied);
         let readable = self.reading.iter().filter(|one| ready(one));
-        let readable = readable.map(|one| (one.origin, one.log)).collect();
+        let readable = readable.map(|one| (one.origin, one.log, one.txn)).collect();
         self.reading.retain(|one| !ready(one));
         readable
     }

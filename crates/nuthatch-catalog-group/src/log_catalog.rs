@@ -9,7 +9,8 @@
 
 use crate::types::LogNumber;
 use nuthatch_quorum::catalog::{
-    Call, Catalog, CatalogReply, LogRow, NodeRow, Ordering as _, Phase, Snapshot, Versioned, Wish,
+    Call, Catalog, CatalogReply, LogRow, NodeRow, Ordering as _, Phase, ProposeError, Snapshot,
+    TxnId, Versioned, Wish,
 };
 use nuthatch_quorum::types::{BootCount, Epoch, Lsn, Member, NodeId, Revision};
 use std::collections::{BTreeMap, VecDeque};
@@ -18,6 +19,8 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Clone, Debug)]
 pub struct LogCatalog {
     log: LogNumber,
+    /// It began without disks: its set is that of the nodes' until it is claimed.
+    without_disks: bool,
     catalog: Catalog,
 }
 
@@ -33,15 +36,22 @@ impl LogCatalog {
                 };
                 Catalog::founded(disks.to_vec(), disks.iter().map(row).collect())
             }
-            _ => without_disks(keepers(log, disks)),
+            _ => return Self::without_disks(log, disks),
         };
-        Self { log, catalog }
+        Self { log, without_disks: false, catalog }
     }
 
-    /// A catalog as it was.
+    /// That of a log whose keepers lie in directories that may be gone at any start: as the others it begins without disks,
+    /// the first one, too, since none of those that the founding names may be there any more.
+    #[must_use]
+    pub fn without_disks(log: LogNumber, disks: &[Member]) -> Self {
+        Self { log, without_disks: true, catalog: without_disks(keepers(log, disks)) }
+    }
+
+    /// A catalog as it was, of a log on disks.
     #[must_use]
     pub fn restored(log: LogNumber, catalog: Catalog) -> Self {
-        Self { log, catalog }
+        Self { log, without_disks: log != LogNumber::FIRST, catalog }
     }
 
     /// The catalog.
@@ -54,6 +64,13 @@ impl LogCatalog {
     #[must_use]
     pub fn state(&self) -> &Snapshot {
         self.catalog.state()
+    }
+
+    /// What became of a transaction; none: it has not been applied, or that was forgotten.
+    #[must_use]
+    pub fn outcome(&self, id: TxnId) -> Option<Result<Revision, ProposeError>> {
+        let mut recent = self.catalog.recent();
+        recent.find(|(recent, _)| *recent == id).map(|(_, outcome)| *outcome)
     }
 
     /// Answers one call. Calls take effect in the order of this function's invocations.
@@ -129,7 +146,7 @@ impl LogCatalog {
     /// something. It is part of the transaction that was just applied, under its revision.
     fn seat(&mut self) -> bool {
         let state = self.catalog.state();
-        let unclaimed = self.log != LogNumber::FIRST && state.log.value.epoch == Epoch(0);
+        let unclaimed = self.without_disks && state.log.value.epoch == Epoch(0);
         let set = state.target();
         if !unclaimed || set == state.log.value.set {
             return false;
@@ -180,7 +197,7 @@ fn without_disks(keepers: Vec<NodeId>) -> Catalog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nuthatch_quorum::catalog::{Key, ProposeError, Txn, TxnId, Value};
+    use nuthatch_quorum::catalog::{Key, Txn, Value};
     use nuthatch_quorum::types::Incarnation;
     use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -218,6 +235,18 @@ mod tests {
         let owner = read.value.set.first().copied();
         let row = LogRow { epoch: read.value.epoch.next(), owner, ..read.value.clone() };
         propose(to, Key::Log, read.revision, Value::Log(row))
+    }
+
+    #[test]
+    fn in_a_bucket_the_first_log_follows_the_disks_that_are_named_too() {
+        let mut first = LogCatalog::without_disks(LogNumber::FIRST, &disks());
+        assert!(first.state().log.value.set.is_empty());
+        assert_eq!(first.state().wish.value.keepers, [NodeId(1), NodeId(2), NodeId(3)]);
+        let named = [disk(1, 41), disk(2, 42), disk(3, 43)];
+        named.into_iter().for_each(|disk| name(&mut first, disk));
+        assert_eq!(first.state().log.value.set, named);
+        name(&mut first, disk(2, 52));
+        assert_eq!(first.state().log.value.set[1], disk(2, 52), "nothing was claimed yet");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The core of one member of the group.
 
 mod absence;
+mod calls;
 mod draining;
 mod nodes;
 mod setup;
@@ -10,8 +11,8 @@ use self::absence::Absences;
 use self::nodes::Wanted;
 use self::setup::{config, encode_state, founded, names, state};
 use crate::asked::{Calls, Origin, Waiting};
-use crate::catalog_codec::{log_txn, put_log_txn};
-use crate::coding::{Malformed, Reader, Writer, malformed};
+use crate::catalog_codec::log_txn;
+use crate::coding::{Malformed, Reader, malformed};
 use crate::founding::Founding;
 use crate::identity::{self, Identity, PEERS_MAX, Peers};
 use crate::log_catalog::LogCatalog;
@@ -221,11 +222,22 @@ impl Member {
         Ok(member)
     }
 
-    /// Handles what happens. After an error the disk must be read anew: the member is not to be used any more.
+    /// Handles one event: [`Member::take`], then [`Member::settle`].
+    ///
+    /// # Errors
+    /// As those.
+    pub fn step(&mut self, event: Event) -> io::Result<Vec<Effect>> {
+        self.take(event)?;
+        self.settle()
+    }
+
+    /// Takes in what happens. What follows from it waits for [`Member::settle`], but for what must come before the next
+    /// event: what several ask for that came while the disk was busy becomes durable together. After an error the disk must
+    /// be read anew: the member is not to be used any more.
     ///
     /// # Errors
     /// The disk's.
-    pub fn step(&mut self, event: Event) -> io::Result<Vec<Effect>> {
+    pub fn take(&mut self, event: Event) -> io::Result<()> {
         match event {
             Event::Tick => self.tick(),
             Event::Deliver(envelope) => self.deliver(*envelope)?,
@@ -244,8 +256,21 @@ impl Member {
                     self.met.insert(member);
                 }
             }
-            Event::Lost(member) => self.lost(member),
+            Event::Lost(member) => {
+                // Over a change of the members that is committed and not applied nobody stands for the lead.
+                self.go_on()?;
+                self.lost(member);
+            }
         }
+        self.note_leader();
+        Ok(())
+    }
+
+    /// Does what follows from the events that were taken in.
+    ///
+    /// # Errors
+    /// As of [`Member::take`].
+    pub fn settle(&mut self) -> io::Result<Vec<Effect>> {
         self.go_on()?;
         self.send_calls();
         self.send_wanted();
@@ -332,7 +357,13 @@ impl Member {
                 self.refuse("the disk was set back to an earlier image");
             }
             Body::Outdated(_) => {}
-            Body::Raft(message) => self.hear(from, *message),
+            Body::Raft(message) => {
+                if message.msg_type == MessageType::MsgTimeoutNow {
+                    // As where a member is lost.
+                    self.go_on()?;
+                }
+                self.hear(from, *message);
+            }
             Body::Ask { number, log, call } => {
                 self.lead(Origin { member: from, number }, log, &call);
             }
@@ -421,78 +452,6 @@ impl Member {
         }
     }
 
-    /// Sends calls where they go now.
-    fn send_calls(&mut self) {
-        let leader = self.raw.raft.leader_id;
-        if leader != self.leader {
-            self.leader = leader;
-            self.led_since = self.ticks;
-            self.calls.restart();
-        }
-        if !self.is_leader() {
-            self.waiting.clear();
-        }
-        if leader == raft::INVALID_ID || !self.taking_part.is_on() {
-            return;
-        }
-        let me = self.id();
-        for (number, log, call) in self.calls.due(self.ticks) {
-            match leader == me.0 {
-                true => self.lead(Origin { member: me, number }, log, &call),
-                false => self.send(MemberId(leader), Body::Ask { number, log, call }),
-            }
-        }
-    }
-
-    /// Takes a call, if this member leads and there is such a log.
-    fn lead(&mut self, origin: Origin, log: LogNumber, call: &Call) {
-        if !self.is_leader() || self.waiting.is_full() || log.index() >= self.catalogs.len() {
-            return;
-        }
-        match call {
-            Call::Read => {
-                self.reads += 1;
-                let mut context = Writer::default();
-                context.u64(self.identity.boot.nonce);
-                context.u64(self.reads);
-                self.waiting.read(origin, log, context.0.clone());
-                match Rule::ReadConfirmed.holds() {
-                    true => self.raw.read_index(context.0),
-                    false => self.waiting.confirmed(&context.0, self.applied),
-                }
-            }
-            Call::Propose(txn) => {
-                let is_new = self.waiting.propose(origin, txn.id, self.raw.raft.term);
-                let mut data = Writer::default();
-                put_log_txn(&mut data, log, txn);
-                if is_new && self.raw.propose(vec![], data.0).is_err() {
-                    // It comes again.
-                    self.waiting.applied(txn.id);
-                }
-                if !Rule::AnswerAfterCommit.holds() {
-                    let mut catalog = self.catalogs[log.index()].clone();
-                    let reply = catalog.call(&Call::Propose(txn.clone()));
-                    self.answer_all(self.id(), vec![origin], &reply);
-                }
-            }
-        }
-    }
-
-    fn answer(&mut self, number: u64, reply: CatalogReply) {
-        if self.calls.answered(number) {
-            self.out.push(Effect::Answer { number, reply: Box::new(reply) });
-        }
-    }
-
-    fn answer_all(&mut self, me: MemberId, origins: Vec<Origin>, reply: &CatalogReply) {
-        for Origin { member, number } in origins {
-            match member == me {
-                true => self.answer(number, reply.clone()),
-                false => self.send(member, Body::Answer { number, reply: reply.clone() }),
-            }
-        }
-    }
-
     /// Does what the library wants done, in its order: what it says in messages is durable before they go out.
     fn go_on(&mut self) -> io::Result<()> {
         while self.raw.has_ready() {
@@ -505,24 +464,24 @@ impl Member {
             if !ready.snapshot().is_empty() {
                 let snapshot = ready.snapshot().clone();
                 self.restore(&snapshot)?;
-                self.raw.mut_store().begin_with(snapshot, hard.as_ref())?;
+                self.raw.mut_store().restore(snapshot, hard.as_ref())?;
             }
             let entries = ready.take_entries();
             self.raw.mut_store().append(hard.as_ref(), entries)?;
             self.send_all(ready.take_persisted_messages());
-            self.apply(ready.take_committed_entries())?;
-            let mut light = self.raw.advance(ready);
+            let committed = ready.take_committed_entries();
+            // That they are persisted is noted before a change of the members is applied: a leader that this leaves out has
+            // no progress of its own to note it in, and the library panics.
+            let mut light = self.raw.advance_append(ready);
             if let Some(commit) = light.commit_index() {
                 self.raw.mut_store().committed(commit);
             }
+            self.apply(committed)?;
             self.send_all(light.take_messages());
             self.apply(light.take_committed_entries())?;
             self.raw.advance_apply();
         }
-        for (origin, log) in self.waiting.readable(self.applied) {
-            let reply = self.catalogs[log.index()].call(&Call::Read);
-            self.answer_all(self.id(), vec![origin], &reply);
-        }
+        self.answer_reads();
         self.compact()
     }
 
@@ -592,7 +551,7 @@ impl Member {
         let about = snapshot.mut_metadata();
         (about.index, about.term) = (self.applied, term);
         about.set_conf_state(conf);
-        self.raw.mut_store().begin_with(snapshot, None)
+        self.raw.mut_store().compact(snapshot)
     }
 }
 

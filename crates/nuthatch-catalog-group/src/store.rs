@@ -272,18 +272,33 @@ impl Store {
         self.take(frame).map_err(|why| io::Error::other(why.what))
     }
 
-    /// Begins a new file with a snapshot, durably: entries up to it are let go. `hard` as the library has it.
+    /// Begins a new file with a snapshot of what was applied here, durably: entries up to it are let go.
     ///
     /// # Errors
     /// The disk's.
-    pub fn begin_with(&mut self, snapshot: Snapshot, hard: Option<&HardState>) -> io::Result<()> {
+    pub fn compact(&mut self, snapshot: Snapshot) -> io::Result<()> {
         let index = snapshot.get_metadata().index;
-        let same = |e: &Entry| e.index == index && e.term == snapshot.get_metadata().term;
-        let follow = self.entries.iter().any(same) || index == self.index();
-        let entries = match follow {
-            true => self.entries.iter().filter(|entry| entry.index > index).cloned().collect(),
-            false => vec![],
-        };
+        let behind = self.entries.iter().filter(|entry| entry.index > index);
+        let entries = behind.cloned().collect();
+        self.begin_with(snapshot, None, entries)
+    }
+
+    /// Begins a new file with a snapshot of the leader, durably: the library knows no entry any more, so none is kept. `hard`
+    /// as the library has it.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn restore(&mut self, snapshot: Snapshot, hard: Option<&HardState>) -> io::Result<()> {
+        self.begin_with(snapshot, hard, vec![])
+    }
+
+    fn begin_with(
+        &mut self,
+        snapshot: Snapshot,
+        hard: Option<&HardState>,
+        entries: Vec<Entry>,
+    ) -> io::Result<()> {
+        let index = snapshot.get_metadata().index;
         let mut hard = hard.unwrap_or(&self.hard).clone();
         hard.commit = hard.commit.max(index);
         let frame = Frame { snapshot: Some(snapshot), hard: Some(hard), entries };

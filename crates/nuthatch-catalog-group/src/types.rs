@@ -46,24 +46,28 @@ impl fmt::Display for LogNumber {
     }
 }
 
-/// How many quorum logs a cluster has, and whether it has one more that is in its nodes' memory. That is decided when it
-/// is founded, for ever.
+/// How many quorum logs a cluster has, whether they lie on its nodes' disks or in a bucket, and whether there is one more
+/// that is in its nodes' memory. That is decided when it is founded, for ever.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LogCount {
-    on_disks: u8,
+    durable: u8,
     in_memory: bool,
+    in_bucket: bool,
 }
 
 /// In the byte that says how many logs there are: there is one in memory, too.
 const IN_MEMORY: u8 = 1 << 7;
 
+/// In the same byte: those that are not in memory are in a bucket.
+const IN_BUCKET: u8 = 1 << 6;
+
 impl LogCount {
     /// One log: what clusters were founded with before they could have several.
-    pub const ONE: Self = Self { on_disks: 1, in_memory: false };
+    pub const ONE: Self = Self { durable: 1, in_memory: false, in_bucket: false };
 
-    /// Most logs on disks: three for each of five nodes. Each one costs each node threads and connections of its own, and
+    /// Most durable logs: three for each of five nodes. Each one costs each node threads and connections of its own, and
     /// beats to each other node, whether or not it is used.
-    pub const MAX: Self = Self { on_disks: 15, in_memory: false };
+    pub const MAX: Self = Self { durable: 15, ..Self::ONE };
 
     /// Most logs of all kinds.
     pub const MOST: Self = Self { in_memory: true, ..Self::MAX };
@@ -71,8 +75,20 @@ impl LogCount {
     /// So many on disks, if a cluster may have so many.
     #[must_use]
     pub fn new(count: u8) -> Option<Self> {
-        let may = (1..=Self::MAX.on_disks).contains(&count);
-        may.then_some(Self { on_disks: count, in_memory: false })
+        let may = (1..=Self::MAX.durable).contains(&count);
+        may.then_some(Self { durable: count, ..Self::ONE })
+    }
+
+    /// As many in a bucket. Their nodes keep who owns them.
+    #[must_use]
+    pub fn in_bucket(self) -> Self {
+        Self { in_bucket: true, ..self }
+    }
+
+    /// True if the durable logs are in a bucket.
+    #[must_use]
+    pub fn are_in_bucket(self) -> bool {
+        self.in_bucket
     }
 
     /// The same with a log in memory.
@@ -81,22 +97,22 @@ impl LogCount {
         Self { in_memory: true, ..self }
     }
 
-    /// How many are on disks.
+    /// How many are durable: on disks, or in a bucket.
     #[must_use]
     pub fn get(self) -> u8 {
-        self.on_disks
+        self.durable
     }
 
     /// How many there are of all kinds.
     #[must_use]
     pub fn all(self) -> u8 {
-        self.on_disks + u8::from(self.in_memory)
+        self.durable + u8::from(self.in_memory)
     }
 
     /// The log in memory, which is the last one.
     #[must_use]
     pub fn memory(self) -> Option<LogNumber> {
-        self.in_memory.then_some(LogNumber(self.on_disks))
+        self.in_memory.then_some(LogNumber(self.durable))
     }
 
     /// The numbers of the logs, in order.
@@ -107,7 +123,8 @@ impl LogCount {
     /// Appends it behind everything else of a document. One log is written as nothing, as before there could be several.
     pub fn put(self, to: &mut Writer) {
         if self != Self::ONE {
-            to.u8(self.on_disks | if self.in_memory { IN_MEMORY } else { 0 });
+            let memory = if self.in_memory { IN_MEMORY } else { 0 };
+            to.u8(self.durable | memory | if self.in_bucket { IN_BUCKET } else { 0 });
         }
     }
 
@@ -120,8 +137,9 @@ impl LogCount {
             return Ok(Self::ONE);
         }
         let byte = from.u8()?;
-        let in_memory = byte & IN_MEMORY != 0;
-        let count = Self::new(byte & !IN_MEMORY).map(|count| Self { in_memory, ..count });
+        let (in_memory, in_bucket) = (byte & IN_MEMORY != 0, byte & IN_BUCKET != 0);
+        let count = Self::new(byte & !(IN_MEMORY | IN_BUCKET));
+        let count = count.map(|count| Self { in_memory, in_bucket, ..count });
         let count = count.filter(|count| *count != Self::ONE);
         count.ok_or_else(|| malformed("a cluster with another number of logs than it may have"))
     }
@@ -142,11 +160,14 @@ mod tests {
             let more = count.with_memory();
             assert_eq!((more.get(), more.all()), (count.get(), count.get() + 1));
             assert_eq!((count.memory(), more.memory()), (None, Some(LogNumber(count.get()))));
-            let mut to = Writer::default();
-            more.put(&mut to);
-            assert_eq!(LogCount::read(&mut Reader(&to.0)), Ok(more));
+            for one in [more, count.in_bucket(), more.in_bucket()] {
+                let mut to = Writer::default();
+                one.put(&mut to);
+                assert_eq!(LogCount::read(&mut Reader(&to.0)), Ok(one));
+            }
+            assert!(count.in_bucket().are_in_bucket() && !more.are_in_bucket());
         }
-        for none in [0, 1, 16, 127, 128, 128 + 16, 255] {
+        for none in [0, 1, 16, 64, 64 + 16, 127, 128, 128 + 16, 128 + 64, 255] {
             assert!(LogCount::read(&mut Reader(&[none])).is_err(), "{none}");
         }
         assert_eq!((LogCount::new(0), LogCount::new(16)), (None, None));

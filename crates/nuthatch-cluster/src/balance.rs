@@ -5,13 +5,15 @@
 //! away; whoever owns it gives it back. Each node decides that of its own logs by what it sees itself, so nothing is agreed
 //! upon: a log has one owner. A log that changed its owner lately stays where it is, and a node gives few away at a time, so
 //! that what is unwell moves nothing to and fro. A log that is to be kept by other nodes only goes to one of them at once,
-//! before its core gives it away without closing it. A drained node gives what it owns to others at once, too, one log
+//! before its core gives it away without closing it, and one whose set of keepers can change begins anew where it is, likewise.
+//! A drained node gives what it owns to others at once, too, one log
 //! after the other, and is given nothing. Only when this node has just started, and the logs lie unevenly, is
 //! nothing waited for: nodes start one after the other, and the first ones have taken over what the last one is to own.
 
 use crate::life::Life;
 use crate::quorum_log::{LogSight, QuorumLog};
 use nuthatch_catalog_group::LogNumber;
+use nuthatch_quorum::timing::UNWISHED_WAIT;
 use nuthatch_quorum::types::{Epoch, NodeId};
 use std::collections::BTreeMap;
 use std::io;
@@ -39,11 +41,25 @@ const WHOLE_AT_START: Duration = Duration::from_secs(1);
 /// Between two attempts to give away a log that this node is to keep no more.
 const AGAIN: Duration = Duration::from_secs(10);
 
+/// Between two attempts to have a log begin anew with other keepers: less than its core waits, which closes nothing.
+const CHANGE_AGAIN: Duration = Duration::from_secs(3);
+
+const _: () = assert!(CHANGE_AGAIN.as_micros() + POLL.as_micros() < UNWISHED_WAIT as u128);
+
 /// A node has everything that lacks no more entries than that: under load some are always on their way.
 const LAG_MAX: u64 = 8;
 
-/// Carries out a move of a log to a node.
-pub type OnMove = Box<dyn Fn(&Arc<QuorumLog>, NodeId) + Send + Sync>;
+/// What balance wants of a log that this node owns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Move {
+    /// It goes to another node: [`QuorumLog::hand_over_to`].
+    To(NodeId),
+    /// It begins anew at this node, with the keepers that it is to have: [`QuorumLog::change_set`].
+    ChangeSet,
+}
+
+/// Carries out a move of a log.
+pub type OnMove = Box<dyn Fn(&Arc<QuorumLog>, Move) + Send + Sync>;
 
 /// The times of balance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,11 +100,12 @@ impl Moving {
         let _ = self.0.set(mover);
     }
 
-    fn carry_out(&self, log: &Arc<QuorumLog>, to: NodeId) {
-        match self.0.get() {
-            Some(mover) => mover(log, to),
-            // What did not go is looked at again.
-            None => drop(log.hand_over_to(to)),
+    fn carry_out(&self, log: &Arc<QuorumLog>, moves: Move) {
+        // What was not done is looked at again.
+        match (self.0.get(), moves) {
+            (Some(mover), moves) => mover(log, moves),
+            (None, Move::To(node)) => drop(log.hand_over_to(node)),
+            (None, Move::ChangeSet) => drop(log.change_set()),
         }
     }
 }
@@ -107,22 +124,28 @@ pub(crate) fn start(
         while !lives.pause(times.poll) {
             let seen = logs.iter().map(|log| Seen::of(&log.sight(), log.is_in_memory()));
             let seen: Vec<Seen> = seen.collect();
-            if let Some((number, to)) = balance.look(&seen, Instant::now()) {
+            for (number, moves) in balance.look_at_all(&seen, Instant::now()) {
                 let log = &logs[number.index()];
-                let sight = log.sight();
-                let mut keepers = sight.keepers.iter().filter(|keeper| keeper.node.id == to);
-                let name = keepers.next().map_or("another", |keeper| &keeper.node.name);
-                log.report(&match (sight.wished.contains(&me), sight.drained.contains(&me)) {
-                    (false, _) => format!("goes to node {name}: this one is to keep it no more"),
-                    (true, true) => format!("goes to node {name}: this one is drained"),
-                    (true, false) => {
-                        format!("goes to node {name}, which is to own it and has everything")
-                    }
-                });
-                moving.carry_out(log, to);
+                log.note(&told(&log.sight(), me, moves));
+                moving.carry_out(log, moves);
             }
         }
     })
+}
+
+/// What people are told of a move.
+fn told(sight: &LogSight, me: NodeId, moves: Move) -> String {
+    let Move::To(to) = moves else {
+        return "begins anew here with the nodes that are to keep it, which have everything"
+            .to_owned();
+    };
+    let mut keepers = sight.keepers.iter().filter(|keeper| keeper.node.id == to);
+    let name = keepers.next().map_or("another", |keeper| &keeper.node.name);
+    match (sight.wished.contains(&me), sight.drained.contains(&me)) {
+        (false, _) => format!("goes to node {name}: this one is to keep it no more"),
+        (true, true) => format!("goes to node {name}: this one is drained"),
+        (true, false) => format!("goes to node {name}, which is to own it and has everything"),
+    }
 }
 
 /// What is seen of a log.
@@ -134,16 +157,41 @@ struct Seen {
     /// The preferred node is there and has everything, as the owner sees it.
     ready: bool,
     in_memory: bool,
-    /// The log is to be kept, or owned, by others only: one of them that has everything.
-    leaves_to: Option<Leaves>,
+    /// What is to be done with it at once.
+    leaves: Option<Leaves>,
 }
 
-/// Who gets a log at once.
+/// What is to be done with a log at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Leaves {
-    to: NodeId,
-    /// The owner goes on keeping it: nothing hurries, so no other log leaves meanwhile.
-    is_kept: bool,
+enum Leaves {
+    /// It is to be kept by others only: one of them that has everything gets it.
+    For(NodeId),
+    /// It is to be owned by others only, and its owner goes on keeping it: one of them gets it. Nothing hurries, so no other
+    /// log leaves meanwhile.
+    Kept(NodeId),
+    /// It stays, with other keepers.
+    Changes,
+}
+
+impl Leaves {
+    fn hurries(self) -> bool {
+        !matches!(self, Leaves::Kept(_))
+    }
+
+    fn carried_out(self) -> Move {
+        match self {
+            Leaves::For(node) | Leaves::Kept(node) => Move::To(node),
+            Leaves::Changes => Move::ChangeSet,
+        }
+    }
+
+    /// How long it rests before the next attempt.
+    fn again(self) -> Duration {
+        match self {
+            Leaves::For(_) | Leaves::Kept(_) => AGAIN,
+            Leaves::Changes => CHANGE_AGAIN,
+        }
+    }
 }
 
 impl Seen {
@@ -155,9 +203,15 @@ impl Seen {
             preferred,
             ready: sight.is_ready(preferred, LAG_MAX),
             in_memory,
-            leaves_to: leaves_to(sight),
+            leaves: leaves(sight),
         }
     }
+}
+
+/// What is to be done with a log at once, where anything is.
+fn leaves(sight: &LogSight) -> Option<Leaves> {
+    // Whoever follows has the other keepers, too.
+    leaves_to(sight).or_else(|| sight.set_can_change.then_some(Leaves::Changes))
 }
 
 /// Who of those that are to keep a log, and are not drained, gets it from an owner that is not to keep or to own it.
@@ -170,7 +224,7 @@ fn leaves_to(sight: &LogSight) -> Option<Leaves> {
     let first = std::iter::once(sight.preferred.id);
     let mut may = first.chain(sight.wished.iter().copied()).filter(|node| *node != owner);
     let to = may.find(|node| !sight.drained.contains(node) && sight.is_ready(*node, LAG_MAX))?;
-    Some(Leaves { to, is_kept })
+    Some(if is_kept { Leaves::Kept(to) } else { Leaves::For(to) })
 }
 
 /// A log that this node owns.
@@ -180,8 +234,8 @@ struct Held {
     since: Instant,
     /// Since when the preferred node has had everything.
     ready_since: Option<Instant>,
-    /// When it was given away because others are to keep or to own it.
-    left: Option<Instant>,
+    /// Until then what was to be done with it at once is not tried again.
+    tried_until: Option<Instant>,
 }
 
 /// Decides what a node gives away.
@@ -198,8 +252,14 @@ impl Balance {
         Self { me, times, began: now, moved: None, held: BTreeMap::new() }
     }
 
-    /// Takes in what is seen of all logs, in their order; gives one that is to go to another node now.
-    fn look(&mut self, seen: &[Seen], now: Instant) -> Option<(LogNumber, NodeId)> {
+    /// As [`Balance::look`], for all logs with which something is to be done now: of what hurries each waits no longer than a core
+    /// does, however many there are.
+    fn look_at_all(&mut self, seen: &[Seen], now: Instant) -> Vec<(LogNumber, Move)> {
+        std::iter::from_fn(|| self.look(seen, now)).take(seen.len()).collect()
+    }
+
+    /// Takes in what is seen of all logs, in their order; gives one with which something is to be done now.
+    fn look(&mut self, seen: &[Seen], now: Instant) -> Option<(LogNumber, Move)> {
         for (log, seen) in (0..).map(LogNumber).zip(seen) {
             self.note(log, seen, now);
         }
@@ -224,18 +284,18 @@ impl Balance {
         };
         let log = *self.held.iter().find(|(_, held)| due(held))?.0;
         self.moved = Some(now);
-        Some((log, seen[log.index()].preferred))
+        Some((log, Move::To(seen[log.index()].preferred)))
     }
 
-    fn leaving(&mut self, seen: &[Seen], now: Instant) -> Option<(LogNumber, NodeId)> {
-        let due = |held: &Held| held.left.is_none_or(|left| now.duration_since(left) >= AGAIN);
+    fn leaving(&mut self, seen: &[Seen], now: Instant) -> Option<(LogNumber, Move)> {
+        let due = |held: &Held| held.tried_until.is_none_or(|until| now >= until);
         let is_leaving = self.held.values().any(|held| !due(held));
-        let (log, held, to) = self.held.iter_mut().find_map(|(log, held)| {
-            let leaves = seen[log.index()].leaves_to.filter(|_| due(held))?;
-            (!is_leaving || !leaves.is_kept).then_some((*log, held, leaves.to))
+        let (log, held, leaves) = self.held.iter_mut().find_map(|(log, held)| {
+            let leaves = seen[log.index()].leaves.filter(|_| due(held))?;
+            (!is_leaving || leaves.hurries()).then_some((*log, held, leaves))
         })?;
-        held.left = Some(now);
-        Some((log, to))
+        held.tried_until = Some(now + leaves.again());
+        Some((log, leaves.carried_out()))
     }
 
     fn note(&mut self, log: LogNumber, seen: &Seen, now: Instant) {
@@ -243,7 +303,7 @@ impl Balance {
             self.held.remove(&log);
             return;
         }
-        let new = Held { epoch: seen.epoch, since: now, ready_since: None, left: None };
+        let new = Held { epoch: seen.epoch, since: now, ready_since: None, tried_until: None };
         let held = self.held.entry(log).or_insert(new);
         if held.epoch != seen.epoch {
             *held = new;
@@ -283,7 +343,7 @@ mod tests {
             preferred: NodeId(*preferred),
             ready: *ready,
             in_memory: false,
-            leaves_to: None,
+            leaves: None,
         };
         of.iter().map(seen).collect()
     }
@@ -296,8 +356,11 @@ mod tests {
         seen: &[Seen],
     ) -> Vec<(u64, u8, u8)> {
         let at = |half: u64| began + Duration::from_millis(half * 500);
-        let look =
-            |half: u64| balance.look(seen, at(half)).map(|(log, to)| (half / 2, log.0, to.0));
+        let look = |half: u64| {
+            let (log, moves) = balance.look(seen, at(half))?;
+            let Move::To(to) = moves else { return Some((half / 2, log.0, ME.0)) };
+            Some((half / 2, log.0, to.0))
+        };
         (from * 2..to * 2).filter_map(look).collect()
     }
 
@@ -343,12 +406,12 @@ mod tests {
         let mut balance = Balance::new(ME, BalanceTimes::default(), began);
         let mut alone = logs(&[(1, 2, true)]);
         assert_eq!(moves(&mut balance, began, (0, 700), &alone), [], "one log has no balance");
-        alone[0].leaves_to = Some(Leaves { to: NodeId(2), is_kept: false });
+        alone[0].leaves = Some(Leaves::For(NodeId(2)));
         assert_eq!(moves(&mut balance, began, (700, 701), &alone), [(700, 0, 2)]);
         let mut balance = Balance::new(ME, BalanceTimes::default(), began);
         let mut seen = logs(&[(1, 2, false), (2, 2, true), (1, 3, false)]);
         for log in &mut seen {
-            log.leaves_to = Some(Leaves { to: NodeId(3), is_kept: false });
+            log.leaves = Some(Leaves::For(NodeId(3)));
         }
         let found = moves(&mut balance, began, (100, 111), &seen);
         assert_eq!(found, [(100, 0, 3), (100, 2, 3), (110, 0, 3), (110, 2, 3)]);
@@ -360,13 +423,31 @@ mod tests {
         let mut balance = Balance::new(ME, BalanceTimes::default(), began);
         let mut seen = logs(&[(1, 2, true), (2, 2, true), (1, 3, true)]);
         for log in &mut seen {
-            log.leaves_to = Some(Leaves { to: log.preferred, is_kept: true });
+            log.leaves = Some(Leaves::Kept(log.preferred));
         }
         assert_eq!(moves(&mut balance, began, (100, 105), &seen), [(100, 0, 2)]);
-        (seen[0].owner, seen[0].leaves_to) = (Some(NodeId(2)), None);
+        (seen[0].owner, seen[0].leaves) = (Some(NodeId(2)), None);
         assert_eq!(moves(&mut balance, began, (105, 110), &seen), [(105, 2, 3)]);
         // What nobody took is tried again.
         assert_eq!(moves(&mut balance, began, (110, 116), &seen), [(115, 2, 3)]);
+    }
+
+    #[test]
+    fn a_log_that_others_can_keep_begins_anew_at_once() {
+        let began = Instant::now();
+        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
+        let mut seen = logs(&[(1, 1, true), (2, 2, true), (1, 3, true)]);
+        for log in &mut seen {
+            log.leaves = Some(Leaves::Changes);
+        }
+        let both = [(LogNumber(0), Move::ChangeSet), (LogNumber(2), Move::ChangeSet)];
+        let at = |seconds| began + Duration::from_secs(seconds);
+        assert_eq!(balance.look_at_all(&seen, at(100)), both);
+        // Before the core does it by itself it is tried again.
+        assert_eq!(moves(&mut balance, began, (101, 104), &seen), [(103, 0, 1), (103, 2, 1)]);
+        // It has other keepers now.
+        (seen[0].leaves, seen[0].epoch) = (None, Epoch(8));
+        assert_eq!(moves(&mut balance, began, (104, 109), &seen), [(106, 2, 1)]);
     }
 
     /// What the owner, the first of three nodes, sees of its log.
@@ -375,6 +456,7 @@ mod tests {
         let keeper = |id: u8| KeeperSight {
             node: named(id),
             connected: true,
+            counts: true,
             silent: None,
             lag: ready.contains(&id).then_some(0),
             fit: true,
@@ -391,13 +473,18 @@ mod tests {
             keepers: (1..=4).map(keeper).collect(),
             wished,
             drained,
+            set_can_change: false,
         }
     }
 
     #[test]
     fn who_is_to_own_nothing_leaves_its_logs_to_who_is() {
-        let leaves = |wished: &[u8], drained: &[u8], ready: &[u8]| {
-            leaves_to(&sight(wished, drained, ready)).map(|one| (one.to.0, one.is_kept))
+        let leaves = |wished: &[u8], drained: &[u8], ready: &[u8]| match super::leaves(&sight(
+            wished, drained, ready,
+        ))? {
+            Leaves::For(to) => Some((to.0, false)),
+            Leaves::Kept(to) => Some((to.0, true)),
+            Leaves::Changes => panic!("its set cannot change"),
         };
         assert_eq!(leaves(&[1, 2, 3], &[], &[1, 2, 3]), None);
         assert_eq!(leaves(&[1, 2, 3], &[2], &[1, 2, 3]), None, "another one is drained");
@@ -407,6 +494,12 @@ mod tests {
         assert_eq!(leaves(&[1, 2, 3], &[1], &[1]), None, "nobody else can");
         assert_eq!(leaves(&[1, 2, 3], &[1, 2, 3], &[1, 2, 3]), None, "nobody is to");
         assert_eq!(leaves(&[4, 2, 3], &[4], &[1, 2, 3, 4]), Some((2, false)));
+        let changes = |drained: &[u8], ready: &[u8]| {
+            super::leaves(&LogSight { set_can_change: true, ..sight(&[1, 2, 4], drained, ready) })
+        };
+        assert_eq!(changes(&[], &[1, 2, 3]), Some(Leaves::Changes));
+        assert_eq!(changes(&[1], &[1, 2, 3]), Some(Leaves::Kept(NodeId(2))));
+        assert_eq!(changes(&[1], &[1]), Some(Leaves::Changes), "nobody else can own it");
     }
 
     #[test]

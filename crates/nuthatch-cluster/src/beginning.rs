@@ -1,10 +1,13 @@
 //! How a node finds the cluster that it belongs to, or takes part in founding it, and opens its catalogs.
 
 use crate::any_catalog::AnyCatalog;
-use crate::catalog::{CatalogError, CatalogStore, Founder, Founding, NumberedCatalog, found};
+use crate::catalog::{
+    CatalogError, CatalogStore, Founder, Founding, NumberedCatalog, found, is_founded,
+};
 use crate::catalog_trouble::CatalogTrouble;
-use crate::config::{ClusterConfig, ConfigError, Logs};
+use crate::config::{ClusterConfig, ConfigError, Logs, OtherBucket};
 use crate::group::{self, BUILT_IN, Door, GroupCatalog};
+use crate::in_bucket::{Binding, Mark};
 use crate::life::Life;
 use crate::roll::Roll;
 use crate::routes::Routes;
@@ -13,7 +16,7 @@ use nuthatch_catalog_group::roster::Enrolled;
 use nuthatch_catalog_group::{LogCount, LogNumber, MemberId, Roster};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Entropy as _, SystemEntropy};
-use nuthatch_object::{BucketOptions, open_url};
+use nuthatch_object::{BucketError, BucketOptions, open_url};
 use nuthatch_quorum::types::{Incarnation, NodeId};
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -70,6 +73,16 @@ impl Began {
         }
     }
 
+    /// Where it is said which log in a bucket a log is; none of one that is on disks or in memory.
+    pub(crate) fn binding(&self, log: LogNumber) -> Option<Binding> {
+        let is_in_bucket =
+            self.founding.logs.are_in_bucket() && self.founding.logs.memory() != Some(log);
+        match &self.way {
+            Way::Numbered(store) if is_in_bucket => Some(Binding::new(Arc::clone(store), log)),
+            _ => None,
+        }
+    }
+
     /// This node's part of the built-in catalog, if that is the one.
     pub(crate) fn door(&self) -> Option<Arc<Door>> {
         match &self.way {
@@ -93,6 +106,7 @@ pub(crate) fn begin(
     if config.catalog != BUILT_IN {
         let store = open_catalog(config, report)?;
         let founding = founded(config, &routes, &*store, keeper, (life, report))?;
+        check_home(config, &founding, (life, report))?;
         let me = number(config, &founding)?;
         let roll = Arc::new(Roll::new(me, config.listen, routes, fixed(&founding)));
         return Ok(Began { founding, roll, way: Way::Numbered(store) });
@@ -149,6 +163,71 @@ fn open_etcd(_: &ClusterConfig, _: &Reporter) -> Result<Arc<dyn CatalogStore>, S
     Err(StartError::NoEtcd)
 }
 
+/// Asks the bucket of the logs something, again while it is away.
+fn asked<T>(
+    store: &str,
+    ask: impl Fn(&Mark) -> Result<T, BucketError>,
+    (life, report): (&Life, &Reporter),
+) -> Result<T, StartError> {
+    let (mark, mut trouble) = (Mark::of(store)?, CatalogTrouble::default());
+    loop {
+        let error = match ask(&mark) {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        let failed = || StartError::Store { store: store.to_owned(), why: error.to_string() };
+        let lasts = matches!(&error, BucketError::NotFound { .. } | BucketError::Closed);
+        if lasts || error.is_refusal() {
+            return Err(failed());
+        }
+        trouble.met_text(failed().to_string(), |text| report.say(text));
+        if life.pause(FOUNDING_POLL) {
+            return Err(StartError::Ended);
+        }
+    }
+}
+
+/// What a cluster is to be called if this node founds it: what the bucket of its logs is marked with. A bucket is marked
+/// only while no cluster is founded. The inner error is of the catalog, which may pass.
+fn identity(
+    config: &ClusterConfig,
+    catalog: &dyn CatalogStore,
+    of: (&Life, &Reporter),
+) -> Result<Result<u128, CatalogError>, StartError> {
+    let (fresh, Some(store)) = (random(), &config.store) else { return Ok(Ok(random())) };
+    match is_founded(catalog) {
+        Ok(true) => return Ok(Ok(fresh)),
+        Ok(false) => {}
+        Err(error) => return Ok(Err(error)),
+    }
+    let made = asked(store, |mark| mark.make(fresh, &config.catalog), of)?;
+    made.map(Ok).map_err(|there| other_bucket(config, there, None))
+}
+
+fn other_bucket(config: &ClusterConfig, there: String, here: Option<u128>) -> StartError {
+    let (store, catalog) = (config.store.clone().unwrap_or_default(), config.catalog.clone());
+    ConfigError::OtherBucket(Box::new(OtherBucket { store, there, here, catalog })).into()
+}
+
+/// Refuses a cluster whose logs are elsewhere than this node is set up for.
+fn check_home(
+    config: &ClusterConfig,
+    founding: &Founding,
+    of: (&Life, &Reporter),
+) -> Result<(), StartError> {
+    if founding.logs.are_in_bucket() != config.store.is_some() {
+        return Err(ConfigError::OtherHome { in_bucket: config.store.is_some() }.into());
+    }
+    let Some(store) = &config.store else { return Ok(()) };
+    match asked(store, Mark::read, of)? {
+        Some((Some(id), _)) if id == founding.cluster => Ok(()),
+        Some((_, said)) => {
+            Err(other_bucket(config, format!("cluster {said}"), Some(founding.cluster)))
+        }
+        None => Err(other_bucket(config, "nobody".to_owned(), Some(founding.cluster))),
+    }
+}
+
 fn founded(
     config: &ClusterConfig,
     routes: &Routes,
@@ -156,16 +235,23 @@ fn founded(
     keeper: Incarnation,
     (life, report): (&Life, &Reporter),
 ) -> Result<Founding, StartError> {
-    let (cluster, mut told, mut trouble) = (random(), String::new(), CatalogTrouble::default());
+    let (mut told, mut trouble) = (String::new(), CatalogTrouble::default());
+    let mut cluster = None;
     loop {
         let size = routes.size();
         let (count, logs) = match size {
             Some(size) if config.may_found(size) => (size, config.founds(size)?),
             Some(count) if !routes.has_names() => return Err(ConfigError::Size { count }.into()),
             // While it is not known how many nodes there are nothing is founded.
+            _ if config.store.is_some() => (usize::MAX, LogCount::ONE.in_bucket()),
             _ => (usize::MAX, LogCount::ONE),
         };
-        match found(store, &config.name, keeper, count, (cluster, logs)) {
+        let fresh = match cluster {
+            Some(cluster) => Ok(cluster),
+            None => identity(config, store, (life, report))?,
+        };
+        cluster = fresh.as_ref().ok().copied();
+        match fresh.and_then(|fresh| found(store, &config.name, keeper, count, (fresh, logs))) {
             Ok(Some(founding)) => {
                 trouble.passed(|text| report.say(text));
                 return Ok(founding);

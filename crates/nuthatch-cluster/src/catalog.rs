@@ -3,7 +3,8 @@
 //!
 //! `found/NAME` says which disk a node begins with. When all that are expected are there, `txn/0` names them and
 //! the cluster's random identity, and says how many logs it has; from then on each transaction of the first log is the
-//! next number. Those of another log are `log/NUMBER/txn/1` and so on. The state of a log is what its transactions make of
+//! next number. Those of another log are `log/NUMBER/txn/1` and so on; `bucket/NUMBER` says which log in a bucket
+//! a log is. The state of a log is what its transactions make of
 //! each other; whoever reads asks for the next number until there is none.
 
 use crate::coding::{Malformed, Reader, Writer, crc, malformed};
@@ -59,6 +60,20 @@ fn sealed(to: Writer) -> Bytes {
     Bytes::from(all)
 }
 
+/// An object that says a number, and nothing else.
+pub(crate) fn sealed_number(number: u64) -> Bytes {
+    let mut to = Writer::default();
+    to.u64(number);
+    sealed(to)
+}
+
+/// The number that such an object says.
+pub(crate) fn number_of(key: &str, bytes: &[u8]) -> Result<u64, CatalogError> {
+    let mut from = opened(key, bytes)?;
+    let number = from.u64().and_then(|number| from.end().map(|()| number));
+    number.map_err(|why| CatalogError::Object { key: key.to_owned(), why })
+}
+
 fn opened<'a>(key: &str, bytes: &'a [u8]) -> Result<Reader<'a>, CatalogError> {
     let why = malformed("its checksum does not fit");
     let wrong = || CatalogError::Object { key: key.to_owned(), why };
@@ -79,7 +94,8 @@ pub(crate) fn fuzz(data: &[u8]) {
 }
 
 /// Names the disk that a node begins with, and founds the cluster when all `expected` nodes have done so.
-/// None: some have not. `fresh` is the cluster's identity, and how many logs it has, if it is this call that founds it.
+/// None: some have not. `fresh` is the cluster's identity, and which logs it has, if it is this call that founds it. Where
+/// those are in a bucket the identity is what that is marked with, the same for all nodes.
 ///
 /// # Errors
 /// [`CatalogError`].
@@ -93,13 +109,19 @@ pub fn found(
     if let Some(founding) = founding(store)? {
         return Ok(Some(founding));
     }
+    let in_bucket = fresh.1.are_in_bucket();
     let mut note = Writer::default();
     note.u128(incarnation.0);
+    if in_bucket {
+        note.u8(IN_BUCKET);
+        note.u128(fresh.0);
+    }
     let note = Object { key: found_key(name), bytes: sealed(note) };
-    if !store.create(&note, None)? {
+    // The directory of a keeper of who owns a log in a bucket may go.
+    if !store.create(&note, None)? && !in_bucket {
         return Err(CatalogError::TwoDisks {
             name: name.to_owned(),
-            there: noted(store, &note.key)?.0,
+            there: noted(store, &note.key)?.0.0,
             here: incarnation.0,
         });
     }
@@ -107,7 +129,17 @@ pub fn found(
     for (number, key) in store.list("found")?.iter().enumerate() {
         let name = key.strip_prefix("found/").unwrap_or(key).to_owned();
         let id = NodeId(u8::try_from(number + 1).expect("a few nodes"));
-        nodes.push(Founder { id, name, incarnation: noted(store, key)? });
+        let (incarnation, mark) = noted(store, key)?;
+        match (mark, in_bucket) {
+            (Some(there), true) if there != fresh.0 => {
+                return Err(CatalogError::TwoBuckets { name, there, here: fresh.0 });
+            }
+            (Some(_), false) | (None, true) => {
+                return Err(CatalogError::TwoHomes { name, in_bucket });
+            }
+            _ => {}
+        }
+        nodes.push(Founder { id, name, incarnation });
     }
     if nodes.len() < expected {
         return Ok(None);
@@ -118,11 +150,28 @@ pub fn found(
     founding(store)
 }
 
-fn noted(store: &dyn CatalogStore, key: &str) -> Result<Incarnation, CatalogError> {
+/// The disk of a node that is to found a cluster, and the mark of the bucket that its logs are to be in, if they are.
+fn noted(store: &dyn CatalogStore, key: &str) -> Result<(Incarnation, Option<u128>), CatalogError> {
     let wrong = |why| CatalogError::Object { key: key.to_owned(), why };
     let bytes = store.get(key)?.ok_or_else(|| wrong(malformed("it is gone")))?;
-    opened(key, &bytes)?.u128().map(Incarnation).map_err(wrong)
+    let mut from = opened(key, &bytes)?;
+    let incarnation = from.u128().map(Incarnation).map_err(wrong)?;
+    if from.0.is_empty() {
+        return Ok((incarnation, None));
+    }
+    match from.u8().map_err(wrong)? {
+        IN_BUCKET => Ok((incarnation, Some(from.u128().map_err(wrong)?))),
+        _ => Err(wrong(malformed("a node whose logs are elsewhere"))),
+    }
 }
+
+/// True if a cluster was founded with this catalog.
+pub(crate) fn is_founded(store: &dyn CatalogStore) -> Result<bool, CatalogError> {
+    Ok(store.get(&txn_key(LogNumber::FIRST, 0))?.is_some())
+}
+
+/// In a note of a node whose logs are to be in a bucket.
+const IN_BUCKET: u8 = 1;
 
 fn founding(store: &dyn CatalogStore) -> Result<Option<Founding>, CatalogError> {
     let key = txn_key(LogNumber::FIRST, 0);
@@ -222,7 +271,10 @@ impl NumberedCatalog {
     ) -> Result<Self, CatalogError> {
         let member = |node: &Founder| Member { node: node.id, incarnation: node.incarnation };
         let disks: Vec<Member> = founding.nodes.iter().map(member).collect();
-        let state = LogCatalog::founded(log, &disks);
+        let state = match founding.logs.are_in_bucket() {
+            true => LogCatalog::without_disks(log, &disks),
+            false => LogCatalog::founded(log, &disks),
+        };
         let seen = Seen::open(founding.cluster, disk)?;
         let before = founding_object(founding);
         let mut catalog = Self { store, log, state, before, next: 1, seen };

@@ -1,6 +1,7 @@
 //! Why a catalog cannot be used.
 
 use crate::coding::Malformed;
+use crate::config::home;
 use nuthatch_object::BucketError;
 use std::io;
 
@@ -33,6 +34,32 @@ pub enum CatalogError {
         /// The disk that is named.
         there: u128,
         /// This disk.
+        here: u128,
+    },
+    /// Nodes that are to found a cluster have its logs in different places.
+    #[error(
+        "node {name} is to have the cluster's logs {}, and this one {}: set them up alike, and remove found/{name} from the \
+         catalog, or found/ and this node's name, whichever was wrong",
+        home(!in_bucket), home(*in_bucket)
+    )]
+    TwoHomes {
+        /// The other node.
+        name: String,
+        /// Whether this one has them in a bucket.
+        in_bucket: bool,
+    },
+    /// Nodes that are to found a cluster have its logs in different buckets.
+    #[error(
+        "node {name} has another bucket for the cluster's logs: its bucket is marked {there:032x}, and this node's {here:032x}. \
+         No cluster is founded: give all nodes the same 'store', with the same endpoint, remove found/{name} from the \
+         catalog if that one was wrong, and start it again"
+    )]
+    TwoBuckets {
+        /// The other node, or this one as it started before.
+        name: String,
+        /// Its mark.
+        there: u128,
+        /// That of this node.
         here: u128,
     },
     /// The catalog does not name this node.
@@ -75,8 +102,19 @@ pub enum CatalogError {
     #[error("the catalog cannot be reached: no majority of the nodes answers for it")]
     NoMajority,
     /// The disk failed.
-    #[error("this node's disk, for the catalog: {0}")]
+    #[error("this node's disk, for the catalog: {0}{advice}", advice = room_advice(.0))]
     Disk(#[from] io::Error),
+}
+
+/// What helps where a disk is full.
+fn room_advice(error: &io::Error) -> &'static str {
+    match nuthatch_log::env::is_full(error) {
+        true => {
+            ". The disk with the node's directory (--store-dir, jetstream.store_dir) is full: nothing of the cluster is to be \
+             deleted there by hand. Free some space on it or enlarge it, and start the node again"
+        }
+        false => "",
+    }
 }
 
 impl CatalogError {

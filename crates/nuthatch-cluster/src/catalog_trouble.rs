@@ -15,7 +15,12 @@ pub(crate) struct CatalogTrouble {
 impl CatalogTrouble {
     /// A call had no success.
     pub(crate) fn met(&mut self, error: &CatalogError, say: impl FnOnce(&str)) {
-        let (text, now) = (error.to_string(), Instant::now());
+        self.met_text(error.to_string(), say);
+    }
+
+    /// The same in words.
+    pub(crate) fn met_text(&mut self, text: String, say: impl FnOnce(&str)) {
+        let now = Instant::now();
         let is_known = self
             .told
             .as_ref()

@@ -158,7 +158,11 @@ impl Cluster {
         let config = &config;
         let dir = disk.label();
         let at_dir = |source| StartError::Directory { dir: dir.clone(), source };
-        let kept = Kept::open(Arc::clone(&disk), &report).map_err(at_dir)?;
+        let kept = match config.store.is_some() {
+            true => Kept::of_owners(Arc::clone(&disk), &report),
+            false => Kept::open(Arc::clone(&disk), &report),
+        };
+        let kept = kept.map_err(at_dir)?;
         let began = begin(config, &listener, (&disk, kept.incarnation()), (&life, &report))?;
         let founding = &began.founding;
         tell_count(config, founding, &began.roll, &report);
@@ -180,13 +184,10 @@ impl Cluster {
             let report = report_of(number, founding.logs, &report);
             let kept = match first.take() {
                 Some(kept) => kept,
-                None if founding.logs.memory() == Some(number) => {
-                    Kept::in_memory(config.memory, &report).map_err(at_dir)?
-                }
-                None => log_disk(&disk, number)
-                    .and_then(|disk| Kept::open(disk, &report))
+                None => further_keeper((number, founding.logs), config, &disk, &report)
                     .map_err(at_dir)?,
             };
+            let kept = kept.bound(began.binding(number));
             let catalog = began.catalog(number, &*kept.disk, (&life, &report))?;
             let report = (report, founding.logs);
             let log = Starting::new(number, kept, (&node, &began.roll), catalog, report);
@@ -211,9 +212,10 @@ impl Cluster {
         &self.logs
     }
 
-    /// Says who carries out what balance wants: that a log which this node owns goes to another node. `mover` may do so
-    /// later, on a thread of its own: it closes the log and calls [`QuorumLog::hand_over_to`]. Without one, and before the
-    /// first call, the log is handed over as it is, and who has it open hears of that by [`QuorumLog::watch`].
+    /// Says who carries out what balance wants: that a log which this node owns goes to another node, or begins anew with
+    /// other keepers. `mover` may do so later, on a thread of its own: it closes the log and calls
+    /// [`QuorumLog::hand_over_to`] or [`QuorumLog::change_set`]. Without one, and before the first call, the log is handed over
+    /// as it is, and who has it open hears of that by [`QuorumLog::watch`].
     pub fn take_moves(&self, mover: OnMove) {
         self.moving.set(mover);
     }
@@ -373,16 +375,34 @@ fn begin_all(
     Ok(logs)
 }
 
+/// The keeper of another log than the first one.
+fn further_keeper(
+    (number, logs): (LogNumber, LogCount),
+    config: &ClusterConfig,
+    disk: &Arc<dyn Disk>,
+    report: &Reporter,
+) -> io::Result<Kept> {
+    if logs.memory() == Some(number) {
+        Kept::in_memory(config.memory, report)
+    } else if logs.are_in_bucket() {
+        Kept::of_owners(log_disk(disk, number)?, report)
+    } else {
+        Kept::open(log_disk(disk, number)?, report)
+    }
+}
+
 /// What is said of a log names it where there are several.
 fn report_of(number: LogNumber, logs: LogCount, report: &Reporter) -> Reporter {
-    let report = report.clone();
-    match number {
-        number if logs.memory() == Some(number) => {
-            Reporter::new(move |text| report.say(&format!("log {MEMORY_LOG}: {text}")))
-        }
-        _ if logs.get() == 1 => report,
-        _ => Reporter::new(move |text| report.say(&format!("log {number}: {text}"))),
-    }
+    let name = match number {
+        number if logs.memory() == Some(number) => MEMORY_LOG.to_owned(),
+        _ if logs.get() == 1 => return report.clone(),
+        _ => number.to_string(),
+    };
+    let (noted, noting, saying) = (name.clone(), report.clone(), report.clone());
+    Reporter::with_notes(
+        move |text| saying.say(&format!("log {name}: {text}")),
+        move |text| noting.note(&format!("log {noted}: {text}")),
+    )
 }
 
 /// The same as of the first log.

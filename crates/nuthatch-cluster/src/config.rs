@@ -70,6 +70,9 @@ pub struct ClusterConfig {
     /// The cluster is founded with a log in its nodes' memory, of which this node's keeper takes so many bytes at most,
     /// beside [`BESIDE_BYTES`](crate::in_memory::BESIDE_BYTES); none: it is founded without one.
     pub memory: Option<u64>,
+    /// Address of the bucket that the cluster's durable logs are in; none: they are on its nodes' disks. Needs a catalog that
+    /// the nodes do not keep themselves.
+    pub store: Option<String>,
     /// Which node leads the catalog has a spare take the place of a node that keeps logs, if it has not heard that for so
     /// long; none: only people replace nodes. At least [`REPLACE_AFTER_MIN`], and only with a built-in catalog.
     pub replace_after: Option<Duration>,
@@ -101,6 +104,35 @@ pub enum ConfigError {
         /// The catalog's address.
         catalog: String,
     },
+    /// The catalog is nowhere.
+    #[error(
+        "the catalog {catalog:?} is no address: it is 'built-in', or a directory that all nodes share (file:///…), a bucket \
+         (s3://…, gs://…, az://…) or etcd (etcd://…, etcds://…)"
+    )]
+    Catalog {
+        /// What is given.
+        catalog: String,
+    },
+    /// Nodes without disks are to keep the catalog.
+    #[error(
+        "logs in a bucket ('store') need a catalog outside the nodes, whose directories may go: set the catalog to \
+         a bucket (s3://…, gs://…, az://…), a directory that all nodes share (file://…) or etcd; 'built-in' is kept on the \
+         nodes' disks"
+    )]
+    BucketBuiltIn,
+    /// The cluster was founded with logs elsewhere.
+    #[error(
+        "the cluster was founded with its logs {}, and this node is set up for logs {} ('store'): set it up as the others; \
+         a cluster keeps its logs where it was founded with them",
+        home(!in_bucket), home(*in_bucket)
+    )]
+    OtherHome {
+        /// What this node is set up for.
+        in_bucket: bool,
+    },
+    /// The bucket is another cluster's, or another one than the other nodes have.
+    #[error(transparent)]
+    OtherBucket(Box<OtherBucket>),
     /// There are too few or too many nodes.
     #[error(
         "a cluster is founded by 3 or 5 nodes, and one that joins it later lists at most {LISTED_MAX}; this one and its \
@@ -131,6 +163,31 @@ pub enum ConfigError {
     },
 }
 
+/// A bucket that is not that of a node's cluster.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "{store} is not the bucket of this cluster: it says that it belongs to {there}, and this cluster {} has the catalog at \
+     {catalog}. Give all nodes the same 'store' and the same catalog, with the same endpoints. A bucket that was another \
+     cluster's is to be emptied; one that lost the object cluster-of/cluster is to have it again, with the line that says \
+     the cluster and the address of its catalog",
+    here.map_or_else(|| "that is to be founded".to_owned(), |id| format!("{id:032x}"))
+)]
+pub struct OtherBucket {
+    /// Address of the bucket.
+    pub store: String,
+    /// What the bucket says.
+    pub there: String,
+    /// The cluster, if it was founded.
+    pub here: Option<u128>,
+    /// Address of its catalog.
+    pub catalog: String,
+}
+
+/// Where a cluster has its logs, for people.
+pub(crate) fn home(in_bucket: bool) -> &'static str {
+    if in_bucket { "in a bucket" } else { "on its nodes' disks" }
+}
+
 impl ClusterConfig {
     /// How many nodes these routes and this one may be: more than one number where names may be this node's own.
     fn sizes(&self) -> RangeInclusive<usize> {
@@ -156,8 +213,9 @@ impl ClusterConfig {
     /// [`ConfigError::Logs`].
     pub fn founds(&self, nodes: usize) -> Result<LogCount, ConfigError> {
         let count = self.logs.of(nodes);
-        let on_disks = LogCount::new(count).ok_or(ConfigError::Logs { count })?;
-        Ok(if self.memory.is_some() { on_disks.with_memory() } else { on_disks })
+        let durable = LogCount::new(count).ok_or(ConfigError::Logs { count })?;
+        let durable = if self.store.is_some() { durable.in_bucket() } else { durable };
+        Ok(if self.memory.is_some() { durable.with_memory() } else { durable })
     }
 
     /// Refuses what cannot be.
@@ -176,6 +234,12 @@ impl ClusterConfig {
         {
             return Err(ConfigError::NotLoopback { route: route.clone() });
         }
+        if self.catalog != BUILT_IN && !is_address(&self.catalog) {
+            return Err(ConfigError::Catalog { catalog: self.catalog.clone() });
+        }
+        if self.store.is_some() && self.catalog == BUILT_IN {
+            return Err(ConfigError::BucketBuiltIn);
+        }
         let sizes = self.sizes();
         let joins = |size: usize| self.catalog == BUILT_IN && (2..=LISTED_MAX).contains(&size);
         if !sizes.clone().any(|size| self.may_found(size) || joins(size)) {
@@ -193,9 +257,36 @@ impl ClusterConfig {
     }
 }
 
+/// How addresses of catalogs outside the nodes begin.
+const SCHEMES: [&str; 11] =
+    ["file", "memory", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "etcd", "etcds"];
+
+/// True if this may be the address of a catalog outside the nodes: whether anything is there shows when it is opened.
+fn is_address(catalog: &str) -> bool {
+    catalog
+        .split_once("://")
+        .is_some_and(|(scheme, rest)| SCHEMES.contains(&scheme) && !rest.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_catalog_has_an_address() {
+        let routes = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"];
+        let with = |catalog: &str| {
+            let catalog = catalog.to_owned();
+            ClusterConfig { catalog, ..config("n1", "127.0.0.1:1", &routes) }.check()
+        };
+        for catalog in [BUILT_IN, "file:///c", "s3://b/c", "gs://b", "etcds://h:2379/c"] {
+            assert_eq!(with(catalog), Ok(()), "{catalog}");
+        }
+        for catalog in ["builtin", "", "/shared/c", "file:/c", "ftp://h", "s3://"] {
+            let error = with(catalog).expect_err("it is none");
+            assert!(error.to_string().contains("'built-in'"), "{error}");
+        }
+    }
 
     fn config(name: &str, listen: &str, routes: &[&str]) -> ClusterConfig {
         ClusterConfig {
@@ -208,8 +299,23 @@ mod tests {
             may_be_open: false,
             logs: Logs::PerNode(1),
             memory: None,
+            store: None,
             replace_after: None,
         }
+    }
+
+    #[test]
+    fn logs_in_a_bucket_need_a_catalog_outside_the_nodes() {
+        let routes = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"];
+        let with = |catalog: &str| ClusterConfig {
+            catalog: catalog.to_owned(),
+            store: Some("file:///b".to_owned()),
+            memory: Some(0),
+            ..config("n1", "127.0.0.1:1", &routes)
+        };
+        let founded = with("file:///c").founds(3).expect("it can be");
+        assert!(founded.are_in_bucket() && founded.memory().is_some());
+        assert_eq!(with(BUILT_IN).check(), Err(ConfigError::BucketBuiltIn));
     }
 
     #[test]

@@ -297,9 +297,13 @@ impl Disk for QuorumDirectory {
         self.0.commit()
     }
 
-    /// This node's own. A peer with less space is noticed by its failing.
+    /// This node's own: whether others have less is in [`Disk::is_short`].
     fn free_bytes(&self) -> io::Result<u64> {
         self.0.local.free_bytes()
+    }
+
+    fn is_short(&self) -> bool {
+        self.0.host.takes_no_messages()
     }
 
     /// As for a bucket, space is not set aside: it would be replicated, and no sync has metadata to write

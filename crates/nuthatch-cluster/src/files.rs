@@ -190,6 +190,8 @@ pub fn start_applying(life: &Life, log: LogNumber, files: Arc<Files>) -> io::Res
     life.spawn_of(log, "apply", move || {
         let mut told = String::new();
         while !lives.pause(APPLY_POLL) {
+            let disk = Arc::clone(files.replica.lock().disk());
+            files.host.look_at_room(&*disk);
             if let Err(error) = apply_committed(&files)
                 && !lives.is_ending()
                 && told != error.to_string()
@@ -214,20 +216,30 @@ fn apply_committed(files: &Files) -> io::Result<()> {
         replica.unmarked()
     };
     host.prepare_journal();
+    let is_due = unmarked.0 >= MARK_ENTRIES || unmarked.1 >= files.pace.mark_bytes;
     // After a failure nobody knows what is durable: the next start reads it.
-    if (unmarked.0 >= MARK_ENTRIES || unmarked.1 >= files.pace.mark_bytes) && !host.status().broken
-    {
+    if host.status().broken {
+        return Ok(());
+    }
+    if is_due || host.is_short() && unmarked.0 > 0 {
         match make_durable(files) {
             Err(error) => host.fail(&format!("the keeper's files cannot be made durable: {error}")),
             Ok(()) if host.is_renewed() => forget_mark(host, &files.replica.lock()),
-            Ok(()) => {
-                let held = files.holds.free_to(Instant::now());
-                let marked = files.replica.lock().marked();
-                host.trim(marked, (files.pace.files, files.pace.held), held);
-            }
+            Ok(()) => trim(files),
         }
+    } else if host.is_short() && !host.is_renewed() {
+        trim(files);
     }
     Ok(())
+}
+
+/// Trims the journal up to what is durable in the files. On a disk that is nearly full none of it is kept for nodes that are
+/// away: they are given the files.
+fn trim(files: &Files) {
+    let held = files.holds.free_to(Instant::now());
+    let marked = files.replica.lock().marked();
+    let kept = if files.host.is_short() { 0 } else { files.pace.files };
+    files.host.trim(marked, (kept, files.pace.held), held);
 }
 
 /// Makes the files durable as they are now. While that waits for the disk, commits are applied to them.

@@ -7,6 +7,7 @@
 mod core;
 mod ending;
 mod reading;
+mod room;
 mod sending;
 mod status;
 mod syncs;
@@ -16,14 +17,15 @@ pub use self::ending::Way;
 pub use self::sending::ColdPacket;
 pub use self::status::{NotOwner, Status};
 pub use self::syncs::PendingSync;
+use crate::alarms::{self, Named};
 use crate::clock::{now, wall_now};
 use crate::coding::Malformed;
-use crate::in_memory;
 use crate::keeper_dir::KeeperDir;
 use crate::lease::Lease;
 use crate::packet::{Packet, hash_of};
 use crate::replica::FileRange;
 use crate::ring::Ring;
+use crate::space::{Space, SpaceKept};
 use crate::stopwatch::{Shares, Stopwatch};
 use crate::sync_gate::SyncGate;
 use bytes::Bytes;
@@ -77,8 +79,14 @@ pub struct Helpers {
     pub reads: Way<SyncSender<ColdPacket>>,
     /// Tells people.
     pub report: Reporter,
+    /// What they are told of an alarm of such a log, where that is not what it is of any.
+    pub words: fn(&Alarm) -> Option<String>,
+    /// Names nodes.
+    pub named: Named,
     /// How many logs the node keeps: what it has memory for is shared.
     pub logs: usize,
+    /// What is kept free on the disk.
+    pub space: SpaceKept,
 }
 
 /// The cores of a node, and what they work on.
@@ -92,6 +100,9 @@ pub struct Host {
     answered: Condvar,
     gate: Arc<SyncGate>,
     lease: Lease,
+    space: Space,
+    /// No new messages are to be taken, for the sake of this node's disk or of others.
+    takes_none: AtomicBool,
     helpers: Helpers,
     /// When a part of another node's files came last, by the clock of the cores.
     part_at: AtomicU64,
@@ -128,6 +139,8 @@ impl Host {
             answered: Condvar::new(),
             gate,
             lease: Lease::default(),
+            space: Space::new(helpers.space),
+            takes_none: AtomicBool::new(false),
             helpers,
             part_at: AtomicU64::new(0),
             began_anew: AtomicU64::new(0),
@@ -172,6 +185,7 @@ impl Host {
 
     /// A node has ended its connection to this one: if it cannot be reached either, the cores hear of that soon.
     pub fn hung_up(&self, node: NodeId) {
+        self.core.lock().node.lose_sight(node);
         self.helpers.outbound.doubt(node);
     }
 
@@ -285,6 +299,7 @@ impl Host {
             core.next_request += 1;
             let hash = crate::coding::payload_hash(&payload);
             let payload_len = payload.len();
+            self.space.published(payload_len as u64);
             core.held.insert(hash, payload);
             let len = u32::try_from(payload_len).expect("a frame is shorter than 4 GiB");
             self.status.lock().published = epoch;
@@ -349,6 +364,22 @@ impl Host {
         (epoch, owner, core.node.keepers(now))
     }
 
+    /// True if another node was heard within a lease, and for how long it was not; none: never.
+    pub(crate) fn hears(&self, node: NodeId) -> (bool, Option<Duration>) {
+        let (near, silent) = self.core.lock().node.hears(node, now());
+        (near, silent.map(Duration::from_micros))
+    }
+
+    /// True if this node owns the log, and its set can become the one that is wished.
+    pub(crate) fn set_can_change(&self) -> bool {
+        self.core.lock().node.set_can_change(now())
+    }
+
+    /// True if this node's keeper is one of those that make the majority, or is to be none.
+    pub(crate) fn counts(&self) -> bool {
+        self.core.lock().node.counts()
+    }
+
     /// The nodes that are wished to keep the log, as far as is known; in the first place the one that is to own it.
     pub(crate) fn wished(&self) -> Vec<NodeId> {
         let core = self.core.lock();
@@ -383,6 +414,11 @@ impl Host {
     /// Tells people.
     pub fn report(&self, text: &str) {
         self.helpers.report.say(text);
+    }
+
+    /// Tells people what belongs to normal operation.
+    pub(crate) fn note_down(&self, text: &str) {
+        self.helpers.report.note(text);
     }
 
     /// True if the directory began anew and [`Host::take_renewed`] has not been asked since.
@@ -423,19 +459,27 @@ impl Host {
                 }
                 Effect::Catalog(call) => self.helpers.catalog.hand(call),
                 Effect::Reply(reply) => self.reply(reply),
-                Effect::Alarm(alarm) => self.alarm(&alarm),
+                Effect::Alarm(alarm) => self.alarm(core, &alarm),
             }
         }
         syncs
     }
 
-    fn alarm(&self, alarm: &Alarm) {
+    fn alarm(&self, core: &Core, alarm: &Alarm) {
+        if let Alarm::Away { node, .. } = alarm
+            && core.node.hears(*node, now()).0
+        {
+            // It was started again: what is away is the disk that it had.
+            let node = (self.helpers.named)(*node);
+            self.helpers.report.note(&alarms::is_new(&node));
+            return;
+        }
         if let Alarm::BeganAnew { .. } = alarm {
             self.began_anew.fetch_add(1, Ordering::Relaxed);
         }
-        match in_memory::words(alarm) {
+        match (self.helpers.words)(alarm) {
             Some(text) => self.report(&text),
-            None => self.report(&format!("quorum log: {alarm:?}")),
+            None => alarms::tell(alarm, &*self.helpers.named, &self.helpers.report),
         }
     }
 
@@ -511,7 +555,7 @@ impl Host {
             |member: &Member| format!("{} (disk {:032x})", member.node.0, member.incarnation.0);
         let disks: Vec<String> = set.iter().map(disk).collect();
         let epoch = owner.epoch();
-        self.report(&format!(
+        self.helpers.report.note(&format!(
             "epoch {} of the quorum log is kept by the nodes {}",
             epoch.0,
             disks.join(", ")

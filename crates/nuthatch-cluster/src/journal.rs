@@ -80,7 +80,11 @@ enum Spare {
 /// The disk's.
 pub fn make_file(disk: &dyn Disk, number: u32, bytes: u64) -> io::Result<Arc<dyn DiskFile>> {
     let file = disk.create(&path(number))?;
-    file.allocate(0, bytes)?;
+    if let Err(error) = file.allocate(0, bytes) {
+        // Whoever tries again makes it anew.
+        disk.remove(&path(number))?;
+        return Err(error);
+    }
     file.sync()?;
     if JOURNAL_NAME_SYNC.holds() {
         disk.sync_dir(OPS_DIR)?;
@@ -460,6 +464,11 @@ impl Journal {
             self.spare = Spare::UnderWay(number);
             number
         })
+    }
+
+    /// A file that was to be made for later was not.
+    pub fn give_up_spare(&mut self) {
+        self.spare = Spare::None;
     }
 
     /// Takes a file that was made for later.

@@ -182,6 +182,19 @@ impl KeeperDir {
         Ok(())
     }
 
+    /// Size of the files of the journal, in bytes.
+    #[must_use]
+    pub fn journal_file_bytes(&self) -> u64 {
+        self.journal.sizes().file
+    }
+
+    /// A file of the journal could not be made for later: it is tried again.
+    pub fn give_up_spare(&mut self, of: &SpareTurn) {
+        if of.0 == *self.turn.lock() {
+            self.journal.give_up_spare();
+        }
+    }
+
     /// The payload of an entry of the log.
     ///
     /// # Errors

@@ -11,7 +11,7 @@
 //!   nodes keep themselves.
 //! - [`nodes`]: which nodes there are, and how that is changed. [`life`]: the threads and connections of a node, and their end.
 //! - [`host`]: the cores of a log on a node with their disk; [`lease`]: what an owner may say. [`quorum_log`]: one log;
-//!   [`in_memory`]: the one that is in memory. [`balance`]: which node owns which. [`cluster`]: all of it put together; the keepers of further logs lie in the
+//!   [`in_memory`]: the one that is in memory; `in_bucket`: those that are in a bucket. [`balance`]: which node owns which. [`cluster`]: all of it put together; the keepers of further logs lie in the
 //!   directory of the first one ([`sub_disk`]).
 //!
 //! # Why a journal with payloads
@@ -29,6 +29,7 @@
 //!
 //! `docs/cluster.md` says what is missing.
 
+mod alarms;
 mod any_catalog;
 pub mod balance;
 mod beginning;
@@ -51,7 +52,9 @@ pub mod group;
 mod group_port;
 mod heal;
 pub mod hello;
+mod home;
 pub mod host;
+mod in_bucket;
 pub mod in_memory;
 pub mod incoming;
 pub mod inspect;
@@ -81,6 +84,7 @@ pub mod rules;
 #[cfg(feature = "mutations")]
 mod rules_off;
 pub mod small_files;
+mod space;
 mod start_error;
 mod starting;
 mod stopwatch;
@@ -89,10 +93,11 @@ pub mod sync_gate;
 pub mod transfer;
 pub mod trim_holds;
 
-pub use balance::OnMove;
+pub use balance::{Move, OnMove};
 pub use cluster::{Cluster, Prepared};
-pub use config::{ClusterConfig, ConfigError, Logs};
+pub use config::{ClusterConfig, ConfigError, Logs, OtherBucket};
 pub use directory::QuorumDirectory;
+pub use in_bucket::QuorumTenure;
 pub use in_memory::{MEMORY_LOG, MemoryUsage};
 pub use key::{ClusterKey, KeyError};
 pub use life::{END_MAX, Life, Unended};

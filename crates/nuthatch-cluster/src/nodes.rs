@@ -39,6 +39,12 @@ pub struct NodeSight {
     pub logs: Vec<u8>,
     /// Those of them that it owns, as far as that was heard lately.
     pub owns: Vec<u8>,
+    /// Those of the logs on it for whose majority it does not count yet, as far as this node knows: its disk or memory is new.
+    pub uncounted: Vec<u8>,
+    /// It was heard within a lease (200 ms), or is this node.
+    pub connected: bool,
+    /// For how long it was not heard; none: never since this node began. Zero for this node.
+    pub silent: Option<Duration>,
     /// Whether it is drained; none: it is not to be.
     pub drain: Option<Drain>,
 }
@@ -65,6 +71,8 @@ pub struct NodesSight {
     pub resizing: Option<(Vec<String>, bool)>,
     /// Who leads the catalog, as far as this node knows.
     pub leader: Option<String>,
+    /// The names of the logs ([`QuorumLog::name`]), by their numbers.
+    pub log_names: Vec<String>,
     /// Which nodes each log is on is known. A node that has just begun does not know it yet.
     pub knows_logs: bool,
 }
@@ -176,7 +184,11 @@ impl Nodes {
         let leader = self.roll.leader();
         let sights: Vec<LogSight> = logs.iter().map(|log| log.sight()).collect();
         let kept = Kept { logs: &sights, leader, drained: &roster.drained };
-        let node = |(id, enrolled): (&NodeId, &Enrolled)| kept.by(*id, enrolled);
+        let heard = |id: &NodeId| match (*id == self.roll.me(), logs.first()) {
+            (false, Some(log)) => log.hears(*id),
+            (is_here, _) => (is_here, is_here.then_some(Duration::ZERO)),
+        };
+        let node = |(id, enrolled): (&NodeId, &Enrolled)| kept.by(*id, enrolled, heard(id));
         let name = |node| roster.name(node);
         let mut nodes: Vec<NodeSight> = roster.nodes.iter().map(node).collect();
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
@@ -192,6 +204,7 @@ impl Nodes {
                 (nodes.iter().map(|node| name(*node)).collect(), *keep)
             }),
             leader: leader.map(name),
+            log_names: sights.iter().map(|log| log.name.clone()).collect(),
             knows_logs: sights.iter().all(|log| !log.keepers.is_empty()),
         }
     }
@@ -307,11 +320,20 @@ struct Kept<'a> {
 
 impl Kept<'_> {
     /// A node, and what is on it.
-    fn by(&self, id: NodeId, enrolled: &Enrolled) -> NodeSight {
+    fn by(
+        &self,
+        id: NodeId,
+        enrolled: &Enrolled,
+        (connected, silent): (bool, Option<Duration>),
+    ) -> NodeSight {
         let owner = |log: &LogSight| log.owner.as_ref().map(|owner| owner.id);
         let keeps = |log: &&LogSight| log.keepers.iter().any(|keeper| keeper.node.id == id);
         let logs = self.logs.iter().filter(keeps).map(|log| log.number.0);
         let owns = self.logs.iter().filter(|log| owner(log) == Some(id)).map(|log| log.number.0);
+        let is_new = |log: &&LogSight| {
+            log.keepers.iter().any(|keeper| keeper.node.id == id && !keeper.counts)
+        };
+        let uncounted = self.logs.iter().filter(is_new).map(|log| log.number.0);
         let is_other = |one: Option<NodeId>| one.is_some_and(|one| one != id);
         let over = is_other(self.leader) && self.logs.iter().all(|log| is_other(owner(log)));
         let drain = if over { Drain::Drained } else { Drain::Draining };
@@ -321,6 +343,9 @@ impl Kept<'_> {
             keeps: enrolled.keeps,
             logs: logs.collect(),
             owns: owns.collect(),
+            uncounted: uncounted.collect(),
+            connected,
+            silent,
             drain: self.drained.contains(&id).then_some(drain),
         }
     }

@@ -314,7 +314,7 @@ fn put_message(to: &mut Writer, message: &Message) {
 /// What is sent on the connection of beats.
 fn put_beat(to: &mut Writer, message: &Message) {
     match message {
-        Message::Beat { epoch, owner, quorum, commit, sent, round, room } => {
+        Message::Beat { epoch, owner, quorum, commit, sent, round, room, short } => {
             to.u8(14);
             to.u32(epoch.0);
             to.bool(*owner);
@@ -322,7 +322,7 @@ fn put_beat(to: &mut Writer, message: &Message) {
             to.u64(commit.0);
             to.u64(sent.0);
             to.u64(*round);
-            to.bool(*room);
+            to.u8(u8::from(*room) | u8::from(*short) << 1);
         }
         Message::BeatAnswer(answer) => {
             to.u8(15);
@@ -430,17 +430,20 @@ fn message(from: &mut Reader<'_>) -> Result<Message, Malformed> {
     })
 }
 
+fn get_beat(from: &mut Reader<'_>) -> Result<Message, Malformed> {
+    let (epoch, owner, quorum) = (Epoch(from.u32()?), from.bool()?, from.bool()?);
+    let (commit, sent, round) = (Lsn(from.u64()?), Time(from.u64()?), from.u64()?);
+    let room = from.u8()?;
+    if room > 3 {
+        return Err(malformed("what is said of a disk's room is not known"));
+    }
+    let (room, short) = (room & 1 != 0, room & 2 != 0);
+    Ok(Message::Beat { epoch, owner, quorum, commit, sent, round, room, short })
+}
+
 fn beat(kind: u8, from: &mut Reader<'_>) -> Result<Message, Malformed> {
     Ok(match kind {
-        14 => Message::Beat {
-            epoch: Epoch(from.u32()?),
-            owner: from.bool()?,
-            quorum: from.bool()?,
-            commit: Lsn(from.u64()?),
-            sent: Time(from.u64()?),
-            round: from.u64()?,
-            room: from.bool()?,
-        },
+        14 => get_beat(from)?,
         15 => Message::BeatAnswer(BeatAnswer {
             epoch: from.option(Reader::u32)?.map(Epoch),
             sent: Time(from.u64()?),

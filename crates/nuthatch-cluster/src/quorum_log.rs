@@ -1,10 +1,13 @@
 //! One quorum log of a node: what is owned, waited for and handed over by itself.
 
+use crate::catalog::CatalogError;
 use crate::clock::now;
 use crate::directory::{QuorumDirectory, apply};
 use crate::files::Files;
+use crate::home::Home;
 use crate::host::{Host, Status};
-use crate::in_memory::{KeeperMemory, MEMORY_LOG, MemoryUsage};
+use crate::in_bucket::{Binding, QuorumTenure};
+use crate::in_memory::{MEMORY_LOG, MemoryUsage};
 use crate::life::Life;
 use crate::roll::Roll;
 use nuthatch_catalog_group::LogNumber;
@@ -15,7 +18,7 @@ use nuthatch_quorum::types::{Epoch, NodeId, WallTime};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a handover is waited for.
@@ -55,6 +58,9 @@ pub struct LogSight {
     pub wished: Vec<NodeId>,
     /// The nodes that are to own no log while others can.
     pub drained: BTreeSet<NodeId>,
+    /// This node owns it, and those that are to keep it have everything and do not all count yet: it can begin anew with them
+    /// ([`QuorumLog::change_set`]).
+    pub set_can_change: bool,
 }
 
 /// What a node knows of a keeper of a log.
@@ -62,8 +68,11 @@ pub struct LogSight {
 pub struct KeeperSight {
     /// Its node.
     pub node: NodeName,
-    /// It has answered a beat within a lease (200 ms), or is this node's.
+    /// Its node has answered a beat within a lease (200 ms), or is this one.
     pub connected: bool,
+    /// Its disk, or its memory, is the one of which the majority is made. That of a node which began anew is not before the
+    /// owner has taken it in, which takes a second or more: until then the node is as good as away.
+    pub counts: bool,
     /// For how long it has answered no beat; none if it never has, zero for this node's.
     pub silent: Option<Duration>,
     /// How many entries it lacks of what the owner has; the owner knows that, and nobody else.
@@ -79,10 +88,14 @@ const SUCCESSOR_LAG_MAX: u64 = 8;
 const CURRENT_LAG_MAX: u64 = 16;
 
 impl KeeperSight {
-    /// True if it is connected and has what the owner has, but for what is on its way.
+    /// True if it is connected, counts for the majority, and has what the owner has, but for what is on its way.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        self.connected && self.lag.is_some_and(|lag| lag <= CURRENT_LAG_MAX)
+        self.lacks_at_most(CURRENT_LAG_MAX)
+    }
+
+    fn lacks_at_most(&self, lag_max: u64) -> bool {
+        self.connected && self.counts && self.lag.is_some_and(|lag| lag <= lag_max)
     }
 }
 
@@ -96,12 +109,20 @@ impl LogSight {
         others
     }
 
-    /// True if a node's keeper is connected, fit, and lacks no more than so many entries of what the owner has.
+    /// How many nodes but this one, which owns the log, are not current: keepers, and nodes that are to be keepers and are
+    /// not yet.
+    #[must_use]
+    pub fn behind(&self, node: &str) -> usize {
+        let behind = self.keepers_but(node).into_iter().filter(|keeper| !keeper.is_current());
+        let is_kept = |id: &NodeId| self.keepers.iter().any(|keeper| keeper.node.id == *id);
+        behind.count() + self.wished.iter().filter(|id| !is_kept(id)).count()
+    }
+
+    /// True if a node's keeper is connected, fit, counts for the majority, and lacks no more than so many entries of what the
+    /// owner has.
     pub(crate) fn is_ready(&self, node: NodeId, lag_max: u64) -> bool {
         let mut keepers = self.keepers.iter().filter(|keeper| keeper.node.id == node);
-        keepers.any(|keeper| {
-            keeper.connected && keeper.fit && keeper.lag.is_some_and(|lag| lag <= lag_max)
-        })
+        keepers.any(|keeper| keeper.fit && keeper.lacks_at_most(lag_max))
     }
 }
 
@@ -130,8 +151,8 @@ pub struct QuorumLog {
     disk: Arc<dyn Disk>,
     roll: Arc<Roll>,
     life: Life,
-    /// Where its keeper lies if that is memory.
-    memory: Option<KeeperMemory>,
+    home: Home,
+    unopened: AtomicBool,
     /// The epoch that was last waited for, 0 before the first.
     waited: AtomicU32,
     /// How long it took to apply the log then, in microseconds.
@@ -144,11 +165,12 @@ impl QuorumLog {
         files: Arc<Files>,
         disk: Arc<dyn Disk>,
         (roll, life): (Arc<Roll>, Life),
-        memory: Option<KeeperMemory>,
+        home: Home,
     ) -> Self {
         let (waited, apply_micros) = (AtomicU32::new(0), AtomicU64::new(0));
+        let unopened = AtomicBool::new(false);
         let host = Arc::clone(&files.host);
-        Self { number, host, files, disk, roll, life, memory, waited, apply_micros }
+        Self { number, host, files, disk, roll, life, home, unopened, waited, apply_micros }
     }
 
     /// Which log of the cluster it is.
@@ -170,13 +192,40 @@ impl QuorumLog {
     /// True if the log is in its nodes' memory.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
-        self.memory.is_some()
+        matches!(self.home, Home::Memory(_))
     }
 
-    /// What this node's keeper takes of its memory; `None`: it is on a disk.
+    /// True if the log is in a bucket: its nodes keep who owns it.
+    #[must_use]
+    pub fn is_in_bucket(&self) -> bool {
+        matches!(self.home, Home::Bucket(_))
+    }
+
+    /// Notes whether a log that this node owns cannot be opened here, for whoever asks for its health.
+    pub fn set_unopened(&self, unopened: bool) {
+        self.unopened.store(unopened, Ordering::Release);
+    }
+
+    /// True if this node could not open the log when it last owned it.
+    #[must_use]
+    pub fn is_unopened(&self) -> bool {
+        self.unopened.load(Ordering::Acquire)
+    }
+
+    /// True if this node's keeper is one of those of which a majority decides, as far as it knows, or is to be none. A
+    /// disk that is new is not until the owner has taken it in, which takes a second or two.
+    #[must_use]
+    pub fn counts_here(&self) -> bool {
+        self.host.counts()
+    }
+
+    /// What this node's keeper of a log in memory takes of that; `None`: the log is elsewhere.
     #[must_use]
     pub fn memory(&self) -> Option<MemoryUsage> {
-        self.memory.as_ref()?.usage().ok()
+        match &self.home {
+            Home::Memory(memory) => memory.usage().ok(),
+            Home::Disks | Home::Bucket(_) => None,
+        }
     }
 
     /// How often this process has begun the log anew because too few of its disks were left.
@@ -245,6 +294,40 @@ impl QuorumLog {
         QuorumDirectory::new(host, epoch, replica, Arc::clone(&self.disk), label)
     }
 
+    /// Waits until this node owns a log that is in a bucket, to be opened there.
+    ///
+    /// # Errors
+    /// As [`QuorumLog::wait_owned`].
+    pub fn wait_tenure(&self) -> io::Result<QuorumTenure> {
+        let epoch = self.wait_owned()?;
+        self.apply_micros.store(0, Ordering::Release);
+        Ok(QuorumTenure::new(Arc::clone(&self.host), epoch))
+    }
+
+    /// Identity of the log in a bucket that this one is; none before it was first opened.
+    ///
+    /// # Errors
+    /// Of the catalog, which says so.
+    pub fn bound_to(&self) -> Result<Option<u64>, CatalogError> {
+        self.binding().get()
+    }
+
+    /// Has the catalog say that this log is the one of this identity in a bucket, if it does not say one yet; gives the
+    /// identity that counts.
+    ///
+    /// # Errors
+    /// Of the catalog.
+    pub fn bind_to(&self, identity: u64) -> Result<u64, CatalogError> {
+        self.binding().set(identity)
+    }
+
+    fn binding(&self) -> &Binding {
+        match &self.home {
+            Home::Bucket(binding) => binding,
+            Home::Disks | Home::Memory(_) => panic!("only a log in a bucket is bound to one"),
+        }
+    }
+
     /// Calls `lost` once, when this node does not own `epoch` any more, its disk fails, or it ends. Otherwise the node
     /// keeps the log for whoever owns it then.
     ///
@@ -305,8 +388,9 @@ impl QuorumLog {
         let (_, owner, keepers) = self.host.sight();
         let others =
             keepers.iter().filter(|keeper| owner.is_some_and(|own| own != keeper.member.node));
+        let able = |keeper: &Sight| keeper.near && keeper.counts && keeper.fit;
         self.owned().is_some()
-            && others.into_iter().any(|keeper| keeper.near && keeper.fit && keeper.lag.is_some())
+            && others.into_iter().any(|keeper| able(keeper) && keeper.lag.is_some())
     }
 
     /// Hands the log over to another keeper that has everything, and waits until that was told or nobody could take
@@ -333,13 +417,26 @@ impl QuorumLog {
         self.leave(|| Event::HandOverTo(node))
     }
 
+    /// Has this node take the log over from itself with the nodes that are to keep it, where these have everything. What was
+    /// published and is not acknowledged has an unknown fate: whoever has the log open closes it first. True if the epoch has
+    /// ended; who owns the next one is waited for by [`QuorumLog::wait_owned`]. False if the set did not change within a
+    /// second and a half, or cannot change any more.
+    pub fn change_set(&self) -> bool {
+        self.leave_while(|| Event::ChangeSet, || self.host.set_can_change())
+    }
+
     /// Has the cores told to leave the log until they have, or for so long. At some moment there may be nobody who could
     /// take it.
     fn leave(&self, event: impl Fn() -> Event) -> bool {
+        self.leave_while(event, || true)
+    }
+
+    /// The same for as long as that is so.
+    fn leave_while(&self, event: impl Fn() -> Event, may: impl Fn() -> bool) -> bool {
         let Some(epoch) = self.host.status().owner else { return true };
         let (began, pause) = (Instant::now(), Duration::from_micros(TICK));
         let left = |status: &Status| status.owner != Some(epoch);
-        while !left(&self.host.status()) && began.elapsed() < HANDOVER {
+        while !left(&self.host.status()) && began.elapsed() < HANDOVER && may() {
             self.host.handle(event());
             self.host.wait_until(pause, left);
         }
@@ -349,7 +446,7 @@ impl QuorumLog {
     /// Tells people how long the parts of this node's takeover took, when it takes clients.
     pub fn tell_takeover(&self) {
         if let Some(shares) = self.host.take_shares() {
-            self.host.report(&shares.line(self.apply_micros.load(Ordering::Acquire), now()));
+            self.host.note_down(&shares.line(self.apply_micros.load(Ordering::Acquire), now()));
         }
     }
 
@@ -382,6 +479,7 @@ impl QuorumLog {
         let keeper = |sight: Sight| KeeperSight {
             node: self.named(sight.member.node),
             connected: sight.near,
+            counts: sight.counts,
             silent: sight.silent.map(Duration::from_micros),
             lag: sight.lag,
             fit: sight.fit,
@@ -395,7 +493,13 @@ impl QuorumLog {
             keepers: keepers.into_iter().map(keeper).collect(),
             wished: self.host.wished(),
             drained: self.roll.drained(),
+            set_can_change: self.host.set_can_change(),
         }
+    }
+
+    /// True if another node was heard within a lease (200 ms), and for how long it was not; none: never.
+    pub(crate) fn hears(&self, node: NodeId) -> (bool, Option<Duration>) {
+        self.host.hears(node)
     }
 
     /// The node that is to own it: the first that is wished for. Before anything is known of that, the one in its place.
@@ -417,5 +521,10 @@ impl QuorumLog {
 
     pub(crate) fn report(&self, text: &str) {
         self.host.report(text);
+    }
+
+    /// As [`QuorumLog::report`], of what belongs to normal operation.
+    pub(crate) fn note(&self, text: &str) {
+        self.host.note_down(text);
     }
 }

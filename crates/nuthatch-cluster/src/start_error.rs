@@ -40,6 +40,14 @@ pub enum StartError {
          etcd` (release artefacts have it)"
     )]
     NoEtcd,
+    /// The bucket of the logs does not say whose it is.
+    #[error("{store}, the bucket of the logs, does not say whose it is: {why}")]
+    Store {
+        /// Its address.
+        store: String,
+        /// Why not.
+        why: String,
+    },
     /// The catalog cannot be used.
     #[error(transparent)]
     Catalog(#[from] CatalogError),

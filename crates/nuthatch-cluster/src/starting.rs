@@ -6,7 +6,9 @@ use crate::catalog_trouble::CatalogTrouble;
 use crate::clock::now;
 use crate::files::{self, Files};
 use crate::heal::{self, DOUBTS_MAX};
+use crate::home::Home;
 use crate::host::{ColdPacket, Helpers, Host, Outbound, PendingSync, Way};
+use crate::in_bucket::{self, Binding};
 use crate::in_memory::{self, KeeperMemory};
 use crate::journal::Sizes;
 use crate::keeper_dir::KeeperDir;
@@ -18,13 +20,14 @@ use crate::quorum_log::QuorumLog;
 use crate::replica::{FileRange, Replica};
 use crate::roll::Roll;
 use crate::small_files;
+use crate::space::{self, SpaceKept};
 use crate::transfer::FileSource;
 use crate::trim_holds::TrimHolds;
 use nuthatch_catalog_group::{LogCount, LogNumber};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::Disk;
 use nuthatch_quorum::catalog::Call;
-use nuthatch_quorum::effect::Effect;
+use nuthatch_quorum::effect::{Alarm, Effect};
 use nuthatch_quorum::message::Envelope;
 use nuthatch_quorum::node::{Config, Event, Node, Reads};
 use nuthatch_quorum::store::{Image, Record};
@@ -50,7 +53,7 @@ pub(crate) struct Kept {
     pub(crate) disk: Arc<dyn Disk>,
     dir: KeeperDir,
     image: Image,
-    memory: Option<KeeperMemory>,
+    home: Home,
 }
 
 /// What the threads of a log wait for.
@@ -78,16 +81,34 @@ impl Kept {
     /// Opens a keeper's directory; one that has no identity gets one, under which the node can be named in the
     /// catalog before it takes part. What is lost is said.
     pub(crate) fn open(disk: Arc<dyn Disk>, report: &Reporter) -> io::Result<Self> {
-        let (dir, image) = identified(&disk)?;
+        let sizes = if disk.medium().in_memory { in_memory::SIZES } else { space::sizes(&*disk)? };
+        Self::open_with(disk, sizes, report)
+    }
+
+    fn open_with(disk: Arc<dyn Disk>, sizes: Sizes, report: &Reporter) -> io::Result<Self> {
+        let (dir, image) = identified(&disk, sizes)?;
         tell_lost(&image, &disk.label(), report);
-        Ok(Self { disk, dir, image, memory: None })
+        Ok(Self { disk, dir, image, home: Home::Disks })
     }
 
     /// A keeper in memory, which begins with nothing. It takes so many bytes at most.
     pub(crate) fn in_memory(bytes: Option<u64>, report: &Reporter) -> io::Result<Self> {
         let memory = KeeperMemory::new(bytes);
         let kept = Self::open(memory.disk(), report)?;
-        Ok(Self { memory: Some(memory), ..kept })
+        Ok(Self { home: Home::Memory(memory), ..kept })
+    }
+
+    /// A keeper of who owns a log that is in a bucket.
+    pub(crate) fn of_owners(disk: Arc<dyn Disk>, report: &Reporter) -> io::Result<Self> {
+        Self::open_with(disk, in_bucket::SIZES, report)
+    }
+
+    /// The same of a log that is in a bucket, if the catalog says which.
+    pub(crate) fn bound(self, binding: Option<Binding>) -> Self {
+        match binding {
+            Some(binding) => Self { home: Home::Bucket(binding), ..self },
+            None => self,
+        }
     }
 
     /// Which disk it is.
@@ -107,12 +128,14 @@ impl Starting {
         (report, logs): (Reporter, LogCount),
     ) -> io::Result<Self> {
         let links = Links::new(&roll.addresses());
-        let (helpers, asks) = helpers(&links, report, logs);
-        let Kept { disk, dir, image, memory } = kept;
+        let Kept { disk, dir, image, home } = kept;
+        let file_bytes = dir.journal_file_bytes();
+        let kept = home.space_kept(file_bytes, logs.all().into());
+        let (helpers, asks) = helpers(&links, (report, home.words()), (logs, kept), roll);
         let peers = roll.peers();
         let image = named(&*disk, image, node.id)?;
         let (cores, effects) = Node::boot(setup(node.id, peers), &image, now());
-        let cores = if memory.is_some() { cores.in_memory() } else { cores };
+        let cores = if home.begins_anew() { cores.in_memory() } else { cores };
         let host = Host::new(cores, effects, dir, helpers);
         let replica = Arc::new(Mutex::new(Replica::open(Arc::clone(&disk))?));
         let files = Arc::new(Files {
@@ -120,11 +143,11 @@ impl Starting {
             replica: Arc::clone(&replica),
             holds: Arc::new(TrimHolds::default()),
             marking: Mutex::default(),
-            pace: if memory.is_some() { in_memory::PACE } else { files::ON_DISK },
+            pace: home.pace(file_bytes),
         });
         let local = OfLog { node: Arc::clone(node), log: number, host: Arc::clone(&host) };
         let among = (Arc::clone(roll), node.life.clone());
-        let log = QuorumLog::new(number, Arc::clone(&files), disk, among, memory);
+        let log = QuorumLog::new(number, Arc::clone(&files), disk, among, home);
         let (log, local) = (Arc::new(log), Arc::new(local));
         Ok(Self { log, host, files, local, links, catalog, asks })
     }
@@ -175,7 +198,13 @@ impl Starting {
     }
 }
 
-fn helpers(links: &Arc<Links>, report: Reporter, logs: LogCount) -> (Helpers, Asks) {
+fn helpers(
+    links: &Arc<Links>,
+    (report, words): (Reporter, fn(&Alarm) -> Option<String>),
+    (logs, space): (LogCount, SpaceKept),
+    roll: &Arc<Roll>,
+) -> (Helpers, Asks) {
+    let names = Arc::clone(roll);
     let (to_catalog, catalog) = channel();
     let (to_sync, syncs) = channel();
     let (to_scrub, scrubs) = sync_channel(1);
@@ -191,13 +220,15 @@ fn helpers(links: &Arc<Links>, report: Reporter, logs: LogCount) -> (Helpers, As
         doubts: Way::open(to_doubt),
         reads: Way::open(to_read),
         report,
+        words,
+        named: Box::new(move |node| names.name(node)),
         logs: logs.all().into(),
+        space,
     };
     (helpers, Asks { catalog, syncs, scrubs, installs, reads, doubts })
 }
 
-fn identified(disk: &Arc<dyn Disk>) -> io::Result<(KeeperDir, Image)> {
-    let sizes = if disk.medium().in_memory { in_memory::SIZES } else { Sizes::default() };
+fn identified(disk: &Arc<dyn Disk>, sizes: Sizes) -> io::Result<(KeeperDir, Image)> {
     let open = || KeeperDir::open_with(Arc::clone(disk), sizes);
     let (mut dir, image) = open()?;
     let known = matches!(image.identity, Record::Good(_));

@@ -7,11 +7,12 @@ use nuthatch_cluster::inspect::{further_keepers, inspect};
 use nuthatch_cluster::{Cluster, ClusterConfig, Logs, QuorumDirectory, QuorumLog, Route};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Ownership as _, ReadOnlyDisk, RealDisk};
+use nuthatch_ports::free_addresses;
 use nuthatch_quorum::types::{Incarnation, NodeId};
 use std::collections::BTreeMap;
 use std::env::{current_exe, var};
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -118,6 +119,7 @@ fn node() {
         may_be_open: false,
         logs: told[4].parse().map_or(Logs::PerNode(1), Logs::Count),
         memory: None,
+        store: None,
         replace_after: None,
     };
     let millis = Duration::from_millis;
@@ -218,11 +220,7 @@ impl Nodes {
         let dir = std::env::temp_dir().join(format!("nuthatch-logs-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(dir.join("catalog")).expect("a directory");
-        let bind = |_| TcpListener::bind("127.0.0.1:0").expect("binds");
-        let listeners: Vec<TcpListener> = (0..3).map(bind).collect();
-        let address = |listener: &TcpListener| listener.local_addr().expect("bound");
-        let ports = listeners.iter().map(address).collect();
-        Self { dir, ports, built_in, running: BTreeMap::new() }
+        Self { dir, ports: free_addresses(3), built_in, running: BTreeMap::new() }
     }
 
     fn node_dir(&self, node: usize) -> PathBuf {

@@ -7,10 +7,11 @@ use nuthatch_cluster::{
 };
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Ownership as _, RealDisk};
+use nuthatch_ports::free_addresses;
 use std::collections::BTreeMap;
 use std::env::{current_exe, var};
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -98,6 +99,7 @@ fn node() {
         may_be_open: false,
         logs: Logs::PerNode(1),
         memory: None,
+        store: None,
         replace_after: None,
     };
     let name = config.name.clone();
@@ -226,12 +228,8 @@ impl Nodes {
     fn start(name: &str) -> Self {
         let dir = std::env::temp_dir().join(format!("nuthatch-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
-        let bind = |_| TcpListener::bind("127.0.0.1:0").expect("binds");
-        let listeners: Vec<TcpListener> = (0..6).map(bind).collect();
-        let address = |listener: &TcpListener| listener.local_addr().expect("bound");
         let names = (1..=6).map(|number| format!("n{number}"));
-        let addresses = names.zip(listeners.iter().map(address)).collect();
-        drop(listeners);
+        let addresses = names.zip(free_addresses(6)).collect();
         let (running, written) = (BTreeMap::new(), vec![vec![]; LOGS]);
         let mut nodes = Self { dir, addresses, running, written };
         ["n1", "n2", "n3"].into_iter().for_each(|node| nodes.run(node, &["n1", "n2", "n3"]));

@@ -7,15 +7,16 @@ use nuthatch_cluster::inspect::inspect;
 use nuthatch_cluster::packet::{Packet, encode};
 use nuthatch_cluster::sub_disk::log_disk;
 use nuthatch_cluster::{
-    Cluster, ClusterConfig, Drain, LogNumber, Logs, QuorumDirectory, QuorumLog, Route,
+    Cluster, ClusterConfig, Drain, LogNumber, Logs, Move, QuorumDirectory, QuorumLog, Route,
 };
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, MemDisk, Ownership as _};
+use nuthatch_ports::free_addresses;
 use nuthatch_quorum::message::{Envelope, Message};
 use nuthatch_quorum::types::{BootCount, Epoch, Incarnation, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -53,12 +54,6 @@ struct Nodes {
     catalog: PathBuf,
 }
 
-fn free_ports(count: usize) -> Vec<SocketAddr> {
-    let bind = |_| TcpListener::bind("127.0.0.1:0").expect("binds");
-    let listeners: Vec<TcpListener> = (0..count).map(bind).collect();
-    listeners.iter().map(|listener| listener.local_addr().expect("bound")).collect()
-}
-
 fn wait(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + LIMIT;
     while !is_so() {
@@ -73,7 +68,7 @@ impl Nodes {
         let catalog = std::env::temp_dir().join(format!("nuthatch-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&catalog);
         std::fs::create_dir_all(&catalog).expect("a directory");
-        let mut nodes = Self { clusters: vec![], disks: vec![], ports: free_ports(3), catalog };
+        let mut nodes = Self { clusters: vec![], disks: vec![], ports: free_addresses(3), catalog };
         let begin = |number: usize| {
             let disk = MemDisk::default();
             let config = ClusterConfig {
@@ -89,6 +84,7 @@ impl Nodes {
                 may_be_open: false,
                 logs: Logs::PerNode(1),
                 memory: None,
+                store: None,
                 replace_after: None,
             };
             let lock = disk.take().expect("asked").expect("free");
@@ -261,8 +257,9 @@ fn a_log_that_was_moved_comes_back_and_its_mover_is_asked() {
     let asked = Arc::new(Mutex::new(vec![]));
     for cluster in &nodes.clusters {
         let asked = Arc::clone(&asked);
-        cluster.take_moves(Box::new(move |log, to| {
-            asked.lock().expect("no panic").push((log.number(), to));
+        cluster.take_moves(Box::new(move |log, moves| {
+            asked.lock().expect("no panic").push((log.number(), moves));
+            let Move::To(to) = moves else { return };
             assert!(log.owned().is_none() || log.hand_over_to(to) || log.owned().is_some());
         }));
     }
@@ -277,7 +274,7 @@ fn a_log_that_was_moved_comes_back_and_its_mover_is_asked() {
     assert!(given, "node 2 takes it");
     wait("it came back", || nodes.log(1, 1).owned().is_some());
     let asked = asked.lock().expect("no panic").clone();
-    assert!(asked.contains(&(LogNumber(1), id(1))), "{asked:?}");
+    assert!(asked.contains(&(LogNumber(1), Move::To(id(1)))), "{asked:?}");
 }
 
 impl Nodes {

@@ -12,10 +12,11 @@ use nuthatch_cluster::{
 };
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Fault, MemDisk, Ownership as _};
+use nuthatch_ports::free_addresses;
 use nuthatch_quorum::message::{Envelope, Message};
 use nuthatch_quorum::types::{BootCount, Epoch, Incarnation, NodeId};
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -31,12 +32,6 @@ struct Nodes {
     catalog: PathBuf,
 }
 
-fn free_ports(count: usize) -> Vec<SocketAddr> {
-    let bind = |_| TcpListener::bind("127.0.0.1:0").expect("binds");
-    let listeners: Vec<TcpListener> = (0..count).map(bind).collect();
-    listeners.iter().map(|listener| listener.local_addr().expect("bound")).collect()
-}
-
 impl Nodes {
     fn start(name: &str) -> Self {
         Self::start_with(name, None)
@@ -46,7 +41,7 @@ impl Nodes {
         let catalog = std::env::temp_dir().join(format!("nuthatch-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&catalog);
         std::fs::create_dir_all(&catalog).expect("a directory");
-        let mut nodes = Self { clusters: vec![], disks: vec![], ports: free_ports(3), catalog };
+        let mut nodes = Self { clusters: vec![], disks: vec![], ports: free_addresses(3), catalog };
         let begin = |number: usize| {
             let disk = MemDisk::default();
             let config = ClusterConfig {
@@ -59,6 +54,7 @@ impl Nodes {
                 may_be_open: false,
                 logs: Logs::Count(1),
                 memory: None,
+                store: None,
                 replace_after: None,
             };
             let lock = disk.take().expect("asked").expect("free");

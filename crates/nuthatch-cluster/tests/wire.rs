@@ -137,8 +137,8 @@ fn small() -> impl Strategy<Value = Message> {
                 Message::Install { epoch, base, replaces: replaces.map(Sum) }
             }
         ),
-        (epoch.clone(), any::<(bool, bool, u64, u64, u64, bool)>()).prop_map(
-            |(epoch, (owner, quorum, commit, sent, round, room))| Message::Beat {
+        (epoch.clone(), any::<(bool, bool, u64, u64, u64, bool, bool)>()).prop_map(
+            |(epoch, (owner, quorum, commit, sent, round, room, short))| Message::Beat {
                 epoch,
                 owner,
                 quorum,
@@ -146,6 +146,7 @@ fn small() -> impl Strategy<Value = Message> {
                 sent: Time(sent),
                 round,
                 room,
+                short,
             }
         ),
         (prop::option::of(epoch.clone()), any::<(u64, u64, Option<u64>, Option<u64>)>()).prop_map(

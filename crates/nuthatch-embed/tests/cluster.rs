@@ -6,8 +6,9 @@ mod support;
 #[path = "support/nodes.rs"]
 mod nodes;
 
-use nodes::{Nodes, descriptors, free_ports, threads, try_publish, until};
+use nodes::{Nodes, descriptors, threads, try_publish, until};
 use nuthatch_embed::OpenError;
+use nuthatch_ports::free_addresses;
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -199,7 +200,7 @@ fn a_broker_comes_back_at_another_port() {
     nodes.create(0);
     nodes.publish(0, 20);
     nodes.close(2);
-    nodes.ports[2] = free_ports(1)[0];
+    nodes.ports[2] = free_addresses(1)[0];
     nodes.open(2);
     // Until the owner misses it: what it was told before it went counts for that long.
     std::thread::sleep(Duration::from_secs(1));
@@ -224,7 +225,7 @@ fn an_opening_that_fails_leaves_nothing() {
     drop(taken);
     nodes.open(0);
     // The directory belongs to one broker, whatever port the other one is given.
-    nodes.ports[0] = free_ports(1)[0];
+    nodes.ports[0] = free_addresses(1)[0];
     let refused = nodes.try_open(0).expect_err("it is in use").to_string();
     assert!(refused.contains("used by another process"), "{refused}");
     nodes.close(0);

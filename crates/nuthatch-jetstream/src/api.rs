@@ -2,7 +2,7 @@
 
 use crate::call_places::Place;
 use crate::envelope::{self, ResponseType};
-use crate::other_nodes::{NodeAsks, usage_answer};
+use crate::other_nodes::{NodeAsks, Purpose, usage_answer};
 use crate::outcome::{Answer, Work};
 use crate::replication::OwnApi;
 use crate::request::{Call, empty_fields};
@@ -192,7 +192,7 @@ impl JetStream {
             if place != Place::HereOnceWhole {
                 return Ok(place);
             }
-            self.nodes.until_whole(account).await?;
+            self.nodes.until_whole(account, Purpose::Change).await?;
             let version = self.nodes.version(account);
             place = self.places.of(account, api_call, scope);
             let is_same = self.nodes.version(account) == version;

@@ -270,6 +270,11 @@ pub trait CorePort: Send + Sync + 'static {
         false
     }
 
+    /// True if the cluster's log in memory has streams of an account, as far as this node knows.
+    fn has_memory_streams(&self, _account: AccountId) -> bool {
+        false
+    }
+
     /// Names of all quorum logs of the cluster.
     fn quorum_logs(&self) -> Vec<String> {
         Vec::new()

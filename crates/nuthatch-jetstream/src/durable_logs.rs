@@ -7,9 +7,10 @@ use crate::engine::{engine, engine_within, reporter, sync_of};
 use crate::known_logs::KnownLogs;
 use crate::registry::DEFAULT_LOG;
 use crate::startup_hints;
-use nuthatch_log::env::{RealDisk, SystemEntropy};
+use nuthatch_log::env::{RealDisk, Standing, SystemEntropy, Tenure};
 use nuthatch_log::{
-    Chain, Disk, Keys, Log, LogCore, LogOptions, OpenError, OwnableDisk, RecoveryReport,
+    Chain, Disk, Keys, LOST, Log, LogCore, LogOptions, OpenError, OwnableDisk, RecoveryReport,
+    Reporter,
 };
 use nuthatch_object::{
     Bucket, BucketOptions, DiskCacheOptions, LocalDisk, ObjectDisk, ObjectDiskOptions,
@@ -57,7 +58,7 @@ fn default_log(options: &Options, name: String, slot: LogSlot) -> DurableLog {
         name,
         slot,
         place: match &jetstream.store {
-            _ if options.cluster.is_some() => LogStore::Quorum,
+            None if options.cluster.is_some() => LogStore::Quorum,
             Some(address) => LogStore::Bucket(address.clone()),
             None => LogStore::Directory(None),
         },
@@ -78,9 +79,14 @@ pub(super) fn quorum_log(options: &Options, log: &QuorumLog) -> DurableLog {
     let home = default_log(options, log.name(), slot);
     match log.is_in_memory() {
         // Nothing of it is on a disk or in a bucket.
-        true => {
-            DurableLog { tier: None, cache: None, compression: None, keys: Keys::default(), ..home }
-        }
+        true => DurableLog {
+            place: LogStore::Quorum,
+            tier: None,
+            cache: None,
+            compression: None,
+            keys: Keys::default(),
+            ..home
+        },
         false => home,
     }
 }
@@ -146,7 +152,8 @@ impl DurableLog {
         let opened = match ready {
             Ready::Local { opened, tier, .. } => self.take_tier(tier).map(|()| *opened),
             Ready::Object { prepared, bucket } => {
-                self.take_object(*prepared, bucket, server, options)
+                let taken = (bucket, BucketOptions::default().retry_for);
+                self.take_object(*prepared, taken, (server, clock::of(server)), options)
             }
         };
         opened.map_err(|why| self.named(why))
@@ -166,12 +173,67 @@ impl DurableLog {
         }
     }
 
-    /// Opens the log of a quorum that this node owns; `lost` hears when it owns it no more. Returns the bucket's disk
+    /// Opens the log of a cluster that this node owns; `lost` hears when it owns it no more. Returns the bucket's disk
     /// behind it, if there is one, which moves segments until it is stopped.
     ///
     /// # Errors
     /// As [`DurableLog::ready`].
-    pub(super) fn take_quorum(
+    pub(super) fn take_owned(
+        &self,
+        server: &Arc<Server>,
+        options: &Options,
+        (log, lost): (&QuorumLog, OnLost),
+    ) -> Result<(Opened, Option<Arc<TieredDisk>>), String> {
+        match (&self.place, log.is_in_bucket()) {
+            (LogStore::Bucket(address), true) => {
+                let opened = self.take_owned_object(address, server, options, (log, lost));
+                opened.map(|opened| (opened, None)).map_err(|why| self.named(why))
+            }
+            (LogStore::Quorum, false) => self.take_quorum(server, options, (log, lost)),
+            _ => Err(format!("log {} is elsewhere than this node is set up for", self.name)),
+        }
+    }
+
+    /// Opens a log that is in a bucket, when this node owns it. That its former owner is gone or has left it the cluster has
+    /// decided, so nothing is looked at beforehand but which log it is.
+    fn take_owned_object(
+        &self,
+        address: &str,
+        server: &Arc<Server>,
+        options: &Options,
+        (log, lost): (&QuorumLog, OnLost),
+    ) -> Result<Opened, String> {
+        let tenure = Arc::new(log.wait_tenure().map_err(|error| error.to_string())?);
+        let (epoch, time) = (tenure.owned(), clock::of_owner(server, log.number().0));
+        let lost: Arc<dyn Fn(&str) + Send + Sync> = Arc::from(lost);
+        let on_fenced = Arc::clone(&lost);
+        let object = ObjectDiskOptions {
+            who: who(server),
+            on_fenced: Arc::new(move |why: &str| on_fenced(why)),
+            tenure: Some(Arc::clone(&tenure) as Arc<dyn Tenure>),
+            ..ObjectDiskOptions::default()
+        };
+        let (prepared, bucket) = self.prepare_object(server, address, object)?;
+        let bound = log.bound_to().map_err(|error| error.to_string())?;
+        let found = prepared.identity().map_err(|error| self.in_bucket(&error, address))?;
+        if bound.is_some() && bound != found {
+            return Err(another_log(bucket.label()));
+        }
+        if tenure.standing() == Standing::Lost {
+            return Err("this node owns the log no more".to_owned());
+        }
+        let taken = (bucket, OWNED_RETRY_FOR);
+        let opened = self.take_object(prepared, taken, (server, time), options)?;
+        let counts = log.bind_to(opened.0.log_id()).map_err(|error| error.to_string())?;
+        if counts != opened.0.log_id() {
+            return Err(another_log(address));
+        }
+        log.watch(epoch, Box::new(move |why| lost(why))).map_err(|error| error.to_string())?;
+        Ok(opened)
+    }
+
+    /// Opens the log of a quorum that this node owns.
+    fn take_quorum(
         &self,
         server: &Arc<Server>,
         options: &Options,
@@ -179,7 +241,7 @@ impl DurableLog {
     ) -> Result<(Opened, Option<Arc<TieredDisk>>), String> {
         let disk = Arc::new(log.wait_until_owner().map_err(|error| error.to_string())?);
         let (epoch, label) = (disk.epoch(), disk.label());
-        let report = reporter(server);
+        let report = of_quorum(reporter(server), &self.name);
         let log_options = LogOptions { block_bytes: 64, report, ..LogOptions::default() };
         let (disk, log_options, tier): (Arc<dyn OwnableDisk>, _, _) = match &self.tier {
             Some(tier) => {
@@ -297,18 +359,8 @@ impl DurableLog {
 
     /// Looks at the log in a bucket, which another server may have open.
     fn ready_object(&self, server: &Arc<Server>, address: &str) -> Result<Ready, String> {
-        let report = reporter(server);
-        let bucket_options = BucketOptions { report: report.clone(), ..BucketOptions::default() };
-        let bucket = nuthatch_object::open_url(address, &self.name, bucket_options);
-        let bucket = Arc::new(bucket.map_err(|error| error.to_string())?);
-        bucket.set_retry_for(STARTING_RETRY_FOR);
-        let disk_cache = self.cache.as_ref().map(|cache| DiskCacheOptions {
-            dir: cache.dir.join(&self.name),
-            max_bytes: cache.max_bytes,
-        });
-        let disk_options = ObjectDiskOptions { disk_cache, ..object_options(server) };
-        let prepared = ObjectDisk::prepare(Arc::clone(&bucket), disk_options);
-        let mut prepared = prepared.map_err(|error| self.in_bucket(&error, address))?;
+        let (mut prepared, bucket) =
+            self.prepare_object(server, address, object_options(server))?;
         let log_options = self.compressed(LogOptions::object());
         // Without anybody connected: only what the records say counts.
         let engine = || Engine::new(EngineConfig::default(), NullSink);
@@ -317,6 +369,26 @@ impl DurableLog {
             false => error.to_string(),
         })?;
         Ok(Ready::Object { prepared: Box::new(prepared), bucket })
+    }
+
+    fn prepare_object(
+        &self,
+        server: &Arc<Server>,
+        address: &str,
+        options: ObjectDiskOptions,
+    ) -> Result<(PreparedDisk, Arc<Bucket>), String> {
+        let report = reporter(server);
+        let bucket_options = BucketOptions { report, ..BucketOptions::default() };
+        let bucket = nuthatch_object::open_url(address, &self.name, bucket_options);
+        let bucket = Arc::new(bucket.map_err(|error| error.to_string())?);
+        bucket.set_retry_for(STARTING_RETRY_FOR);
+        let disk_cache = self.cache.as_ref().map(|cache| DiskCacheOptions {
+            dir: cache.dir.join(&self.name),
+            max_bytes: cache.max_bytes,
+        });
+        let options = ObjectDiskOptions { disk_cache, ..options };
+        let prepared = ObjectDisk::prepare(Arc::clone(&bucket), options);
+        Ok((prepared.map_err(|error| self.in_bucket(&error, address))?, bucket))
     }
 
     fn in_bucket(&self, error: &std::io::Error, address: &str) -> String {
@@ -330,21 +402,20 @@ impl DurableLog {
     fn take_object(
         &self,
         prepared: PreparedDisk,
-        bucket: Arc<Bucket>,
-        server: &Arc<Server>,
+        (bucket, retry_for): (Arc<Bucket>, Duration),
+        (server, time): (&Arc<Server>, Arc<ServerClock>),
         options: &Options,
     ) -> Result<Opened, String> {
         let LogStore::Bucket(address) = &self.place else {
             unreachable!("a directory is not taken")
         };
         let disk = Arc::new(prepared.take().map_err(|error| self.in_bucket(&error, address))?);
-        bucket.set_retry_for(BucketOptions::default().retry_for);
+        bucket.set_retry_for(retry_for);
         server.logs.add_bucket(&self.name, bucket);
         server.logs.add(LogLocation::object(&self.name, &disk));
         let report = reporter(server);
         let log_options = LogOptions { report, ..self.compressed(LogOptions::object()) };
         let engine = engine(server, self.slot, false, options);
-        let time = clock::of(server);
         let opened = open_on(Arc::clone(&disk) as Arc<dyn OwnableDisk>, log_options, engine, time);
         opened.map_err(|error| {
             // Nothing is written any more: whoever mends the log need not ask who has it.
@@ -428,6 +499,16 @@ pub(super) fn take_all(
     Err(why)
 }
 
+/// What a quorum log reports, with its name. That another node owns it now the node says itself, as a handover or a takeover.
+fn of_quorum(report: Reporter, name: &str) -> Reporter {
+    let name = name.to_owned();
+    Reporter::new(move |message| {
+        if !message.ends_with(LOST) {
+            report.say(&format!("log {name}: {message}"));
+        }
+    })
+}
+
 /// A log whose segments were moved away needs its tier.
 fn refuse_moved(disk: &dyn Disk, place: &str) -> Result<(), String> {
     if let Ok(Some(moved)) = nuthatch_object::moved_away(disk) {
@@ -439,9 +520,20 @@ fn refuse_moved(disk: &dyn Disk, place: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// What is told where a node's bucket has another log than the cluster's, or none.
+fn another_log(place: &str) -> String {
+    format!(
+        "{place} is not the log of this cluster: that was in another bucket when it was first opened. Give all nodes the same \
+         'store', with the same endpoint and credentials of the same account"
+    )
+}
+
 /// How long failures of a store are retried at the start, when an operator waits to learn that an
 /// address or a key is wrong.
 const STARTING_RETRY_FOR: Duration = Duration::from_secs(15);
+
+/// How long those of a log's bucket are at a node: then the log stops, and another node may reach the bucket.
+const OWNED_RETRY_FOR: Duration = Duration::from_secs(30);
 
 /// How long a tier's failures are borne before they are told, and before a cold read is an error
 /// that is tried again later.

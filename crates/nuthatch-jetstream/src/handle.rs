@@ -5,7 +5,7 @@ use crate::call_places::Place;
 use crate::core_port::CorePort;
 use crate::engines::{EVENT_BASE_BYTES, Engines};
 use crate::log_table::{AttachError, AttachedLog};
-use crate::registry::DEFAULT_LOG;
+use crate::registry::{DEFAULT_LOG, Entry};
 use crate::replicas::is_quorum_log;
 use crate::request::Call;
 use crate::service::{JetStream, Settings};
@@ -14,6 +14,7 @@ use crate::stream_table::StreamTable;
 use nuthatch_log::SendError as QueueError;
 use nuthatch_log::StreamId;
 use nuthatch_server::account::Accounts;
+use nuthatch_server::advertised::{AdvertisedStream, AskedAt, Streams, Taken, subjects_of};
 use nuthatch_server::jetstream_port::reroute;
 use nuthatch_server::jetstream_port::{
     ApiRequest, BoxFuture, JetStreamPort, JsView, LogId, LogSlot, NodeQuestion, Peer, SendError,
@@ -21,7 +22,7 @@ use nuthatch_server::jetstream_port::{
 };
 use nuthatch_server::msg_trace::{StreamQuestion, StreamVerdict};
 use nuthatch_server::options::Options;
-use nuthatch_server::served::{NodeState, Own, OwnStream, Scope};
+use nuthatch_server::served::{NodeState, Scope};
 use nuthatch_server::shares::{AccountTurns, Share};
 use nuthatch_streams::{AccountId, ClientBatch, Event, Op};
 use rustc_hash::FxHashMap;
@@ -406,18 +407,13 @@ impl JetStreamPort for JetStreamHandle {
         }
         let withdrawn = self.engines.logs.withdrawn();
         let registry = self.streams.read();
-        for entry in registry.of_account(account) {
-            if withdrawn.contains(&entry.engine) {
-                continue;
-            }
-            entry.config.subjects.iter().for_each(|subject| add(subject));
-            add(&format!("$JS.ACK.{}.>", entry.config.name));
-            add(&format!("$JS.FC.{}.>", entry.config.name));
-        }
+        let entries = registry.of_account(account);
+        let taken = entries.filter(|entry| !withdrawn.contains(&entry.engine));
+        subjects.extend(taken.flat_map(|entry| subjects_of(&entry.config)));
         subjects
     }
 
-    fn own_streams(&self, account: AccountId) -> Own {
+    fn taken(&self, account: AccountId, since: Option<&AskedAt>) -> Taken {
         // Those of the registry are read behind this, so no log is told without its streams.
         let mut attached = self.engines.logs.whole();
         let withdrawn = self.engines.logs.withdrawn();
@@ -427,14 +423,30 @@ impl JetStreamPort for JetStreamHandle {
             logs: attached.iter().map(|log| log.name.clone()).collect(),
             leads_in: is_leader.then(|| self.core.leads_in()).flatten(),
         };
-        let logs = attached.iter().map(|log| (log.id, log.name.as_str().into()));
-        let logs: FxHashMap<LogId, Arc<str>> = logs.collect();
+        let logs = attached.iter().map(|log| (log.id, log.name.clone())).collect();
+        let names = attached.iter().map(|log| (log.id, log.name.as_str().into()));
+        let names: FxHashMap<LogId, Arc<str>> = names.collect();
+        let is_on = self.service.accounts.serves(account);
         let registry = self.streams.read();
-        let streams = registry.of_account(account).filter_map(|entry| {
-            let log = logs.get(&entry.engine)?.clone();
-            Some(OwnStream { config: entry.config.clone(), log })
-        });
-        Own { state, streams: streams.collect() }
+        let at = AskedAt { version: registry.version(), logs, withdrawn, is_on };
+        let advertised = |entry: &Arc<Entry>| AdvertisedStream {
+            config: entry.config.clone(),
+            is_taken: is_on && !at.withdrawn.contains(&entry.engine),
+            log: names.get(&entry.engine).cloned(),
+        };
+        let same = since.filter(|since| since.is_like(&at));
+        let changed = same.and_then(|since| registry.names_since(since.version, account));
+        let streams = match changed {
+            Some(changed) => {
+                let now = |name: &String| registry.get(account, name).map(advertised);
+                let changed = changed.into_iter().map(|name| (now(&name), name));
+                Streams::Changed(changed.map(|(stream, name)| (name, stream)).collect())
+            }
+            None => Streams::All(registry.of_account(account).map(advertised).collect()),
+        };
+        let api = self.domain.as_ref().filter(|_| is_on);
+        let subjects = api.map(|domain| format!("$JS.{domain}.API.>").into_bytes().into());
+        Taken { at, state, subjects: subjects.into_iter().collect(), streams }
     }
 
     fn takes_call(&self, account: AccountId, call: &[u8]) -> bool {

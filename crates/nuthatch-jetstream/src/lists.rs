@@ -4,7 +4,7 @@ use crate::core_port::CorePort;
 use crate::envelope::{self, Paged, ResponseType};
 use crate::infos::Infos;
 use crate::log_calls::LogCalls;
-use crate::other_nodes::OtherNodes;
+use crate::other_nodes::{OtherNodes, Purpose};
 use crate::outcome::Answer;
 use crate::registry::Entry;
 use crate::request::parse_optional;
@@ -101,7 +101,7 @@ impl Lists {
     /// `STREAM.NAMES`.
     pub(super) async fn names(&self, account: AccountId, body: &[u8]) -> Answer {
         let request: ListRequest = parse_optional(body, self.strict)?;
-        let Found { page, offset, total } = self.find(account, &request, NAMES_PAGE).await;
+        let Found { page, offset, total } = self.find(account, &request, NAMES_PAGE).await?;
         let streams: Vec<String> = page.iter().map(|listed| listed.name().to_owned()).collect();
         let streams = (!streams.is_empty()).then_some(streams);
         let page = Paged { total, offset, limit: NAMES_PAGE };
@@ -111,7 +111,7 @@ impl Lists {
     /// `STREAM.LIST`.
     pub(super) async fn list(&self, account: AccountId, body: &[u8], share: &mut Share) -> Answer {
         let request: ListRequest = parse_optional(body, self.strict)?;
-        let found = self.find(account, &request, LIST_PAGE).await;
+        let found = self.find(account, &request, LIST_PAGE).await?;
         let Found { offset, total, .. } = found;
         let mut bytes = 0;
         let mut page = Vec::new();
@@ -177,7 +177,16 @@ impl Lists {
 
     /// At most `max` of the account's streams at all nodes, from the request's offset on by name, those with a subject
     /// that overlaps with its filter if it has one.
-    async fn find(&self, account: AccountId, request: &ListRequest, max: usize) -> Found {
+    ///
+    /// # Errors
+    /// There is none, and not all streams are known: an empty list would pass for all there is. Clients look for the stream of a
+    /// subject by such a list, so one that has found something is answered.
+    async fn find(
+        &self,
+        account: AccountId,
+        request: &ListRequest,
+        max: usize,
+    ) -> Result<Found, JsError> {
         let (mut page, mut total) = (Vec::new(), 0);
         let (offset, mut looks) = (offset_of(request.offset), Looks::default());
         let mut walk = Walk::new(self, account);
@@ -192,7 +201,10 @@ impl Lists {
                 total += 1;
             }
         }
-        Found { page, offset: offset.min(total), total }
+        match walk.lacking {
+            Some(error) if total == 0 => Err(error),
+            _ => Ok(Found { page, offset: offset.min(total), total }),
+        }
     }
 }
 
@@ -210,8 +222,8 @@ struct Walk<'a> {
     lists: &'a Lists,
     account: AccountId,
     served: Option<Arc<Served>>,
-    /// The streams of all nodes were known the last time.
-    is_whole: bool,
+    /// Why the streams of all nodes were not known the last time.
+    lacking: Option<JsError>,
     /// Up to this name all were gone through.
     after: Option<String>,
     is_done: bool,
@@ -220,7 +232,7 @@ struct Walk<'a> {
 impl<'a> Walk<'a> {
     fn new(lists: &'a Lists, account: AccountId) -> Self {
         let served = lists.core.served(account);
-        Self { lists, account, served, is_whole: true, after: None, is_done: false }
+        Self { lists, account, served, lacking: None, after: None, is_done: false }
     }
 
     /// The next part; others have their turn before each but the first. `None`: that was all.
@@ -231,9 +243,9 @@ impl<'a> Walk<'a> {
         if self.after.is_some() {
             yield_now().await;
         }
-        if self.is_whole {
+        if self.lacking.is_none() {
             // Those that cannot be had are told of as far as others know.
-            self.is_whole = self.lists.nodes.until_whole(self.account).await.is_ok();
+            self.lacking = self.lists.nodes.until_whole(self.account, Purpose::List).await.err();
         }
         let after = self.after.as_deref();
         let own = self.lists.streams.part(self.account, after, STREAMS_PART);

@@ -6,6 +6,7 @@ use crate::outcome::{Answer, described};
 use crate::pending_changes::{Changing, ELSEWHERE, claim};
 use nuthatch_protocol::js::{StorageType, StreamConfig, StreamInfo};
 use nuthatch_protocol::jserror::JsError;
+use nuthatch_server::logs::QUORUM_MEMORY_LOG;
 use nuthatch_server::served::{Scope, Served, ServedStream};
 use nuthatch_server::shares::Share;
 use nuthatch_streams::AccountId;
@@ -47,6 +48,16 @@ impl NodeAsks {
             _ => None,
         }
     }
+}
+
+/// What the streams of all nodes are to be known for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Purpose {
+    /// A change: no name and no subject may be missed.
+    Change,
+    /// A list: of the log in memory each node keeps what streams it has, so that one without any of the account lacks
+    /// nothing where nobody serves it.
+    List,
 }
 
 /// What an account uses at one node.
@@ -102,15 +113,19 @@ impl OtherNodes {
         Some(answer.ok()??.to_vec())
     }
 
-    /// Waits until the leader knows the streams of all nodes.
+    /// Waits until this node knows the streams of all nodes, as far as that is needed.
     ///
     /// # Errors
     /// That takes too long.
-    pub(super) async fn until_whole(&self, account: AccountId) -> Result<(), JsError> {
+    pub(super) async fn until_whole(
+        &self,
+        account: AccountId,
+        purpose: Purpose,
+    ) -> Result<(), JsError> {
         let Some(served) = self.core.served(account) else { return Ok(()) };
         let mut changes = served.changes();
         let late = Instant::now() + WHOLE_WITHIN;
-        while let Err(error) = self.check_whole(account) {
+        while let Err(error) = self.check(account, purpose) {
             let changed = timeout_at(late, changes.changed()).await;
             if !matches!(changed, Ok(Ok(()))) {
                 return Err(error);
@@ -129,14 +144,21 @@ impl OtherNodes {
     /// # Errors
     /// It does not.
     pub(super) fn check_whole(&self, account: AccountId) -> Result<(), JsError> {
+        self.check(account, Purpose::Change)
+    }
+
+    fn check(&self, account: AccountId, purpose: Purpose) -> Result<(), JsError> {
+        let needs_memory = purpose == Purpose::Change || self.core.has_memory_streams(account);
+        let is_needed = |log: &str| needs_memory || log != QUORUM_MEMORY_LOG;
         let served = self.core.served(account);
-        let Some(lacking) = served.and_then(|served| self.lacking(&served)) else { return Ok(()) };
+        let lacking = served.and_then(|served| self.lacking(&served, is_needed));
+        let Some(lacking) = lacking else { return Ok(()) };
         let text = format!("not all streams of the cluster are known ({lacking}): try again later");
         Err(described(JsError::CLUSTER_NOT_AVAIL, text))
     }
 
     /// Whose streams are not known; `None`: all are.
-    fn lacking(&self, served: &Served) -> Option<String> {
+    fn lacking(&self, served: &Served, is_needed: impl Fn(&str) -> bool) -> Option<String> {
         let nodes = served.nodes();
         if let Some((node, ..)) = nodes.iter().find(|(.., is_complete)| !is_complete) {
             return Some(format!("node {node} has not told all"));
@@ -146,7 +168,8 @@ impl OtherNodes {
             own.contains(log) || nodes.iter().any(|(_, state, _)| state.logs.contains(log))
         };
         let quorum_logs = self.core.quorum_logs();
-        let gone = quorum_logs.into_iter().find(|log| !is_served(log))?;
+        let mut needed = quorum_logs.into_iter().filter(|log| is_needed(log));
+        let gone = needed.find(|log| !is_served(log))?;
         Some(format!("no node serves log {gone}"))
     }
 

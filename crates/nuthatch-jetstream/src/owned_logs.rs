@@ -24,6 +24,9 @@ use tokio::time::timeout;
 /// A log gets so long to tell the pull requests that wait.
 const PULLS_MAX: Duration = Duration::from_millis(500);
 
+/// How long failures of a bucket are retried while its log is closed.
+const CLOSING_RETRY_FOR: Duration = Duration::from_secs(3);
+
 /// Opens quorum logs and serves them.
 pub(super) struct OwnedLogs {
     server: Weak<Server>,
@@ -45,6 +48,12 @@ impl Open {
     /// Closes the log; it is served no more.
     async fn close(self, server: &Weak<Server>) -> Result<(), String> {
         let Self { name, handle, tier, .. } = self;
+        if let Some(server) = server.upgrade() {
+            // Whoever is to own the log next waits for this, and finds what is stored without it.
+            let buckets = server.logs.buckets();
+            let its = buckets.iter().filter(|(log, _)| *log == name && tier.is_none());
+            its.for_each(|(_, bucket)| bucket.set_retry_for(CLOSING_RETRY_FOR));
+        }
         let closed = tokio::task::spawn_blocking(move || handle.close()).await;
         if let Some(tier) = tier {
             tier.stop();
@@ -72,12 +81,13 @@ impl OwnedLogs {
         let (name, slot) = (home.name.clone(), home.slot);
         let opening = tokio::task::spawn_blocking(move || {
             let _context = Handle::current().enter();
-            let taken = home.take_quorum(&server, &options, (&log, lost));
+            let taken = home.take_owned(&server, &options, (&log, lost));
             taken.inspect_err(|_| server.logs.remove(&home.name))
         });
         let ((core, report), tier) = opening.await.map_err(|panic| panic.to_string())??;
         let id = LogId(core.log_id());
-        let handle = core.spawn(&format!("log-{name}")).map_err(|error| error.to_string())?;
+        let spawned = core.spawn(&format!("log-{name}")).map_err(|error| error.to_string());
+        let handle = spawned.inspect_err(|_| self.forget(&name))?;
         if quorum.is_in_memory() {
             self.restore(&handle, report.epoch.0).await;
         }
@@ -97,6 +107,13 @@ impl OwnedLogs {
                 let also = also.map(|error| format!("; closing it: {error}")).unwrap_or_default();
                 Err(format!("log {name}: {why}{also}"))
             }
+        }
+    }
+
+    /// A log that is not open is none of the server's.
+    fn forget(&self, name: &str) {
+        if let Some(server) = self.server.upgrade() {
+            server.logs.remove(name);
         }
     }
 
@@ -147,6 +164,10 @@ impl OwnedLogs {
 impl QuorumLogs for OwnedLogs {
     fn serve(&self, number: u8, lost: OnLost) -> BoxFuture<'_, Result<Vec<String>, String>> {
         Box::pin(Self::serve(self, number, lost))
+    }
+
+    fn has_stopped(&self, number: u8) -> bool {
+        self.open.lock().get(&number).is_some_and(|open| open.handle.stats().failed != 0)
     }
 
     fn withdraw(&self, number: u8) {

@@ -133,8 +133,7 @@ impl Placing {
         let mut candidates: Vec<Candidate> = own
             .map(|(log, id)| {
                 let registry = self.streams.read();
-                let streams = registry.of_account(account).filter(|entry| entry.engine == id);
-                Candidate { home: Home::Here(id), log, streams: streams.count() }
+                Candidate { home: Home::Here(id), log, streams: registry.count_in(account, id) }
             })
             .collect();
         for (node, state, _) in served.nodes() {

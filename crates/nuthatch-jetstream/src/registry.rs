@@ -85,6 +85,8 @@ struct AccountStreams {
     reserved_bytes: [u128; 2],
     /// Mirrors and sources of all streams.
     sources: usize,
+    /// How many streams there are in each log. Asked for with each new stream, so not counted then.
+    in_logs: FxHashMap<LogId, usize>,
 }
 
 impl AccountStreams {
@@ -135,6 +137,8 @@ pub struct Registry {
     version: u64,
     /// What has changed lately of the subjects of which account.
     changes: ChangeLog<AccountId>,
+    /// Names of streams that came, changed or went lately.
+    names: ChangeLog<AccountId>,
 }
 
 impl Registry {
@@ -223,6 +227,16 @@ impl Registry {
         self.changes.since(version, account, changed)
     }
 
+    /// Names of streams of an account that came, changed or went since a version; some may come more than once. `None`: any
+    /// may have.
+    pub fn names_since(&self, version: u64, account: AccountId) -> Option<Vec<String>> {
+        let mut names = Vec::new();
+        let text = |name: Box<[u8]>| String::from_utf8(name.into_vec()).expect("it was a name");
+        self.names
+            .since(version, account, &mut names)
+            .then(|| names.into_iter().map(text).collect())
+    }
+
     /// Takes in a new or changed stream, whose subjects have this key.
     pub fn put(&mut self, key: SubjectsKey, entry: Entry) {
         let old = self.remove(entry.account, &entry.config.name).map(|(_, old)| old);
@@ -242,15 +256,17 @@ impl Registry {
         }
         let entry = Arc::new(entry);
         account.sources += source_count(&entry.config);
+        *account.in_logs.entry(entry.engine).or_default() += 1;
         if source_count(&entry.config) > 0 {
             self.copying.insert(route, entry.clone());
             self.changed_copies.insert(route);
         }
         account.by_route.insert(route, (key, entry.clone()));
         account.by_key.insert(key, entry.clone());
-        account.by_name.insert(entry.config.name.clone(), entry);
+        account.by_name.insert(entry.config.name.clone(), entry.clone());
         // Names may have changed without subjects.
         self.version += 1;
+        self.names.note(self.version, entry.account, Some(entry.config.name.as_bytes()));
     }
 
     /// Forgets a stream. Its subjects have no route any more, but stand in the tree until they are
@@ -258,6 +274,7 @@ impl Registry {
     pub fn take(&mut self, account: AccountId, name: &str) -> Option<(SubjectsKey, Arc<Entry>)> {
         let (key, entry) = self.remove(account, name)?;
         self.note_change(account, entry.config.subjects.iter());
+        self.names.note(self.version, account, Some(name.as_bytes()));
         Some((key, entry))
     }
 
@@ -278,6 +295,11 @@ impl Registry {
             }
         }
         streams.sources -= source_count(&entry.config);
+        let in_log = streams.in_logs.get_mut(&entry.engine).expect("it was counted");
+        *in_log -= 1;
+        if *in_log == 0 {
+            streams.in_logs.remove(&entry.engine);
+        }
         if self.copying.remove(&route).is_some() {
             self.changed_copies.insert(route);
         }
@@ -453,6 +475,13 @@ impl Registry {
         self.accounts.get(&account).map_or(0, |s| s.by_name.len())
     }
 
+    /// How many streams of an account are in a log.
+    #[must_use]
+    pub fn count_in(&self, account: AccountId, log: LogId) -> usize {
+        let in_log = self.accounts.get(&account).and_then(|streams| streams.in_logs.get(&log));
+        in_log.copied().unwrap_or_default()
+    }
+
     /// Accounts that have streams.
     pub fn accounts(&self) -> impl Iterator<Item = AccountId> + '_ {
         self.accounts.iter().filter(|(_, s)| !s.by_name.is_empty()).map(|(id, _)| *id)
@@ -464,5 +493,44 @@ impl Registry {
         let streams = self.accounts.get(&account);
         let bytes = streams.map_or(0, |streams| streams.reserved_bytes[storage_index(storage)]);
         u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ACCOUNT: AccountId = AccountId(3);
+
+    fn entry(id: u32, name: &str, log: u64) -> Entry {
+        let config = StreamConfig { name: name.to_owned(), ..StreamConfig::default() };
+        let (engine, config) = (LogId(log), Arc::new(config));
+        Entry { id: StreamId(id), engine, account: ACCOUNT, config, created: Time(1) }
+    }
+
+    #[test]
+    fn sums_and_names_follow_what_comes_changes_and_goes() {
+        let mut registry = Registry::default();
+        let counts = |registry: &Registry| [1, 2].map(|log| registry.count_in(ACCOUNT, LogId(log)));
+        for (id, name, log) in [(1, "A", 1), (2, "B", 1), (3, "C", 2)] {
+            registry.insert(entry(id, name, log));
+        }
+        assert_eq!(counts(&registry), [2, 1]);
+        let version = registry.version();
+        assert_eq!(registry.names_since(version, ACCOUNT), Some(vec![]));
+        registry.insert(entry(2, "B", 1));
+        assert_eq!(counts(&registry), [2, 1], "a change is no stream more");
+        let old = registry.get(ACCOUNT, "A").expect("it is there").clone();
+        registry.rehome(&old, entry(4, "A", 2));
+        assert_eq!(counts(&registry), [1, 2]);
+        registry.take(ACCOUNT, "C").expect("it is there");
+        assert_eq!(counts(&registry), [1, 1]);
+        let mut names = registry.names_since(version, ACCOUNT).expect("few have changed");
+        names.sort();
+        names.dedup();
+        assert_eq!(names, ["A", "B", "C"]);
+        assert_eq!(registry.names_since(version, AccountId(4)), Some(vec![]));
+        registry.take_log(LogId(1));
+        assert_eq!(counts(&registry), [0, 1]);
     }
 }

@@ -159,6 +159,12 @@ impl CorePort for CoreRouting {
         Some(hears)
     }
 
+    fn has_memory_streams(&self, account: AccountId) -> bool {
+        let Some(server) = self.server.upgrade() else { return false };
+        let account = server.accounts.get(account);
+        account.is_some_and(|account| server.nodes.has_memory_streams(&account.name))
+    }
+
     fn quorum_logs(&self) -> Vec<String> {
         let Some(server) = self.server.upgrade() else { return Vec::new() };
         let logs = server.cluster.get().map_or(&[][..], |cluster| cluster.logs());

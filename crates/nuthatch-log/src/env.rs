@@ -83,6 +83,12 @@ pub trait Disk: Send + Sync + 'static {
     /// The operating system's.
     fn free_bytes(&self) -> io::Result<u64>;
 
+    /// True while no new messages are to be taken, although there is room left for what makes room: deletes,
+    /// acknowledgements and compaction. A disk that is full without others needs not say so.
+    fn is_short(&self) -> bool {
+        false
+    }
+
     /// What there is to know of the medium.
     fn medium(&self) -> Medium;
 

@@ -48,7 +48,7 @@ pub use options::{Compression, LogOptions, Reporter, SyncPolicy};
 pub use record::{RecordKind, RecordRef};
 pub use recovery::{DamageKind, Log, OpenError, RecoveryReport};
 pub use sealed_segments::{Chain, SealedSegment};
-pub use sequencer::{CloseError, LogCore, LogHandle, LogInner, SendError, Turn};
+pub use sequencer::{CloseError, LOST, LogCore, LogHandle, LogInner, SendError, Turn};
 pub use stats::{LogStats, StatsSnapshot};
 pub use stream_map::StreamMap;
 pub use types::{Epoch, Lsn, Seq, StreamId, Timestamp};

@@ -9,18 +9,36 @@ use std::time::Duration;
 /// Receives one-line messages about what happens to a log (damage, failures), for the program's
 /// own log. The default drops them.
 #[derive(Clone)]
-pub struct Reporter(Arc<dyn Fn(&str) + Send + Sync>);
+pub struct Reporter {
+    say: Arc<dyn Fn(&str) + Send + Sync>,
+    note: Arc<dyn Fn(&str) + Send + Sync>,
+}
 
 impl Reporter {
     /// Hands messages to `report`, which may be called from any of the log's threads.
     #[must_use]
     pub fn new(report: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(report))
+        let say: Arc<dyn Fn(&str) + Send + Sync> = Arc::new(report);
+        Self { note: Arc::clone(&say), say }
     }
 
-    /// Reports a message.
+    /// Hands what belongs to normal operation to `note`, and the rest to `report`.
+    #[must_use]
+    pub fn with_notes(
+        report: impl Fn(&str) + Send + Sync + 'static,
+        note: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Self {
+        Self { say: Arc::new(report), note: Arc::new(note) }
+    }
+
+    /// Reports a message to which somebody may have to do something.
     pub fn say(&self, message: &str) {
-        (self.0)(message);
+        (self.say)(message);
+    }
+
+    /// Reports a message that belongs to normal operation.
+    pub fn note(&self, message: &str) {
+        (self.note)(message);
     }
 }
 

@@ -36,8 +36,8 @@ use worker::Worker;
 /// How soon requests are looked at again that wait because somebody else may own the log.
 const STANDING_RETRY_NANOS: i64 = 2_000_000;
 
-/// Why a log stops whose owner has been replaced.
-const LOST: &str = "another process may own the log now";
+/// Why a log has stopped whose owner was replaced: another process may own it.
+pub const LOST: &str = "another process may own the log now";
 
 /// Work that recovery leaves to maintenance.
 #[derive(Clone, Copy, Debug)]

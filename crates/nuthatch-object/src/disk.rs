@@ -11,7 +11,7 @@ use crate::owner::Owner;
 use crate::shared::{LogShared, OnFenced, REMOTE_READERS};
 use bytes::Bytes;
 use nuthatch_log::Epoch;
-use nuthatch_log::env::{Disk, DiskFile, Medium, Ownership, Tenure};
+use nuthatch_log::env::{Disk, DiskFile, Medium, Ownership, Standing, Tenure};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::io;
@@ -46,6 +46,9 @@ pub struct ObjectDiskOptions {
     pub seed: u64,
     /// Called when another server has taken over.
     pub on_fenced: OnFenced,
+    /// Who else says until when this process may answer for the log, as the nodes of a cluster do; none: a fence alone ends
+    /// its owner.
+    pub tenure: Option<Arc<dyn Tenure>>,
 }
 
 impl Default for ObjectDiskOptions {
@@ -57,6 +60,7 @@ impl Default for ObjectDiskOptions {
             part_bytes: 16 << 20,
             seed: std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0u64),
             on_fenced: Arc::new(|_| {}),
+            tenure: None,
         }
     }
 }
@@ -67,6 +71,7 @@ pub struct ObjectDisk {
     catalog: CatalogVersions,
     files: Mutex<BTreeMap<String, Arc<ObjectFile>>>,
     locked: Arc<AtomicBool>,
+    tenure: Option<Arc<dyn Tenure>>,
     _watch: Watch,
 }
 
@@ -92,6 +97,7 @@ impl ObjectDisk {
         let bucket = Arc::clone(cache.bucket());
         let catalog = CatalogVersions::claim(Arc::clone(&bucket), Arc::clone(&owner), seed)?;
         let part_bytes = options.part_bytes.max(1);
+        let tenure = options.tenure;
         let shared = LogShared::owned(cache, owner, part_bytes, options.on_fenced);
         let shared = Arc::new(shared);
         let files = match early {
@@ -102,7 +108,7 @@ impl ObjectDisk {
         shared.cache.warm(segments.flat_map(|(_, file)| file.ends()).collect());
         let files = Mutex::new(files);
         let watch = Watch::start(Arc::clone(&shared))?;
-        Ok(Self { shared, catalog, files, locked: Arc::default(), _watch: watch })
+        Ok(Self { shared, catalog, files, locked: Arc::default(), tenure, _watch: watch })
     }
 
     /// The bucket, for its counters.
@@ -221,7 +227,7 @@ impl Ownership for ObjectDisk {
         }
         self.check()?;
         let (shared, locked) = (Arc::clone(&self.shared), Arc::clone(&self.locked));
-        Ok(Some(Box::new(Lock { shared, locked })))
+        Ok(Some(Box::new(Lock { shared, locked, tenure: self.tenure.clone() })))
     }
 }
 
@@ -245,11 +251,16 @@ impl ObjectDisk {
 struct Lock {
     shared: Arc<LogShared>,
     locked: Arc<AtomicBool>,
+    tenure: Option<Arc<dyn Tenure>>,
 }
 
 impl Tenure for Lock {
     fn epoch(&self) -> Option<Epoch> {
         Some(Epoch(self.shared.epoch()))
+    }
+
+    fn standing(&self) -> Standing {
+        self.tenure.as_ref().map_or(Standing::Current, |tenure| tenure.standing())
     }
 
     fn leave(&self) {

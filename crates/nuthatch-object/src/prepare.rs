@@ -91,6 +91,19 @@ impl PreparedDisk {
         self.view.is_some()
     }
 
+    /// Identity of the log that was there when this looked; none: no log was ever there.
+    ///
+    /// # Errors
+    /// What names the log is damaged or of a later version, or the store's.
+    pub fn identity(&self) -> io::Result<Option<u64>> {
+        let Some(view) = &self.view else { return Ok(None) };
+        let chain = Chain::read(&**view).map_err(|error| match error {
+            CatalogError::Io(error) => error,
+            error => io::Error::new(io::ErrorKind::InvalidData, error.to_string()),
+        })?;
+        Ok(chain.map(|chain| chain.log_id))
+    }
+
     /// As [`PreparedDisk::rehearse_with`], without what runs on the log: what is in records and
     /// snapshots is not looked at.
     ///

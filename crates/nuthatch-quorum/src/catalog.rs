@@ -177,6 +177,14 @@ impl Snapshot {
         target
     }
 
+    /// The disks of that set that the log's set has not.
+    #[must_use]
+    pub fn newcomers_for(&self, me: Member) -> Vec<Member> {
+        let (mut target, set) = (self.target_of(me), &self.log.value.set);
+        target.retain(|member| !set.contains(member));
+        target
+    }
+
     /// The set that the log is to have: the disks that the wished nodes have now. While one of them has
     /// none, the nodes stay as they are.
     #[must_use]

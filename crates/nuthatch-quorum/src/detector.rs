@@ -3,7 +3,7 @@
 use crate::catalog::LogRow;
 use crate::rules::Rule;
 use crate::timing::{BEAT, LEASE, RANK_WAIT, RESIGN, SUSPECT};
-use crate::types::{Epoch, NodeId, Time, majority};
+use crate::types::{Epoch, Incarnation, Member, NodeId, Time, majority};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a node has heard of the others.
@@ -18,9 +18,15 @@ pub struct Detector {
     /// How often since then another node has said that it hears a healthy owner.
     denials: u32,
     answered: BTreeMap<NodeId, Time>,
+    /// The disk that a peer had when it answered last.
+    disks: BTreeMap<NodeId, Incarnation>,
+    /// Peers whose connection was reset since they answered last.
+    gone: BTreeSet<NodeId>,
     role_since: Time,
     /// Peers whose disks have no room.
     full: BTreeSet<NodeId>,
+    /// Peers whose disks are to take no new messages.
+    short: BTreeSet<NodeId>,
 }
 
 impl Detector {
@@ -32,8 +38,11 @@ impl Detector {
             reset: false,
             denials: 0,
             answered: BTreeMap::new(),
+            disks: BTreeMap::new(),
+            gone: BTreeSet::new(),
             role_since: now,
             full: BTreeSet::new(),
+            short: BTreeSet::new(),
         }
     }
 
@@ -54,14 +63,40 @@ impl Detector {
         };
     }
 
+    /// A beat of any node: whether its disk is to take no new messages.
+    pub(crate) fn heard_short(&mut self, from: NodeId, short: bool) {
+        if short {
+            self.short.insert(from)
+        } else {
+            self.short.remove(&from)
+        };
+    }
+
+    /// True if a peer's disk is to take no new messages, as far as was heard.
+    pub(crate) fn is_short(&self, node: NodeId) -> bool {
+        self.short.contains(&node)
+    }
+
     /// True if a peer's disk has room, as far as was heard.
     pub(crate) fn has_room(&self, node: NodeId) -> bool {
         !self.full.contains(&node) || !Rule::FullHandsOver.holds()
     }
 
     /// An answer to a beat.
-    pub(crate) fn answered(&mut self, from: NodeId, now: Time) {
-        self.answered.insert(from, now);
+    pub(crate) fn answered(&mut self, from: Member, now: Time) {
+        self.answered.insert(from.node, now);
+        self.disks.insert(from.node, from.incarnation);
+        self.gone.remove(&from.node);
+    }
+
+    /// The connection to a peer was reset: it is not near before it answers again.
+    pub(crate) fn peer_reset(&mut self, peer: NodeId) {
+        self.gone.insert(peer);
+    }
+
+    /// The disk that a peer had when it answered last; none if it never has.
+    pub(crate) fn disk(&self, peer: NodeId) -> Option<Incarnation> {
+        self.disks.get(&peer).copied()
     }
 
     /// The row has changed, or an attempt has failed: the silence begins anew.
@@ -115,9 +150,15 @@ impl Detector {
         now.since(self.quiet_since) >= self.silence() + rank * RANK_WAIT
     }
 
-    /// True if a peer answered a beat lately.
+    /// True if a peer answered a beat lately, with whatever disk.
     pub(crate) fn is_near(&self, node: NodeId, now: Time) -> bool {
-        self.answered.get(&node).is_some_and(|at| now.since(*at) < LEASE)
+        let lately = self.answered.get(&node).is_some_and(|at| now.since(*at) < LEASE);
+        lately && !self.gone.contains(&node)
+    }
+
+    /// True if it was this disk of a peer that answered lately: a node that has another one since lacks what this one had.
+    pub(crate) fn is_disk_near(&self, member: Member, now: Time) -> bool {
+        self.is_near(member.node, now) && self.disk(member.node) == Some(member.incarnation)
     }
 
     /// For how long a peer has answered no beat, in microseconds; none if it never has.

@@ -286,6 +286,8 @@ pub enum Message {
         round: u64,
         /// True if the sender's disk has room.
         room: bool,
+        /// True if its disk is so full that no new messages are to be taken, though it has room for what makes room.
+        short: bool,
     },
     /// The answer to a beat.
     BeatAnswer(BeatAnswer),

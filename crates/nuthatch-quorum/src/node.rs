@@ -110,6 +110,9 @@ pub enum Event {
     HandOver,
     /// As [`Event::HandOver`], to this node and no other one.
     HandOverTo(NodeId),
+    /// The log is closed at this owner, which is to take over from itself with the set that is wished. Where it cannot
+    /// ([`Node::set_can_change`]) nothing happens.
+    ChangeSet,
 }
 
 /// Why a transaction was proposed.
@@ -178,6 +181,8 @@ pub struct Node {
     admit_at: Time,
     /// Since when this node has owned a log that it is to keep no more.
     unwished_since: Option<Time>,
+    /// Since when the set of the log that this node owns could change.
+    changeable_since: Option<Time>,
     walls: Walls,
     told_clock: bool,
     /// Since when the catalog has given nothing but old answers, and whether that was said.
@@ -188,6 +193,8 @@ pub struct Node {
     lacking: Option<Lacking>,
     /// It is to own the log only where nobody else can.
     drained: bool,
+    /// Its disk is to take no new messages.
+    short: bool,
     /// The claim under way, or the candidate, is to follow an owner that still serves.
     prepares: Option<Prepares>,
     /// The epoch that this node was told to follow, until it has claimed the next one.
@@ -215,12 +222,14 @@ impl Node {
             polled_at: Time(0),
             admit_at: now,
             unwished_since: None,
+            changeable_since: None,
             walls: Walls::default(),
             told_clock: false,
             behind: None,
             round: 0,
             lacking: None,
             drained: false,
+            short: false,
             prepares: None,
             follows: None,
             memory: Memory::default(),
@@ -293,6 +302,7 @@ impl Node {
             Event::PrepareFor(node) => self.prepare(|member| member.node == node, now, &mut out),
             Event::HandOver => self.hand_over(|_| true, now),
             Event::HandOverTo(node) => self.hand_over(|member| member.node == node, now),
+            Event::ChangeSet => self.change_set(now, &mut out),
         }
         while let Some(envelope) = out.local.pop_front() {
             self.deliver(&envelope, now, &mut out);
@@ -451,6 +461,7 @@ impl Node {
             self.proposal = None;
         }
         (self.prepares, self.follows) = (None, None);
+        (self.unwished_since, self.changeable_since) = (None, None);
         self.detector.begin_anew(now);
     }
 

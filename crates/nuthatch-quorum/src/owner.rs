@@ -109,12 +109,24 @@ impl Owner {
 
     /// The members whose keepers have all that is committed.
     pub(crate) fn whole(&self) -> impl Iterator<Item = Member> + '_ {
-        self.voters().filter(|p| p.has(self.commit)).map(|progress| progress.member)
+        self.whole_but(0)
     }
 
-    /// How many entries a keeper lacks; none of one whose log is not known to be this one's.
+    /// The members whose keepers have all that is committed but the last `lag` entries.
+    pub(crate) fn whole_but(&self, lag: u64) -> impl Iterator<Item = Member> + '_ {
+        let upto = self.committed_but(lag);
+        self.voters().filter(move |p| p.has(upto)).map(|progress| progress.member)
+    }
+
+    /// The last committed entry but `lag`; never before the first one of the epoch.
+    fn committed_but(&self, lag: u64) -> Lsn {
+        Lsn(self.commit.0.saturating_sub(lag)).max(self.start.next())
+    }
+
+    /// How many entries a keeper lacks, or a disk that learns; none of one whose log is not known to be this one's.
     pub(crate) fn lag(&self, keeper: Member) -> Option<u64> {
-        self.done_by(keeper).map(|done| self.last.0.saturating_sub(done.0))
+        let live = self.progress.iter().find(|p| p.member == keeper && p.stage == Stage::Live);
+        live.map(|progress| self.last.0.saturating_sub(progress.done.0))
     }
 
     /// What a keeper of the set said is durable in this epoch; none of one whose log is not known to be this one's.
@@ -142,9 +154,10 @@ impl Owner {
         self.progress.extend(new.map(learner));
     }
 
-    /// True if a disk that learns has everything that is committed.
-    pub(crate) fn has_learnt(&self, disk: Member) -> bool {
-        self.progress.iter().any(|p| p.learns && p.member == disk && p.has(self.commit))
+    /// True if a disk that learns has everything that is committed but the last `lag` entries.
+    pub(crate) fn has_learnt_but(&self, disk: Member, lag: u64) -> bool {
+        let upto = self.committed_but(lag);
+        self.progress.iter().any(|p| p.learns && p.member == disk && p.has(upto))
     }
 
     /// The epoch.

@@ -34,7 +34,8 @@ pub const CATALOG_POLL: u64 = 200 * MILLISECOND;
 pub const CATALOG_BACK: u64 = 1_000 * MILLISECOND;
 /// Between two looks of an owner whether a disk waits to be admitted.
 pub const ADMIT_POLL: u64 = 1_000 * MILLISECOND;
-/// How long an owner that is to keep the log no more waits for its driver to hand it over, which closes it first.
+/// How long an owner that is to keep the log no more, or whose set can change, waits for its driver, which closes the log
+/// and then has it do so.
 pub const UNWISHED_WAIT: u64 = 4_000 * MILLISECOND;
 /// Between two parts of a scrub, where a driver says nothing else.
 pub const SCRUB: u64 = 200 * MILLISECOND;
@@ -56,6 +57,8 @@ pub const BATCH_MAX: usize = 64;
 /// Bytes of entries in one message, but for a single entry that is longer: the window of a keeper, which has
 /// no more than one message on its way.
 pub const WINDOW_BYTES: u64 = 16 << 20;
+/// A disk may lack so many entries when the log is closed for a change of its set: it gets them before the set changes.
+pub const CHANGE_LAG_MAX: u64 = 8;
 /// Entries of one part of a scrub.
 pub const SCRUB_MAX: u64 = 32;
 /// Reads that wait for a round of beats; more are refused.

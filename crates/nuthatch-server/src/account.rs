@@ -2,6 +2,7 @@
 
 use self::imports::AccountImports;
 use crate::account_id::{SYSTEM_ACCOUNT_ID, named_account_id};
+use crate::advertised::Told;
 use crate::advisories::Advisories;
 use crate::interest::Interest;
 use crate::log_id::{LogSlot, SlotSet};
@@ -53,6 +54,8 @@ pub struct Account {
     pub imports: AccountImports,
     /// Its streams at other nodes of the cluster.
     pub served: Arc<Served>,
+    /// What leaf nodes and other nodes of the cluster were told that it takes.
+    pub(crate) told: Mutex<Told>,
     /// Where messages with a trace context are traced, if the account wants that.
     pub msg_trace: TraceTarget,
 }
@@ -145,6 +148,7 @@ impl Account {
             mappings: Mappings::default(),
             imports: AccountImports::default(),
             served: Arc::default(),
+            told: Mutex::default(),
             msg_trace: TraceTarget::default(),
         })
     }

@@ -3,6 +3,7 @@
 //! Whoever matches caches the result under [`Interest::version`], which changes with every
 //! subscription that comes or goes.
 
+use crate::advertised::Deltas;
 use crate::change_log::ChangeLog;
 use crate::leaf_table::LeafTable;
 use crate::outlet::Outlet;
@@ -250,9 +251,8 @@ impl Interest {
         was_there
     }
 
-    /// Replaces the subjects, sorted and each once, that are advertised without a subscription: to other servers,
-    /// and to other nodes of the cluster.
-    pub(crate) fn advertise(&self, to_others: Vec<Box<[u8]>>, to_nodes: Vec<Box<[u8]>>) {
+    /// Changes the subjects that are advertised without a subscription: to other servers, and to other nodes of the cluster.
+    pub(crate) fn advertise(&self, to_others: Deltas, to_nodes: Deltas) {
         self.leafs.lock().advertise(to_others, to_nodes);
     }
 

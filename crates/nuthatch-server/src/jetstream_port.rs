@@ -6,12 +6,13 @@
 pub mod reroute;
 
 use crate::account::Accounts;
+use crate::advertised::{AskedAt, Taken};
 pub use crate::log_id::{LogId, LogSlot, StreamRoute};
 use crate::msg_trace::{StreamQuestion, StreamVerdict};
 use crate::options::Options;
 use crate::outlet::Client;
 pub use crate::peer::Peer;
-use crate::served::{Own, Scope};
+use crate::served::Scope;
 use bytes::Bytes;
 use nuthatch_log::StreamId;
 use nuthatch_log::stats::LatencySnapshot;
@@ -184,9 +185,10 @@ pub trait JetStreamPort: Send + Sync + 'static {
         None
     }
 
-    /// What the other nodes of the cluster are told of an account's streams here.
-    fn own_streams(&self, _account: AccountId) -> Own {
-        Own::default()
+    /// What JetStream takes of an account without a subscription, and which of its streams other nodes of the cluster are told
+    /// of; of streams what has changed since it was asked before, where that can be told.
+    fn taken(&self, _account: AccountId, _since: Option<&AskedAt>) -> Taken {
+        Taken::default()
     }
 
     /// True if somebody in the cluster takes a call of the API, of which this is what follows `$JS.API.`.

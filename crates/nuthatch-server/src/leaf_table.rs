@@ -2,23 +2,28 @@
 //! [`Interest`](crate::interest::Interest) and changes under the lock of its tree, so that no
 //! change is missed.
 
+use crate::advertised::Deltas;
 use crate::link::{LOOP_PREFIX, Link, Listener};
 use crate::outlet::Outlet;
 use crate::random::random_token;
 use crate::subscription::{Role, Subscription};
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// Characters of the random part of the subject that finds loops.
 const LOOP_ID_CHARS: usize = 22;
 
+/// Subjects and how many reasons there are to tell of each.
+type Advertised = FxHashMap<Box<[u8]>, i64>;
+
 /// The leaf nodes of one account.
 #[derive(Default)]
 pub(crate) struct LeafTable {
     leafs: Vec<Arc<Outlet>>,
-    /// Subjects that are taken without a subscription, sorted: as other servers are told.
-    advertised: Vec<Box<[u8]>>,
+    /// Subjects that are taken without a subscription, and how many reasons there are for each: as other servers are told.
+    advertised: Advertised,
     /// The same as other nodes of the cluster are told.
-    to_nodes: Vec<Box<[u8]>>,
+    to_nodes: Advertised,
     /// The subject that finds loops, once there was a leaf node.
     loop_subject: Box<[u8]>,
 }
@@ -46,6 +51,7 @@ impl LeafTable {
             // Between nodes nothing is handed on, so nothing goes round.
             Some(_) => (&self.to_nodes, None),
         };
+        let advertised = advertised.keys().map(|subject| &**subject);
         link.begin(listeners, advertised, loop_subject, |told| outlet.hand_over(told));
         self.leafs.push(outlet.clone());
     }
@@ -68,15 +74,15 @@ impl LeafTable {
         }
     }
 
-    /// Replaces what is advertised to other servers, and to other nodes of the cluster: both sorted and each once.
-    pub(crate) fn advertise(&mut self, to_others: Vec<Box<[u8]>>, to_nodes: Vec<Box<[u8]>>) {
-        let before = std::mem::replace(&mut self.advertised, to_others);
-        self.tell(&differences(&before, &self.advertised), |link| link.node.is_none());
-        let before = std::mem::replace(&mut self.to_nodes, to_nodes);
-        self.tell(&differences(&before, &self.to_nodes), |link| link.node.is_some());
+    /// Changes what is advertised to other servers, and to other nodes of the cluster.
+    pub(crate) fn advertise(&mut self, to_others: Deltas, to_nodes: Deltas) {
+        let changes = apply(&mut self.advertised, to_others);
+        self.tell(&changes, |link| link.node.is_none());
+        let changes = apply(&mut self.to_nodes, to_nodes);
+        self.tell(&changes, |link| link.node.is_some());
     }
 
-    fn tell(&self, changes: &[(&[u8], i64)], concerns: impl Fn(&Link) -> bool) {
+    fn tell(&self, changes: &[(Box<[u8]>, i64)], concerns: impl Fn(&Link) -> bool) {
         if changes.is_empty() {
             return;
         }
@@ -91,14 +97,25 @@ impl LeafTable {
     }
 }
 
-/// What has come and gone between two sorted lists: what has come first.
-fn differences<'a>(old: &'a [Box<[u8]>], new: &'a [Box<[u8]>]) -> Vec<(&'a [u8], i64)> {
-    let lacks = |list: &[Box<[u8]>], subject: &[u8]| {
-        list.binary_search_by(|known| (**known).cmp(subject)).is_err()
-    };
-    let gone = old.iter().filter(|subject| lacks(new, subject)).map(|s| (&s[..], -1));
-    let come = new.iter().filter(|subject| lacks(old, subject)).map(|s| (&s[..], 1));
-    come.chain(gone).collect()
+/// Counts reasons for subjects; gives what has come and gone by that: what has come first.
+fn apply(known: &mut Advertised, deltas: Deltas) -> Vec<(Box<[u8]>, i64)> {
+    let (mut changes, mut gone) = (Vec::new(), Vec::new());
+    for (subject, delta) in deltas {
+        let before = known.get(&subject).copied().unwrap_or_default();
+        let now = before + delta;
+        assert!(now >= 0, "what was never told cannot go");
+        match now {
+            0 => known.remove(&subject),
+            _ => known.insert(subject.clone(), now),
+        };
+        match (before, now) {
+            (0, 1..) => changes.push((subject, 1)),
+            (1.., 0) => gone.push((subject, -1)),
+            _ => {}
+        }
+    }
+    changes.append(&mut gone);
+    changes
 }
 
 /// A subscription as other servers are told of it.
@@ -106,4 +123,34 @@ fn listener(sub: &Subscription) -> Listener<'_> {
     let (subject, queue) = (&*sub.subject, sub.queue.as_deref());
     let is_server = matches!(sub.role, Role::Server(_));
     Listener { subject, queue, weight: sub.weight(), behind: sub.outlet.link(), is_server }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deltas(of: &[(&str, i64)]) -> Deltas {
+        of.iter().map(|(subject, delta)| (subject.as_bytes().into(), *delta)).collect()
+    }
+
+    /// A subject may be taken for several reasons: another server hears of it once.
+    #[test]
+    fn what_is_told_is_the_first_reason_and_the_end_of_the_last() {
+        let mut known = Advertised::default();
+        let mut told = |of: &[(&str, i64)]| {
+            let changes = apply(&mut known, deltas(of)).into_iter();
+            let text = |subject: Box<[u8]>| String::from_utf8_lossy(&subject).into_owned();
+            changes.map(|(subject, delta)| (text(subject), delta)).collect::<Vec<_>>()
+        };
+        let one = |subject: &str, delta: i64| (subject.to_owned(), delta);
+        assert_eq!(told(&[("a", 1), ("b", 2)]), [one("a", 1), one("b", 1)]);
+        assert_eq!(told(&[("a", 1), ("b", -1)]), []);
+        assert_eq!(
+            told(&[("a", -2), ("c", 1)]),
+            [one("c", 1), one("a", -1)],
+            "what comes is first"
+        );
+        assert_eq!(told(&[("b", -1), ("c", -1)]), [one("b", -1), one("c", -1)]);
+        assert!(known.is_empty());
+    }
 }

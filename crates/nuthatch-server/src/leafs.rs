@@ -1,11 +1,11 @@
 //! The leaf nodes of a server: their connections, counters and users.
 
 use crate::account::Account;
+use crate::advertised::{Difference, Taken};
 use crate::auth::Authenticator;
 use crate::connections::Connections;
 use crate::jetstream_port::JetStreamPort;
 use crate::options::Options;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64};
 
@@ -24,9 +24,6 @@ pub struct Leafs {
     pub stale: AtomicU64,
     /// Users of leaf nodes, if they have any of their own.
     auth: Option<Arc<Authenticator>>,
-    /// Held while an account's advertised subjects are gathered and told, so that older ones never
-    /// replace newer ones.
-    advertising: Mutex<()>,
 }
 
 impl Leafs {
@@ -40,7 +37,6 @@ impl Leafs {
             slow_consumers: AtomicU64::new(0),
             stale: AtomicU64::new(0),
             auth: leafs.and_then(|leafs| Authenticator::of_leafs(&leafs.auth)).map(Arc::new),
-            advertising: Mutex::default(),
         }
     }
 
@@ -49,38 +45,23 @@ impl Leafs {
         self.auth.clone()
     }
 
-    /// Tells the leaf nodes of an account what it takes without a subscription: subjects of streams,
-    /// the API of its JetStream, and sources of subject mappings.
+    /// Tells the leaf nodes of an account, and the other nodes of the cluster, what it takes without a subscription.
     pub(crate) fn advertise(&self, jetstream: &dyn JetStreamPort, account: &Account) {
-        let _held = self.advertising.lock();
-        let of_jetstream = jetstream.interest(account.id);
+        // Held until all is told, so that older subjects never replace newer ones.
+        let mut told = account.told.lock();
+        let Taken { at, state, subjects, streams } = jetstream.taken(account.id, told.at());
         let mut to_others = account.mappings.sources();
-        to_others.extend(of_jetstream.iter().cloned());
+        to_others.extend(subjects.iter().cloned());
         // Mappings are applied where the client is.
-        let mut to_nodes = of_jetstream;
-        if account.served.has_nodes() {
-            let own = jetstream.own_streams(account.id);
-            own.streams.iter().for_each(|stream| add_requests(&stream.config.name, &mut to_nodes));
-            account.served.tell(own);
-        }
+        let mut to_nodes = subjects;
         // Streams of other accounts store what those import.
-        let taken = |importer| jetstream.interest(importer);
-        to_nodes.append(&mut account.imports.taken_by_importers(taken));
-        for list in [&mut to_others, &mut to_nodes] {
-            list.sort_unstable();
-            list.dedup();
-        }
-        account.interest.advertise(to_others, to_nodes);
+        let of_importer = |importer| jetstream.interest(importer);
+        to_nodes.append(&mut account.imports.taken_by_importers(of_importer));
+        let difference = told.follow(at, streams, (to_others, to_nodes));
+        let Difference { others, nodes, come, gone } = difference;
+        account.served.tell(state, &come, gone, || told.own_streams());
+        account.interest.advertise(others, nodes);
     }
-}
-
-/// Adds the subjects of pulls and direct gets of a stream: they go to its node without a look at what they ask for. Other
-/// calls are handed on by whoever takes them.
-fn add_requests(stream: &str, to: &mut Vec<Box<[u8]>>) {
-    let mut add = |text: String| to.push(text.into_bytes().into());
-    add(format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.*"));
-    add(format!("$JS.API.DIRECT.GET.{stream}"));
-    add(format!("$JS.API.DIRECT.GET.{stream}.>"));
 }
 
 impl std::fmt::Debug for Leafs {

@@ -3,6 +3,7 @@
 pub mod account;
 pub mod account_id;
 pub mod account_imports;
+pub mod advertised;
 pub mod advisories;
 pub mod auth;
 mod buffers;

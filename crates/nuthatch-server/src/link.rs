@@ -221,7 +221,11 @@ impl Link {
     }
 
     /// Subjects that are taken without a subscription have come or gone.
-    pub(crate) fn advertised(&self, subjects: &[(&[u8], i64)], hand_over: impl FnOnce(Vec<u8>)) {
+    pub(crate) fn advertised(
+        &self,
+        subjects: &[(Box<[u8]>, i64)],
+        hand_over: impl FnOnce(Vec<u8>),
+    ) {
         self.tell(hand_over, |announced, out| {
             for (subject, delta) in subjects {
                 self.count(announced, subject, None, *delta, out);
@@ -230,11 +234,11 @@ impl Link {
     }
 
     /// The connection has joined: tells of all that is there.
-    pub(crate) fn begin<'a>(
+    pub(crate) fn begin<'a, 'b>(
         &self,
         listeners: impl Iterator<Item = Listener<'a>>,
-        advertised: &[Box<[u8]>],
-        loop_subject: Option<&[u8]>,
+        advertised: impl Iterator<Item = &'b [u8]>,
+        loop_subject: Option<&'b [u8]>,
         hand_over: impl FnOnce(Vec<u8>),
     ) {
         self.tell(hand_over, |announced, out| {
@@ -244,7 +248,7 @@ impl Link {
                 self.count(announced, subject, queue, weight, &mut later);
                 later.clear();
             }
-            for subject in advertised.iter().map(|subject| &subject[..]).chain(loop_subject) {
+            for subject in advertised.chain(loop_subject) {
                 self.count(announced, subject, None, 1, &mut later);
                 later.clear();
             }

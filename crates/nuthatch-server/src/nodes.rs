@@ -48,10 +48,20 @@ pub struct Nodes {
 /// Configurations of the streams in the log in memory, by the names of their accounts.
 pub type MemoryStreams = BTreeMap<String, Vec<StreamConfig>>;
 
-/// A quorum log is to be handed over to another node.
+/// Who is to own the next epoch of a quorum log.
+pub enum Next {
+    /// Any other node that has everything.
+    Any,
+    /// The node of this name.
+    Node(String),
+    /// Its owner, with the keepers that the log is to have then.
+    Itself,
+}
+
+/// An epoch of a quorum log is to end, once the log is closed.
 pub struct StepDown {
-    /// The node that is to have it; `None`: any that has everything.
-    pub to: Option<String>,
+    /// Who is to follow.
+    pub next: Next,
     /// Hears whether that was done.
     pub done: oneshot::Sender<bool>,
 }
@@ -114,9 +124,19 @@ impl Nodes {
     /// value if the node does not own it. `None`: there is no such log, or it is being handed over.
     #[must_use]
     pub fn step_down(&self, log: u8, to: Option<String>) -> Option<oneshot::Receiver<bool>> {
+        self.end_epoch(log, to.map_or(Next::Any, Next::Node))
+    }
+
+    /// Has a quorum log that this node owns closed, and taken over by this node itself with the keepers that it is to have.
+    /// What is returned hears as that of [`Nodes::step_down`].
+    pub(crate) fn change_set(&self, log: u8) -> Option<oneshot::Receiver<bool>> {
+        self.end_epoch(log, Next::Itself)
+    }
+
+    fn end_epoch(&self, log: u8, next: Next) -> Option<oneshot::Receiver<bool>> {
         let (done, hears) = oneshot::channel();
         let step_downs = self.step_downs.lock();
-        step_downs.get(&log)?.try_send(StepDown { to, done }).ok()?;
+        step_downs.get(&log)?.try_send(StepDown { next, done }).ok()?;
         Some(hears)
     }
 
@@ -134,6 +154,11 @@ impl Nodes {
     #[must_use]
     pub fn memory_streams(&self) -> MemoryStreams {
         self.memory_streams.lock().clone()
+    }
+
+    /// True if the log in memory has streams of the account of this name, as far as this node knows.
+    pub fn has_memory_streams(&self, account: &str) -> bool {
+        self.memory_streams.lock().get(account).is_some_and(|streams| !streams.is_empty())
     }
 
     pub(crate) fn set_memory_streams(&self, streams: MemoryStreams) {

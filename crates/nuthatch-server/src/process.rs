@@ -78,6 +78,9 @@ pub trait QuorumLogs: Send + Sync {
     /// this node does not own it any more, or its disk has failed: why.
     fn serve(&self, number: u8, lost: OnLost) -> BoxFuture<'_, Result<Vec<String>, String>>;
 
+    /// True if the log is open here and has stopped over a fault: it takes no writes any more.
+    fn has_stopped(&self, number: u8) -> bool;
+
     /// Tells nobody any more that this node serves the log, which it still does: what other nodes send goes to the next
     /// owner from then on. It is to be left soon.
     fn withdraw(&self, number: u8);
@@ -195,12 +198,16 @@ fn say(text: &str) -> ExitCode {
     }
 }
 
-/// `-t`: a file that is valid names certificates that can be read.
+/// `-t`: a file that is valid names certificates and a cluster key that can be read, and a node that may be one.
 fn test_config(program: &str, file: &Path, options: &Options) -> ExitCode {
     for warning in &options.warnings {
         eprintln!("{program}: {warning}");
     }
     if let Err(error) = crate::tls::Loaded::read(options) {
+        eprintln!("{program}: {}: {error}", file.display());
+        return ExitCode::FAILURE;
+    }
+    if let Err(error) = cluster::config_of(options) {
         eprintln!("{program}: {}: {error}", file.display());
         return ExitCode::FAILURE;
     }

@@ -46,10 +46,6 @@ pub struct OwnStream {
 }
 
 impl OwnStream {
-    fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.config, &other.config) && self.log == other.log
-    }
-
     fn told(&self) -> ServedStream {
         ServedStream {
             name: self.config.name.clone(),
@@ -125,15 +121,6 @@ pub struct NodeState {
     pub leads_in: Option<u64>,
 }
 
-/// All that a node tells of an account.
-#[derive(Clone, Debug, Default)]
-pub struct Own {
-    /// Of the node.
-    pub state: NodeState,
-    /// Its streams, by name.
-    pub streams: Vec<OwnStream>,
-}
-
 /// How a question is to be handled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
@@ -184,7 +171,10 @@ impl Default for Served {
 
 #[derive(Default)]
 struct Inner {
-    own: Own,
+    /// What this node said of itself last.
+    state: NodeState,
+    /// Its streams in the log in memory, by name.
+    in_memory: BTreeMap<String, Arc<StreamConfig>>,
     nodes: BTreeMap<String, NodeTable>,
     questions: FxHashMap<u64, (String, Answered)>,
     next_question: u64,
@@ -211,6 +201,17 @@ impl Inner {
         true
     }
 
+    fn note_in_memory(&mut self, come: &[OwnStream], gone: &[String]) {
+        for stream in come {
+            let name = stream.config.name.clone();
+            match stream.is_in_quorum_memory() {
+                true => self.in_memory.insert(name, stream.config.clone()),
+                false => self.in_memory.remove(&name),
+            };
+        }
+        gone.iter().for_each(|name| drop(self.in_memory.remove(name)));
+    }
+
     fn question(&mut self, node: &str) -> Option<(u64, oneshot::Receiver<Option<Bytes>>)> {
         if self.questions.len() >= QUESTIONS_MAX {
             return None;
@@ -226,7 +227,7 @@ impl Inner {
             .nodes
             .iter()
             .filter_map(|(name, table)| Some((table.state.leads_in?, Leader::At(name.clone()))));
-        let own = self.own.state.leads_in.map(|epoch| (epoch, Leader::Here));
+        let own = self.state.leads_in.map(|epoch| (epoch, Leader::Here));
         let newest = own.into_iter().chain(of_nodes).max_by_key(|(epoch, _)| *epoch);
         newest.map_or(Leader::Nobody, |(_, leader)| leader)
     }
@@ -270,18 +271,28 @@ impl Served {
         !self.inner.lock().nodes.is_empty()
     }
 
-    /// Tells the other nodes how `own` differs from what they were told before.
-    pub(crate) fn tell(&self, own: Own) {
+    /// Tells the other nodes what this one says of itself, and which streams have come or changed here, and have gone; `all`
+    /// gives all of them, for nodes that were told nothing yet.
+    pub(crate) fn tell(
+        &self,
+        state: NodeState,
+        come: &[OwnStream],
+        gone: Vec<String>,
+        all: impl Fn() -> Vec<OwnStream>,
+    ) {
         let mut inner = self.inner.lock();
-        let before = std::mem::replace(&mut inner.own, own);
-        let Inner { own, nodes, .. } = &mut *inner;
-        let (come, gone) = differences(&before.streams, &own.streams);
-        let is_new = !come.is_empty() || !gone.is_empty() || before.state != own.state;
+        inner.note_in_memory(come, &gone);
+        if inner.nodes.is_empty() {
+            return;
+        }
+        let is_new = !come.is_empty() || !gone.is_empty() || inner.state != state;
+        inner.state = state;
+        let Inner { state, nodes, .. } = &mut *inner;
         for table in nodes.values_mut() {
             if !std::mem::replace(&mut table.is_told, true) {
-                table.tell(&own.state, &own.streams, Vec::new(), true);
+                table.tell(state, &all(), Vec::new(), true);
             } else if is_new {
-                table.tell(&own.state, &come, gone.clone(), false);
+                table.tell(state, come, gone.clone(), false);
             }
         }
         if !is_new {
@@ -331,19 +342,6 @@ impl Served {
             table.send(&format!("{kind}.{id}"), b"", answer.unwrap_or_default());
         }
     }
-}
-
-/// What has come or changed between two lists by name, and what has gone.
-fn differences(before: &[OwnStream], now: &[OwnStream]) -> (Vec<OwnStream>, Vec<String>) {
-    let known = |list: &[OwnStream], name: &str| {
-        list.binary_search_by(|stream| stream.config.name.as_str().cmp(name)).ok()
-    };
-    let is_new = |stream: &&OwnStream| {
-        known(before, &stream.config.name).is_none_or(|at| !before[at].is_same(stream))
-    };
-    let is_gone = |stream: &&OwnStream| known(now, &stream.config.name).is_none();
-    let gone = before.iter().filter(is_gone).map(|stream| stream.config.name.clone());
-    (now.iter().filter(is_new).cloned().collect(), gone.collect())
 }
 
 const CLUSTER: &str = "c";
@@ -403,16 +401,11 @@ impl Served {
     pub(crate) fn memory_streams(&self) -> Option<Vec<StreamConfig>> {
         let inner = self.inner.lock();
         let serves = |state: &NodeState| state.logs.iter().any(|log| log == QUORUM_MEMORY_LOG);
-        if serves(&inner.own.state) {
-            let own = inner.own.streams.iter().filter(|stream| stream.is_in_quorum_memory());
-            return Some(own.map(|stream| (*stream.config).clone()).collect());
+        if serves(&inner.state) {
+            return Some(inner.in_memory.values().map(|config| (**config).clone()).collect());
         }
         let table = inner.nodes.values().find(|table| table.is_complete && serves(&table.state))?;
-        let told =
-            table.streams.values().filter_map(|(_, stream)| stream.whole.as_deref().cloned());
-        let mut told: Vec<StreamConfig> = told.collect();
-        told.sort_by(|one, other| one.name.cmp(&other.name));
-        Some(told)
+        Some(table.in_memory())
     }
 
     /// How many streams other nodes serve.

@@ -392,7 +392,7 @@ fn is_for_others(server: &Server, filter: &Map<String, Value>) -> bool {
     let domain = options.jetstream.domain.clone().unwrap_or_default();
     !(fits("server_name", &server.name)
         && fits("host", &options.host)
-        && fits("cluster", "")
+        && fits("cluster", server.nodes.cluster().unwrap_or_default())
         && tags.iter().all(has_tag)
         && (text("domain").is_empty() || text("domain") == domain))
 }

@@ -6,7 +6,9 @@ mod check;
 mod clients;
 mod joining;
 mod nemesis;
+mod steps;
 mod summary;
+mod themes;
 mod world;
 
 pub use check::Violation;

@@ -1,5 +1,6 @@
-//! Random schedules of a log that is in its nodes' memory: the cores of three or five nodes, of which each loses everything
-//! when it ends, over a network that loses, doubles and delays.
+//! Random schedules of a log that is in its nodes' memory, or whose keepers lie in directories that may go at any time, as
+//! those of logs in a bucket: the cores of three or five nodes, of which each loses everything when it ends, or finds what it
+//! had again, or what of that was durable, over a network that loses, doubles and delays.
 //!
 //! Asserted: what was acknowledged is there in every later epoch, until the log begins anew; it does that only when fewer
 //! than a majority of its disks are left; nothing of what it was comes back then; each epoch has one owner. When faults
@@ -14,7 +15,7 @@ use nuthatch_quorum::entry::Body;
 use nuthatch_quorum::message::{Answer, Envelope, Reply};
 use nuthatch_quorum::node::{Config, Event, Node, Reads};
 use nuthatch_quorum::owner::Publish;
-use nuthatch_quorum::store::Image;
+use nuthatch_quorum::store::{Image, StoreOp};
 use nuthatch_quorum::timing::{SCRUB, TICK};
 use nuthatch_quorum::types::{
     BootCount, Epoch, Incarnation, Lsn, Member, NodeId, RequestId, SyncId, Time, WallTime, majority,
@@ -34,7 +35,8 @@ const CALM: u64 = 12 * SECOND;
 enum What {
     Tick(usize),
     Deliver(Envelope),
-    Synced(usize, u64, SyncId),
+    /// With what the directory was when it was asked for, and the number of that.
+    Synced(usize, u64, SyncId, Box<(u64, Image)>),
     Answered(usize, u64, CatalogReply),
     Publish,
     Trim,
@@ -52,6 +54,8 @@ struct Mix {
     away: u64,
     /// Of a thousand ends, those that another node ends with.
     together: u64,
+    /// Of a thousand ends, those after which the node finds its directory again.
+    kept: u64,
     /// Of a thousand messages.
     lost: u64,
     delay: u64,
@@ -64,6 +68,7 @@ impl Mix {
             kill_every: *rng.pick(&[500, 2_500, 4_000, 6_000]),
             away: *rng.pick(&[30, 600, 2_500]),
             together: *rng.pick(&[0, 0, 50, 400]),
+            kept: *rng.pick(&[0, 0, 600, 950]),
             lost: *rng.pick(&[0, 20, 150]),
             delay: *rng.pick(&[1, 5, 40]),
         }
@@ -77,6 +82,10 @@ struct World {
     number: u64,
     queue: BTreeMap<(u64, u64), What>,
     nodes: Vec<Option<(Node, u64)>>,
+    /// The directory of each node, and what of it is durable.
+    images: Vec<[Image; 2]>,
+    /// The number of the newest sync that is over.
+    synced: Vec<u64>,
     catalog: Catalog,
     boots: u64,
     /// Nodes that cannot be reached by others until then.
@@ -112,6 +121,8 @@ impl World {
             number: 0,
             queue: BTreeMap::new(),
             nodes: (0..mix.nodes).map(|_| None).collect(),
+            images: vec![[Image::default(), Image::default()]; mix.nodes],
+            synced: vec![0; mix.nodes],
             catalog: Catalog::founded(set, rows),
             boots: 0,
             apart: BTreeMap::new(),
@@ -136,7 +147,7 @@ impl World {
         self.queue.insert((self.now + after, self.number), what);
     }
 
-    /// A node starts with an empty memory.
+    /// A node starts with an empty memory, or with the directory that it had.
     fn boot(&mut self, at: usize) {
         self.boots += 1;
         let id = NodeId(at as u8 + 1);
@@ -145,7 +156,7 @@ impl World {
         let fresh = fresh(self.boots);
         let config =
             Config { id, peers, fresh, former, reads: Reads::Lease, scrub_every: 50 * SCRUB };
-        let (node, effects) = Node::boot(config, &Image::default(), Time(self.now));
+        let (node, effects) = Node::boot(config, &self.images[at][0], Time(self.now));
         self.nodes[at] = Some((node.in_memory(), self.boots));
         self.effects(at, effects);
         let first = self.rng.below(TICK);
@@ -170,15 +181,43 @@ impl World {
             match effect {
                 Effect::Send(envelope) => self.send(envelope),
                 Effect::Sync(id) => {
-                    let after = self.rng.below(300);
-                    self.at(after, What::Synced(at, boot, id));
+                    let (after, image) = (self.rng.below(300), self.images[at][0].clone());
+                    let asked = Box::new((self.number, image));
+                    self.at(after, What::Synced(at, boot, id, asked));
                 }
                 Effect::Catalog(call) => self.ask(at, boot, &call),
                 Effect::Reply(reply) => self.reply(at, reply),
-                // What is in memory is what the cores know, and that is never read again.
-                Effect::Store(_) | Effect::Verify { .. } | Effect::Alarm(_) => {}
+                Effect::Store(ops) => ops.iter().for_each(|op| self.store(at, op)),
+                Effect::Verify { .. } | Effect::Alarm(_) => {}
             }
         }
+    }
+
+    /// What comes before a barrier is durable before anything behind it is written.
+    fn store(&mut self, at: usize, op: &StoreOp) {
+        let [now, durable] = &mut self.images[at];
+        match op {
+            StoreOp::Barrier => {
+                *durable = now.clone();
+                // What was asked for before is durable with it.
+                self.number += 1;
+                self.synced[at] = self.number;
+            }
+            op => now.apply(op),
+        }
+    }
+
+    /// What a node that has ended finds when it starts: nothing, all of its directory, or what was durable.
+    fn leave(&mut self, at: usize) {
+        let kept = self.rng.chance(self.mix.kept);
+        let powered = self.rng.chance(700);
+        let [now, durable] = std::mem::take(&mut self.images[at]);
+        let found = match (kept, powered) {
+            (false, _) => Image::default(),
+            (true, true) => now,
+            (true, false) => durable,
+        };
+        self.images[at] = [found.clone(), found];
     }
 
     fn is_apart(&self, node: NodeId) -> bool {
@@ -213,10 +252,14 @@ impl World {
         self.at(after, What::Answered(at, boot, reply));
     }
 
-    /// True if a disk is some node's memory now.
+    /// True if a disk is some node's memory or directory now.
     fn is_there(&self, member: Member) -> bool {
-        let node = self.nodes[usize::from(member.node.0) - 1].as_ref();
-        node.is_some_and(|(node, _)| node.keeper().identity().incarnation == member.incarnation)
+        let at = usize::from(member.node.0) - 1;
+        let identity = match &self.nodes[at] {
+            Some((node, _)) => Some(node.keeper().identity()),
+            None => self.images[at][0].identity.good(),
+        };
+        identity.is_some_and(|identity| identity.incarnation == member.incarnation)
     }
 
     fn reply(&mut self, at: usize, reply: Reply) {
@@ -271,7 +314,10 @@ impl World {
                 let at = usize::from(envelope.to.0) - 1;
                 self.step(at, Event::Deliver(envelope));
             }
-            What::Synced(at, boot, id) if self.boot_of(at) == boot => {
+            What::Synced(at, boot, id, asked) if self.boot_of(at) == boot => {
+                if asked.0 >= self.synced[at] {
+                    (self.synced[at], self.images[at][1]) = *asked;
+                }
                 self.step(at, Event::Synced(id, true));
             }
             What::Answered(at, boot, reply) if self.boot_of(at) == boot => {
@@ -322,6 +368,7 @@ impl World {
         }
         for at in gone {
             if self.nodes[at].take().is_some() {
+                self.leave(at);
                 let after = self.rng.between(10, self.mix.away.max(11));
                 self.at(after * MILLISECOND, What::Start(at));
             }

@@ -57,14 +57,14 @@ const FAR_SEEDS: [(Rule, &str, u64); 19] = [
     (Rule::StartAtPosition, "m5", 101),
     (Rule::BringsGoal, "drawn", 9_000_879),
     (Rule::BroughtMajority, "m17", 796),
-    (Rule::RottenNoteIsACut, "m11", 6),
+    (Rule::RottenNoteIsACut, "m11", 61),
     (Rule::RecordCut, "m10", 475),
     (Rule::LeaseByClock, "m12", 54),
-    (Rule::ReleaseEnds, "m12", 14),
+    (Rule::ReleaseEnds, "m12", 24),
     (Rule::LeavesToTrimmed, "m19", 708),
     (Rule::LacksByContent, "drawn", 7_070_241),
-    (Rule::CatalogRefusesBehind, "m25", 168),
-    (Rule::CatalogNeverGoesBack, "m25", 168),
+    (Rule::CatalogRefusesBehind, "m25", 188),
+    (Rule::CatalogNeverGoesBack, "m25", 188),
 ];
 
 /// What such a seed finds.

@@ -3,6 +3,7 @@
 mod drain;
 pub mod recover;
 mod resize;
+mod state;
 
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use self::drain::DrainArgs;
 use self::recover::RecoverArgs;
 use self::resize::ResizeArgs;
 use crate::error::CliError;
+use crate::server::source::ask_system;
 use crate::session::{Session, confirm, print};
 use crate::show::{Table, text};
 
@@ -122,15 +124,22 @@ fn ask(session: &mut Session, what: &str, body: &Value) -> Result<Value, CliErro
 }
 
 fn status(session: &mut Session) -> Result<(), CliError> {
-    let data = ask(session, "NODES", &Value::Null)?;
+    let mut data = ask(session, "NODES", &Value::Null)?;
+    // Only the owner of a log knows how far the others are.
+    let pages = ask_system(session, "RAFTZ", &Value::Null)?;
+    let pages: Vec<Value> = pages.into_iter().map(|page| page.data).collect();
+    state::complete(&mut data, &pages);
     print(session.json, &data, || {
-        let mut table = Table::new(&["Node", "Address", "Is", "Quorum logs on it", "Owns"]);
-        for node in data["nodes"].as_array().into_iter().flatten() {
+        let mut table =
+            Table::new(&["Node", "Address", "Is", "State", "Quorum logs on it", "Owns"]);
+        for node in list(&data, "nodes") {
             let (name, address) = (text(&node["name"]), text(&node["address"]));
-            let (logs, owns) = (numbers(&node["logs"]), numbers(&node["owns"]));
-            table.row(vec![name, address, drain::state(node), logs, owns]);
+            let logs = |key: &str| state::logs(&data, &node[key]);
+            let (is, health) = (drain::state(node), state::health(&data, node));
+            table.row(vec![name, address, is, health, logs("logs"), logs("owns")]);
         }
         let mut out = table.render();
+        out.push_str(&state::verdict(&data));
         for gone in data["removed"].as_array().into_iter().flatten() {
             let by = match gone["by"].as_str() {
                 Some(by) => format!(", {by} took its place"),

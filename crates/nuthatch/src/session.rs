@@ -166,7 +166,11 @@ impl Session {
         let reply = match self.client.request(subject, headers, body, self.timeout) {
             Ok(reply) => reply,
             Err(RequestError::NoResponders(subject)) => {
-                return Err(CliError::NotStored(format!("no stream stores {subject:?}")));
+                let owner = match self.client.info().cluster {
+                    Some(_) => ", or no node serves its log now: see `nuthatch cluster status`",
+                    None => "",
+                };
+                return Err(CliError::NotStored(format!("no stream stores {subject:?}{owner}")));
             }
             Err(err) => return Err(err.into()),
         };

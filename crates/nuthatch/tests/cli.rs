@@ -13,7 +13,6 @@ mod telling;
 mod workbench;
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -223,7 +222,7 @@ fn credentials_and_errors() {
 
 #[test]
 fn nobody_listens() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = nuthatch_ports::free_port().expect("a port");
     let server = format!("127.0.0.1:{port}");
     let output = Command::new(BINARY).args(["-s", &server, "pub", "a"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));

@@ -17,7 +17,7 @@ use arrows::{Arrow, Arrows};
 use tables::{JETSTREAM_LAYERS, SERVER_LAYERS};
 
 /// The crates from the bottom up: each may use only those before it (ARCHITECTURE, the map).
-const CRATES: [&str; 19] = [
+const CRATES: [&str; 20] = [
     "nuthatch-protocol",
     "nuthatch-client",
     "nuthatch-console",
@@ -34,6 +34,7 @@ const CRATES: [&str; 19] = [
     "nuthatch-embed",
     "nuthatch-otlp",
     "nuthatch-c",
+    "nuthatch-ports",
     "nuthatch-bench",
     "nuthatch",
     // Last, so that nothing of the product may use it.

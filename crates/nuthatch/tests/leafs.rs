@@ -117,8 +117,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream) {
 }
 
 fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("address").port()
+    nuthatch_ports::free_port().expect("a free port")
 }
 
 /// A hub and a leaf node with a proxy between them.

@@ -7,7 +7,6 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -57,8 +56,7 @@ struct Authority {
 impl Authority {
     fn new() -> Self {
         let dir = TempDir::new("ocsp-authority");
-        let port =
-            TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("it").port();
+        let port = nuthatch_ports::free_port().expect("a port");
         let text = AUTHORITY.replace("RESPONDER", &format!("http://127.0.0.1:{port}"));
         std::fs::write(dir.path().join("o.cnf"), text).expect("configuration");
         std::fs::write(dir.path().join("index.txt"), "").expect("index");

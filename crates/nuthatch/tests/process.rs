@@ -157,6 +157,25 @@ fn short_answers() {
     let tls = place.run(&["-t", "-c", "tls.conf"]);
     assert!(!tls.status.success());
     assert!(String::from_utf8_lossy(&tls.stderr).contains("absent.pem"), "{tls:?}");
+    let routes =
+        "routes: ['nats://127.0.0.1:7001', 'nats://127.0.0.1:7002', 'nats://127.0.0.1:7003']";
+    let node = |cluster: &str, quorum: &str| {
+        let listen = format!("cluster {{ name: {cluster}, listen: '127.0.0.1:7001', {routes} }}");
+        let text = format!("server_name: n1\njetstream {{ quorum {{ {quorum} }} }}\n{listen}\n");
+        std::fs::write(place.path("node.conf"), text).unwrap();
+        let tested = place.run(&["-t", "-c", "node.conf"]);
+        (tested.status.success(), String::from_utf8_lossy(&tested.stderr).into_owned())
+    };
+    assert!(node("c", "replace_after: '60s'").0);
+    assert!(!place.path("nuthatch").exists(), "nothing is written");
+    for (cluster, quorum, why) in [
+        ("c", "replace_after: '5s'", "at least 10s"),
+        ("'c 1'", "", "'name' cannot hold spaces"),
+        ("c, key_file: absent.key", "", "absent.key"),
+    ] {
+        let (is_valid, said) = node(cluster, quorum);
+        assert!(!is_valid && said.contains(why), "{said}");
+    }
     let log = place.run(&["-p", "-1", "-l", "absent/server.log"]);
     assert!(!log.status.success());
     assert!(String::from_utf8_lossy(&log.stderr).contains("absent/server.log"), "{log:?}");

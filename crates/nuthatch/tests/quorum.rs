@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support::{TIMEOUT, create_stream};
+use support::{TIMEOUT, TempDir, create_stream};
 
 #[test]
 fn a_killed_owner_is_followed_by_one_that_has_everything() {
@@ -37,6 +37,18 @@ fn nodes_with_a_key_follow_each_other_and_one_with_another_key_takes_no_part() {
     nodes.nodes[first].kill();
     (5..10).for_each(|number| nodes.publish(number));
     nodes.expect(10);
+}
+
+/// Nothing was founded yet: all say that the keys differ.
+#[test]
+fn nodes_that_are_to_found_a_cluster_and_have_two_keys_say_so() {
+    let mut nodes = Nodes::with_catalog(TempDir::new("founding-keys"), "built-in");
+    let (one, other) = ("ab".repeat(32), "cd".repeat(32));
+    nodes.give_keys(&[&one, &one, &other]);
+    nodes.nodes.iter_mut().for_each(Node::start);
+    for at in 0..NODES {
+        nodes.wait_text(at, "somebody answers who has another cluster key than this node");
+    }
 }
 
 #[test]
@@ -133,8 +145,11 @@ fn an_empty_disk_gets_the_files_of_what_is_trimmed() {
     nodes.nodes[emptied].start();
     nodes.wait_text(emptied, "of files are in place");
     nodes.wait_disks(emptied, 2);
-    // The owner that took the disk in hands over and goes on as a keeper; without it one of three is left below.
-    nodes.wait_text(owner, "goes on as a keeper");
+    // The owner took the disk in and began anew with it; without the owner one of three is left below.
+    nodes.wait_text(
+        owner,
+        "Quorum log 0 was closed, for its next epoch to begin with other keepers",
+    );
     (20..30).for_each(|number| nodes.publish(number));
     // Whoever owns the log now, without it the other two have all that was acknowledged.
     let (_, owner) = nodes.owner();

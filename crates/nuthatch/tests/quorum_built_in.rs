@@ -4,9 +4,11 @@
 mod quorum_nodes;
 mod support;
 
-use quorum_nodes::{NODES, Node, Nodes};
+use quorum_nodes::{ANSWER, NODES, Node, Nodes};
+use serde_json::{Value, json};
+use std::process::Command;
 use std::time::{Duration, Instant};
-use support::{TIMEOUT, TempDir};
+use support::{TIMEOUT, TempDir, create_stream};
 
 const LEADS: &str = "this node leads the catalog\n";
 const NO_MORE: [&str; 3] = [
@@ -100,6 +102,45 @@ fn nodes_that_all_start_again_have_everything() {
     nodes.expect(30);
 }
 
+/// True if the owner of the stream says that both others are current.
+fn all_are_current(nodes: &Nodes, at: usize, stream: &str) -> bool {
+    let call = format!("$JS.API.STREAM.INFO.{stream}");
+    let Ok(answer) = nodes.client(at).request(&call, b"", b"", ANSWER) else { return false };
+    let info: Value = serde_json::from_slice(&answer.payload).expect("JSON");
+    let replicas = info["cluster"]["replicas"].as_array();
+    let current = |replica: &&Value| replica["current"] == true;
+    replicas.is_some_and(|all| all.iter().filter(current).count() == NODES - 1)
+}
+
+/// What operators go by: a node whose disk was emptied is current only when another one may go.
+#[test]
+fn another_node_may_go_as_soon_as_one_with_an_empty_disk_is_current() {
+    let mut nodes = built_in("built-in-current");
+    nodes.nodes.iter_mut().for_each(Node::start);
+    let (mut client, _) = nodes.owner();
+    create_stream(&mut client, "R", &json!({ "num_replicas": NODES }));
+    (0..20).for_each(|number| nodes.publish_to("R.n", number, b"r"));
+    for round in 0..2 {
+        let (_, owner) = nodes.owner();
+        let (emptied, other) = ((owner + 1) % NODES, (owner + 2) % NODES);
+        nodes.nodes[emptied].kill();
+        let store = nodes.dir.path().join(&nodes.nodes[emptied].name);
+        std::fs::remove_dir_all(store).expect("removed");
+        nodes.nodes[emptied].start();
+        let deadline = Instant::now() + TIMEOUT;
+        while !all_are_current(&nodes, owner, "R") {
+            assert!(Instant::now() < deadline, "it is not current:\n{}", nodes.nodes[owner].text());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        nodes.nodes[other].kill();
+        let first = 20 + round * 10;
+        (first..first + 10).for_each(|number| nodes.publish_to("R.n", number, b"r"));
+        nodes.nodes[other].start();
+        nodes.wait_text(other, "keeps the quorum log");
+    }
+    assert_eq!(nodes.read_all("R").len(), 40);
+}
+
 /// The node with the empty disk counts for the log and for its catalog: then another one may go.
 #[test]
 fn an_empty_disk_joins_the_catalog_and_keeps_the_log() {
@@ -119,6 +160,42 @@ fn an_empty_disk_joins_the_catalog_and_keeps_the_log() {
     nodes.nodes[gone].kill();
     (30..40).for_each(|number| nodes.publish(number));
     nodes.expect(40);
+}
+
+/// Whoever compares a list with what there should be, or backs up what is listed, would take the rest for deleted.
+#[test]
+fn a_node_without_a_majority_lists_no_part_as_if_it_were_all() {
+    let mut nodes = with_stream("built-in-lists");
+    nodes.publish(0);
+    let (_, owner) = nodes.owner();
+    (1..NODES).for_each(|step| nodes.nodes[(owner + step) % NODES].kill());
+    let mut client = nodes.client(owner);
+    for call in ["STREAM.NAMES", "STREAM.LIST"] {
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            let answer = client.request(&format!("$JS.API.{call}"), b"", b"", TIMEOUT);
+            let Ok(answer) = answer else { break };
+            let answer: Value = serde_json::from_slice(&answer.payload).expect("JSON");
+            if answer["error"]["code"] == 503 {
+                break;
+            }
+            assert_eq!(answer["total"], 1, "{call}: {answer}");
+            assert!(Instant::now() < deadline, "it still serves the log: {answer}");
+        }
+    }
+}
+
+/// The catalog's own directory is no log.
+#[test]
+fn the_doctor_finds_a_node_healthy_that_has_ended() {
+    let mut nodes = with_stream("built-in-doctor");
+    nodes.publish(0);
+    nodes.nodes[0].signal("-TERM");
+    nodes.nodes[0].ended();
+    let store = nodes.dir.path().join(&nodes.nodes[0].name);
+    let looked = Command::new(env!("CARGO_BIN_EXE_nuthatch")).arg("doctor").arg(store).output();
+    let looked = looked.expect("the doctor runs");
+    assert!(looked.status.success(), "{}", String::from_utf8_lossy(&looked.stdout));
 }
 
 /// A majority founds nothing; the third node need not share anything with the others but their addresses.

@@ -171,6 +171,29 @@ fn a_log_of_which_two_of_three_are_gone_begins_anew_and_says_so() {
     expect(&nodes, (owner + 1) % NODES, 20);
 }
 
+/// As operators do it: the next node is stopped as soon as the owner says that the others are current.
+#[test]
+fn nodes_that_are_restarted_as_soon_as_all_are_current_lose_nothing() {
+    let mut nodes = started("memory-roll");
+    (0..20).for_each(|number| publish(&nodes, 1, number));
+    let mut count = 20;
+    for at in (0..NODES).chain(0..NODES) {
+        whole(&nodes, (at + 1) % NODES);
+        nodes.nodes[at].signal("-TERM");
+        nodes.nodes[at].ended();
+        nodes.nodes[at].start();
+        // Nothing is published meanwhile: what it lacks is what it has lost, not what has come since.
+        whole(&nodes, (at + 1) % NODES);
+        if at == NODES - 1 {
+            (count..count + 10).for_each(|number| publish(&nodes, at, number));
+            count += 10;
+        }
+    }
+    expect(&nodes, 0, count);
+    let said: String = nodes.nodes.iter().map(Node::text).collect();
+    assert!(!said.contains("anew, empty"), "nothing was lost:\n{said}");
+}
+
 /// One replica is what it was: in the memory of one node.
 #[test]
 fn a_stream_of_one_replica_stays_in_the_memory_of_one_node() {

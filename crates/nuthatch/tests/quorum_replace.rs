@@ -1,8 +1,12 @@
 //! Nodes of a cluster with a built-in catalog are replaced by others while messages are published: real processes.
 
+#[path = "quorum_nodes/publishing.rs"]
+mod publishing;
 mod quorum_nodes;
 mod support;
 
+use nuthatch_client::Client;
+use publishing::Load;
 use quorum_nodes::{ANSWER, Node, Nodes};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -83,44 +87,27 @@ fn wait_removed(nodes: &Nodes, at: usize, name: &str) {
     }
 }
 
-/// Publishes one message after the other, each under its id until it is acknowledged, at whichever node takes it.
+/// Publishes one message after the other, each under its id until it is acknowledged, at one node that stays.
 struct Publisher {
     ends: Arc<AtomicBool>,
     count: Arc<AtomicU64>,
-    thread: JoinHandle<()>,
+    thread: JoinHandle<Load>,
 }
 
 impl Publisher {
     /// Begins with this number.
-    fn start(ports: Vec<u16>, first: u64) -> Self {
+    fn start(mut client: Client, first: u64) -> Self {
         let (ends, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(first)));
         let (ended, counts) = (Arc::clone(&ends), Arc::clone(&count));
         let thread = std::thread::spawn(move || {
-            let mut at = 0;
-            let mut client = None;
-            let mut number = first;
-            let mut since = Instant::now();
+            let mut load = Load::default();
             while !ended.load(Ordering::Acquire) {
-                let url = format!("nats://127.0.0.1:{}", ports[at % ports.len()]);
-                let mut options = nuthatch_client::ConnectOptions::new(&url).expect("a url");
-                options.timeout = Duration::from_millis(500);
-                client = client.or_else(|| nuthatch_client::Client::connect(&options).ok());
-                let headers = format!("NATS/1.0\r\nNats-Msg-Id: {number}\r\n\r\n");
-                let body = number.to_string();
-                let ack = client.as_mut().and_then(|client| {
-                    client.request("Q.n", headers.as_bytes(), body.as_bytes(), ANSWER).ok()
-                });
-                if ack.is_some_and(|ack| ack.payload.starts_with(b"{\"stream\"")) {
-                    number += 1;
-                    counts.store(number, Ordering::Release);
-                    since = Instant::now();
-                    continue;
-                }
-                assert!(since.elapsed() < 3 * TIMEOUT, "message {number} is not taken anywhere");
-                client = None;
-                at += 1;
-                std::thread::sleep(Duration::from_millis(20));
+                let number = (first + load.acked).to_string();
+                let deadline = Instant::now() + 3 * TIMEOUT;
+                load.publish(&mut client, ("Q.n", &number, &number), deadline);
+                counts.store(first + load.acked, Ordering::Release);
             }
+            load
         });
         Self { ends, count, thread }
     }
@@ -134,18 +121,19 @@ impl Publisher {
         }
     }
 
-    fn end(self) -> u64 {
+    /// What became of all that was published, and the number of the next message.
+    fn end(self) -> (Load, u64) {
         self.ends.store(true, Ordering::Release);
-        self.thread.join().expect("all were acknowledged");
-        self.count.load(Ordering::Acquire)
+        let load = self.thread.join().expect("all were acknowledged");
+        (load, self.count.load(Ordering::Acquire))
     }
 }
 
-/// Replaces each of the three nodes, the last one first, by a new one; `kills` says whether it is dead by then.
+/// Replaces each of the three nodes, the last one first, by a new one; `kills` says whether it is dead by then. Otherwise no
+/// client hears an error of that.
 fn replace_all(name: &str, kills: bool) {
     let mut nodes = with_stream(name);
-    let ports: Vec<u16> = nodes.nodes.iter().map(|node| node.port).collect();
-    let mut publisher = Some(Publisher::start(ports, 0));
+    let mut publisher = Some(Publisher::start(nodes.nodes[0].client(""), 0));
     let mut total = 0;
     for old in [2, 1, 0] {
         let new = nodes.add();
@@ -167,11 +155,13 @@ fn replace_all(name: &str, kills: bool) {
         }
         publisher.as_ref().expect("runs").more(20);
         // The next ones are published at the nodes that there are now, under the ids that follow.
-        total = publisher.take().expect("runs").end();
+        let (load, next) = publisher.take().expect("runs").end();
+        println!("{old_name} by {new_name}: {load:?}");
+        let said = || nodes.nodes.iter().map(Node::text).collect::<Vec<_>>().join("\n--\n");
+        assert!(kills || load.errors.is_empty(), "{load:?}\n{}", said());
+        total = next;
         nodes.expect(total);
-        let alive = nodes.nodes.iter().filter(|node| node.child.is_some());
-        let ports: Vec<u16> = alive.map(|node| node.port).collect();
-        publisher = (old > 0).then(|| Publisher::start(ports, total));
+        publisher = (old > 0).then(|| Publisher::start(nodes.nodes[new].client(""), total));
     }
     let told = ask(&nodes.nodes[5], "NODES", &Value::Null).expect("answered");
     let names: Vec<&str> = told["nodes"]

@@ -15,7 +15,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -43,6 +42,7 @@ import (
 
 	"nuthatch/milvus"
 	_ "nuthatch/milvus/embedded"
+	"nuthatch/milvus/internal/ports"
 	nuthatch "nuthatch/milvus/walimpls"
 )
 
@@ -258,15 +258,12 @@ func startEtcd(dir string) (*embed.Etcd, string, error) {
 	config := embed.NewConfig()
 	config.Dir, config.LogLevel = dir, "error"
 	var urls [2]url.URL
-	for at := range urls {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, "", err
-		}
-		urls[at] = url.URL{Scheme: "http", Host: listener.Addr().String()}
-		if err := listener.Close(); err != nil {
-			return nil, "", err
-		}
+	free, err := ports.Free(len(urls))
+	if err != nil {
+		return nil, "", err
+	}
+	for at, port := range free {
+		urls[at] = url.URL{Scheme: "http", Host: fmt.Sprintf("127.0.0.1:%d", port)}
 	}
 	config.LCUrls, config.ACUrls = urls[:1], urls[:1]
 	config.LPUrls, config.APUrls = urls[1:], urls[1:]

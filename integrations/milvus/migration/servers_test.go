@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"nuthatch/milvus/internal/ports"
 )
 
 const patience = 2 * time.Minute
@@ -39,12 +40,11 @@ type server struct {
 // start a server with a configuration file, and wait until it answers.
 func start(t *testing.T, command []string, config string) *server {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	free, err := ports.Free(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := listener.Addr().(*net.TCPAddr).Port
-	listener.Close()
+	port := free[0]
 	file := filepath.Join(t.TempDir(), "server.conf")
 	if err := os.WriteFile(file, fmt.Appendf(nil, "host: 127.0.0.1\nport: %d\n%s", port, config), 0o600); err != nil {
 		t.Fatal(err)

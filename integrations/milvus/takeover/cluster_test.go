@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"nuthatch/milvus/internal/ports"
 )
 
 const (
@@ -41,16 +42,11 @@ type cluster struct {
 
 func freePorts(t *testing.T, count int) []int {
 	t.Helper()
-	var ports []int
-	for range count {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer listener.Close()
-		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
+	free, err := ports.Free(count)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return ports
+	return free
 }
 
 func startCluster(t *testing.T) *cluster {
@@ -59,18 +55,18 @@ func startCluster(t *testing.T) *cluster {
 	if binary == "" {
 		t.Fatal("NUTHATCH_BINARY names no server")
 	}
-	dir, ports := t.TempDir(), freePorts(t, 2*nodes)
+	dir, free := t.TempDir(), freePorts(t, 2*nodes)
 	var routes []string
-	for _, port := range ports[nodes:] {
+	for _, port := range free[nodes:] {
 		routes = append(routes, fmt.Sprintf("127.0.0.1:%d", port))
 	}
 	c := &cluster{t: t}
 	t.Cleanup(c.end)
 	for at := range c.nodes {
 		c.nodes[at] = &node{
-			url: fmt.Sprintf("nats://127.0.0.1:%d", ports[at]),
+			url: fmt.Sprintf("nats://127.0.0.1:%d", free[at]),
 			log: filepath.Join(dir, fmt.Sprintf("n%d.log", at)),
-			args: []string{binary, "serve", "-a", "127.0.0.1", "-p", strconv.Itoa(ports[at]), "-sd", filepath.Join(dir, fmt.Sprint("n", at)),
+			args: []string{binary, "serve", "-a", "127.0.0.1", "-p", strconv.Itoa(free[at]), "-sd", filepath.Join(dir, fmt.Sprint("n", at)),
 				"--node-name", fmt.Sprint("n", at), "--cluster-listen", routes[at], "--routes", strings.Join(routes, ","), "--console", "off"},
 		}
 		c.start(at)

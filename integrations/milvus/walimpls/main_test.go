@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 	"github.com/milvus-io/milvus/pkg/v2/util/paramtable"
 
 	"nuthatch/milvus"
+	"nuthatch/milvus/internal/ports"
 )
 
 // childDir is set in the environment of a process that a test starts of itself, to kill it: the store of its embedded log.
@@ -53,12 +53,11 @@ func startServer(t *testing.T, text string) *server {
 	if binary == "" {
 		t.Fatal("NUTHATCH_BINARY names no server")
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	free, err := ports.Free(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := listener.Addr().(*net.TCPAddr).Port
-	listener.Close()
+	port := free[0]
 	dir := t.TempDir()
 	file := filepath.Join(dir, "server.conf")
 	config := fmt.Sprintf("host: 127.0.0.1\nport: %d\nmax_payload: 8MB\njetstream { store_dir: %q\n%s }\n", port, filepath.Join(dir, "store"), text)

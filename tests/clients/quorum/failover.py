@@ -8,10 +8,10 @@ Usage: failover.py BINARY
 
 import asyncio
 import os
+import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,21 +21,14 @@ import nats
 from nats.errors import Error
 from nats.js.errors import NoStreamResponseError
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from ports import free_ports
+
 # Only what hangs needs a limit.
 LIMIT_S = 120
 MESSAGES = 500
 PUBLISHERS = 16
 LOADED = 300
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for sock in sockets:
-        sock.bind(("127.0.0.1", 0))
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
 
 
 class Node:

@@ -120,7 +120,7 @@ checks:
   - { name: account, kind: jetstream, properties: {} }
   - { name: server, kind: server, context: $dir/system.json, properties: { name: plug } }
 CHECKS
-exported=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+exported=$(python3 "$(dirname "$0")/../../ports.py")
 "$nats" --server "nats://a:pw@127.0.0.1:$port" server check exporter --config "$dir/checks.yaml" --port "$exported" >"$dir/exporter.log" 2>&1 &
 pids+=" $!"
 metrics=""

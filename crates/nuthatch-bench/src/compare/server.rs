@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::harness::{BenchError, Target};
-use crate::process::{self, free_port};
+use crate::process;
 use nuthatch_client::ConnectOptions;
 use nuthatch_client::js;
 
@@ -86,9 +86,11 @@ impl Server {
     }
 
     fn start_in(contender: &Contender, dir: PathBuf) -> Result<Self, BenchError> {
-        let port = free_port().map_err(file_error("find a free port for", &dir))?;
+        let port = nuthatch_ports::free_port().map_err(file_error("find a free port for", &dir))?;
         let monitoring = match contender.further.monitoring {
-            true => Some(free_port().map_err(file_error("find a free port for", &dir))?),
+            true => Some(
+                nuthatch_ports::free_port().map_err(file_error("find a free port for", &dir))?,
+            ),
             false => None,
         };
         let started = Instant::now();

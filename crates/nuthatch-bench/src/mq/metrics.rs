@@ -115,7 +115,7 @@ mod tests {
         let metrics = Metrics::default();
         metrics.sent.inc_by(42);
         metrics.send_seconds.observe(0.001);
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = nuthatch_ports::free_port().unwrap();
         metrics.serve(&format!("127.0.0.1:{port}")).unwrap();
         let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
         socket.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();

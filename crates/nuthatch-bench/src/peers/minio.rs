@@ -39,7 +39,7 @@ impl Minio {
         let drive = dir.join("drive");
         let made = drive.join(bucket);
         fs::create_dir_all(&made).map_err(file_error("create", &made))?;
-        let port = process::free_port().map_err(file_error("find a free port for", &dir))?;
+        let port = nuthatch_ports::free_port().map_err(file_error("find a free port for", &dir))?;
         let log_path = dir.join("log");
         let log = fs::File::create(&log_path).map_err(file_error("create", &log_path))?;
         let mut command = Command::new(&program);

@@ -163,7 +163,7 @@ fn runs_in(pid: u32, dir: &Path) -> bool {
 fn start_in(peer: &'static Peer, program: &Path, dir: &Path) -> Result<Running, BenchError> {
     let mut ports = [0; 3];
     for port in &mut ports {
-        *port = process::free_port().map_err(file_error("find a free port for", dir))?;
+        *port = nuthatch_ports::free_port().map_err(file_error("find a free port for", dir))?;
     }
     let mut site = Site { program, dir, ports, user: None };
     let launch = (peer.launch)(&site)?;

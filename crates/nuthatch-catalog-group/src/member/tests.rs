@@ -1,10 +1,13 @@
 //! Single members, told what others would say.
 
+mod calls;
+
 use super::*;
 use crate::founding::{Founder, Named};
 use crate::types::LogCount;
 use nuthatch_log::env::MemDisk;
-use nuthatch_quorum::types::Incarnation;
+use nuthatch_quorum::catalog::{Key, NodeRow, Txn, TxnId, Value};
+use nuthatch_quorum::types::{BootCount, Incarnation, Revision};
 
 const CLUSTER: u128 = 7;
 
@@ -21,10 +24,53 @@ fn founding() -> Founding {
 }
 
 fn member(disk: &MemDisk, nonce: u64) -> Member {
+    member_of(1, disk, nonce)
+}
+
+fn member_of(id: u8, disk: &MemDisk, nonce: u64) -> Member {
     identity::prepare(disk).expect("an empty disk");
-    identity::identify(disk, MemberId(1)).expect("identified");
+    identity::identify(disk, MemberId(id.into())).expect("identified");
     let disk = Arc::new(disk.clone());
-    Member::open(disk, founding(), NodeId(1), nonce, Limits::default()).expect("opens")
+    Member::open(disk, founding(), NodeId(id), nonce, Limits::default()).expect("opens")
+}
+
+/// Brings what members say to those that it is for, until nobody says anything; what else they ask for.
+fn exchange(members: &mut [Member], mut effects: Vec<Effect>) -> Vec<Effect> {
+    let mut others = vec![];
+    while let Some(effect) = effects.pop() {
+        let Effect::Send(envelope) = effect else {
+            others.push(effect);
+            continue;
+        };
+        let to = members.iter_mut().find(|member| member.id() == envelope.to).expect("a member");
+        effects.extend(to.step(Event::Deliver(envelope)).expect("the disk works"));
+    }
+    others
+}
+
+/// Three members, the first of which leads.
+fn led(disks: &[MemDisk; 3]) -> [Member; 3] {
+    let mut members = [1, 2, 3].map(|id| member_of(id, &disks[usize::from(id) - 1], id.into()));
+    while !members[0].is_leader() {
+        // The others stand later.
+        let effects = members[0].step(Event::Tick).expect("the disk works");
+        exchange(&mut members, effects);
+        for at in [1, 2] {
+            if !members[at].takes_part() {
+                let effects = members[at].step(Event::Tick).expect("the disk works");
+                exchange(&mut members, effects);
+            }
+        }
+    }
+    members
+}
+
+/// A call that changes the row of a node that nobody else changes.
+fn change_of(number: u64) -> Call {
+    let row = NodeRow { incarnation: Incarnation(1), boots: BootCount(1), former: vec![] };
+    let (id, key) = (TxnId { proposer: Incarnation(9), number }, Key::Node(NodeId(9)));
+    let (revision, seen, value) = (Revision(0), Revision(0), Value::Node(row));
+    Call::Propose(Txn { id, key, revision, seen, value })
 }
 
 fn say(to: &mut Member, from: u64, boot: Boot, body: Body) -> Vec<Effect> {

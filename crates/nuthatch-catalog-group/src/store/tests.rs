@@ -99,12 +99,24 @@ fn a_snapshot_keeps_the_entries_behind_it() {
     let (_, disk) = disk();
     let mut store = open(&disk).expect("opens");
     store.append(Some(&hard(1)), entries(1, 5, 1)).expect("appends");
-    store.begin_with(snapshot(3, 1), None).expect("begins anew");
+    store.compact(snapshot(3, 1)).expect("begins anew");
     assert_eq!((store.index(), store.last()), (3, 5));
     store.append(None, entries(6, 1, 1)).expect("appends");
     let again = open(&disk).expect("opens again");
     assert_eq!((again.index(), again.last(), again.hard.term), (3, 6, 1));
-    store.begin_with(snapshot(9, 4), Some(&hard(4))).expect("another one's");
+    store.restore(snapshot(9, 4), Some(&hard(4))).expect("another one's");
     let again = open(&disk).expect("opens again");
     assert_eq!((again.index(), again.last(), again.hard.term), (9, 9, 4));
+}
+
+/// The library has let them go: with some left it would begin further than it is now.
+#[test]
+fn a_snapshot_of_the_leader_keeps_no_entries() {
+    let (_, disk) = disk();
+    let mut store = open(&disk).expect("opens");
+    store.append(Some(&hard(1)), entries(1, 5, 1)).expect("appends");
+    store.restore(snapshot(3, 1), Some(&hard(2))).expect("begins anew");
+    assert_eq!((store.index(), store.last()), (3, 3));
+    let again = open(&disk).expect("opens again");
+    assert_eq!((again.index(), again.last(), again.hard.term), (3, 3, 2));
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::in_bucket::Binding;
 use nuthatch_log::env::RamDisk;
 use nuthatch_quorum::catalog::{Key, NodeRow, TxnId, Value};
 use nuthatch_quorum::types::BootCount;
@@ -105,6 +106,59 @@ fn transactions_of_two_nodes_have_one_order_with_strangers_keys_between() {
     begin(&mut two, &disks[1], 10).expect_err("its fate is not known");
     begin(&mut two, &disks[1], 10).expect("it was carried out");
     assert_eq!(two.next, before + 1);
+}
+
+/// Of logs in a bucket: a node that starts with an empty directory before the cluster is founded is no other one.
+#[test]
+fn a_directory_that_went_before_the_founding_is_another_disk() {
+    let (store, logs) = (MemoryStore::default(), LogCount::ONE.in_bucket());
+    let begin =
+        |node: u8, disk| found(&store, &format!("n{node}"), Incarnation(disk), 3, (7, logs));
+    for (node, disk) in [(1, 1), (1, 11), (2, 2), (1, 12), (2, 22)] {
+        assert_eq!(begin(node, disk).expect("no trouble"), None);
+    }
+    let founding = begin(3, 3).expect("no trouble").expect("all are there");
+    assert_eq!((founding.logs, founding.nodes.len()), (logs, 3));
+    let disk = RamDisk::new(1 << 20);
+    let catalog = NumberedCatalog::open(Arc::new(store), &founding, LogNumber::FIRST, &disk);
+    assert!(catalog.expect("open").state.state().log.value.set.is_empty(), "no disk is named yet");
+}
+
+#[test]
+fn nodes_found_no_cluster_whose_logs_are_in_two_places() {
+    let store = MemoryStore::default();
+    let begin =
+        |node: u8, logs| found(&store, &format!("n{node}"), Incarnation(node.into()), 3, (7, logs));
+    assert_eq!(begin(1, LogCount::ONE.in_bucket()).expect("no trouble"), None);
+    let error =
+        begin(2, LogCount::ONE).expect_err("the other one has them in a bucket").to_string();
+    assert!(error.contains("n1 is to have the cluster's logs in a bucket"), "{error}");
+    assert!(begin(1, LogCount::ONE.in_bucket()).is_err(), "and this one on disks");
+    let store = MemoryStore::default();
+    let marked = |node: u8, mark| {
+        let logs = LogCount::ONE.in_bucket();
+        found(&store, &format!("n{node}"), Incarnation(node.into()), 2, (mark, logs))
+    };
+    assert_eq!(marked(1, 7).expect("no trouble"), None);
+    let error = marked(2, 8).expect_err("its bucket is another one").to_string();
+    assert!(error.contains("n1 has another bucket") && error.contains("found/n1"), "{error}");
+    assert!(marked(1, 7).is_err(), "the other one's note is there");
+    store.objects.lock().remove("found/n2");
+    assert_eq!(marked(1, 7).expect("no trouble"), None);
+    assert!(marked(2, 7).expect("no trouble").is_some_and(|founding| founding.cluster == 7));
+}
+
+#[test]
+fn a_log_in_a_bucket_is_the_one_that_was_named_first() {
+    let store = Arc::new(MemoryStore::default());
+    let binding = Binding::new(Arc::clone(&store) as _, LogNumber(2));
+    assert_eq!(binding.get().expect("no trouble"), None);
+    assert_eq!(binding.set(77).expect("no trouble"), 77);
+    assert_eq!(binding.set(78).expect("no trouble"), 77, "another bucket's");
+    assert_eq!(binding.get().expect("no trouble"), Some(77));
+    let damaged = Bytes::from_static(b"123456789012");
+    store.objects.lock().insert("bucket/2".to_owned(), damaged);
+    assert!(matches!(binding.get(), Err(CatalogError::Object { .. })));
 }
 
 #[test]

@@ -181,7 +181,10 @@ fn seek(
         let (others, size) = routes.sight();
         let founds = size.filter(|size| config.may_found(*size));
         seeking.lock().ask();
-        let answers = ask_all(&others, local, &|answer| seeking.lock().counts(answer));
+        let told_each = ask_each(&others, local, &|answer| seeking.lock().counts(answer));
+        let strangers = strangers(&others, &told_each);
+        let answers: Vec<Option<Answer>> =
+            told_each.into_iter().map(|told| told.ok().flatten()).collect();
         let is_there = answers.iter().flatten().any(|answer| answer.founding.is_some());
         let next = match founds.is_some() || is_there {
             true => founding::next(me, &answers, fresh)?,
@@ -196,7 +199,7 @@ fn seek(
                 Ok(roster) => return Ok((founding, roster)),
                 Err(why) => why,
             },
-            Next::Wait => waits_for((config, routes), &others, &answers),
+            Next::Wait => waits_for((config, routes), (&others, &strangers), &answers),
         };
         if told != waits {
             local.report(&waits);
@@ -211,7 +214,7 @@ fn seek(
 /// What a node waits for, for people.
 fn waits_for(
     (config, routes): (&ClusterConfig, &Routes),
-    others: &[SocketAddr],
+    (others, strangers): (&[SocketAddr], &str),
     answers: &[Option<Answer>],
 ) -> String {
     let answered = |(address, answer): (&SocketAddr, &Option<Answer>)| {
@@ -231,10 +234,27 @@ fn waits_for(
             "all nodes have answered: the first by name founds the cluster".to_owned()
         }
         (Some(count), false) => format!(
-            "the cluster is founded when all of its {count} nodes have answered; missing: {}",
+            "the cluster is founded when all of its {count} nodes have answered; missing: {}{strangers}",
             missing.join(", ")
         ),
     }
+}
+
+/// Says of addresses where something answers that is no node with the same key: that does not pass by itself.
+fn strangers(others: &[SocketAddr], told: &[io::Result<Option<Answer>>]) -> String {
+    let is_other = |told: &io::Result<Option<Answer>>| {
+        told.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidData)
+    };
+    let all = others.iter().zip(told).filter(|(_, told)| is_other(told));
+    let all: Vec<String> = all.map(|(address, _)| address.to_string()).collect();
+    if all.is_empty() {
+        return String::new();
+    }
+    format!(
+        ". At {} somebody answers who has another cluster key than this node, or none, or is no node: give all nodes the same \
+         --cluster_key (cluster.key_file)",
+        all.join(" and ")
+    )
 }
 
 /// Asks one node after the other to be let join; gives who the nodes are then, or why it is to be tried again.
@@ -277,13 +297,24 @@ pub(super) fn ask_all(
     local: &Arc<dyn Local>,
     counts: &(dyn Fn(&Answer) -> bool + Sync),
 ) -> Vec<Option<Answer>> {
+    let told = ask_each(others, local, counts);
+    told.into_iter().map(|told| told.ok().flatten()).collect()
+}
+
+/// As [`ask_all`], with what went wrong.
+fn ask_each(
+    others: &[SocketAddr],
+    local: &Arc<dyn Local>,
+    counts: &(dyn Fn(&Answer) -> bool + Sync),
+) -> Vec<io::Result<Option<Answer>>> {
     thread::scope(|scope| {
         let ask = |address: &SocketAddr| {
             let (address, local) = (*address, Arc::clone(local));
-            scope.spawn(move || ask(address, &*local).ok().filter(counts))
+            scope.spawn(move || Ok(Some(ask(address, &*local)?).filter(counts)))
         };
         let asked: Vec<_> = others.iter().map(ask).collect();
-        asked.into_iter().map(|asking| asking.join().ok().flatten()).collect()
+        let ended = |_| Err(io::Error::other("it was not asked"));
+        asked.into_iter().map(|asking| asking.join().unwrap_or_else(ended)).collect()
     })
 }
 

@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 /// After its disk failed the member begins anew so much later.
 const BEGIN_AGAIN: Duration = Duration::from_secs(1);
 
+/// Inputs that are taken in before what they ask for is made durable.
+const TOGETHER_MAX: usize = 256;
+
 /// Who the nodes are, unless a change of the members is under way: until that is over a vote of the node that goes may be
 /// needed, so it stays connected and is not told that it was removed.
 pub(super) fn settled(member: &Member) -> Option<&Roster> {
@@ -81,20 +84,31 @@ impl Driver {
                 true => Err(RecvTimeoutError::Timeout),
                 false => self.inputs.recv_timeout(left),
             };
-            let event = match input {
-                Ok(input) => self.event(input),
+            match input {
+                Ok(first) => self.take_all(&mut member, first)?,
                 Err(RecvTimeoutError::Timeout) => {
                     // A thread that was held up does not make up for it: nobody is suspected for that.
                     next = Instant::now() + tick;
-                    Event::Tick
+                    member.take(Event::Tick)?;
                 }
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
-            };
-            for effect in member.step(event)? {
+            }
+            for effect in member.settle()? {
                 self.perform(effect)?;
             }
             self.note(&member)?;
             self.tell(&member);
+        }
+        Ok(())
+    }
+
+    /// Takes in together what came while the disk was busy. With a sync for each, calls that come in within one sync
+    /// would take longer than it takes until they are sent again, and on a slow disk the queue would never be empty.
+    fn take_all(&mut self, member: &mut Member, first: Input) -> io::Result<()> {
+        member.take(self.event(first))?;
+        for _ in 1..TOGETHER_MAX {
+            let Ok(input) = self.inputs.try_recv() else { break };
+            member.take(self.event(input))?;
         }
         Ok(())
     }
@@ -190,9 +204,9 @@ impl Driver {
         }
         let (_, led) = std::mem::replace(&mut self.told, now);
         match now {
-            (_, true) => self.report.say("this node leads the catalog"),
+            (_, true) => self.report.note("this node leads the catalog"),
             (false, _) => self.report.say("the catalog has no leader that this node knows"),
-            _ if led => self.report.say("this node leads the catalog no more"),
+            _ if led => self.report.note("this node leads the catalog no more"),
             _ => {}
         }
     }

@@ -3,6 +3,7 @@
 use super::Host;
 use crate::keeper_dir::Chore;
 use crate::sync_gate::ToSync;
+use nuthatch_log::env::is_full;
 use nuthatch_quorum::node::Event;
 use nuthatch_quorum::types::{Lsn, SyncId};
 use std::io;
@@ -52,6 +53,8 @@ impl Host {
         match chore.finish() {
             Ok(Some((number, file))) => self.core.lock().dir.give_spare(&turn, number, file),
             Ok(None) => {}
+            // It is tried again, and there is room in the file that is written.
+            Err(error) if is_full(&error) => self.core.lock().dir.give_up_spare(&turn),
             Err(error) => self.fail(&format!("the keeper's journal cannot be tended: {error}")),
         }
     }

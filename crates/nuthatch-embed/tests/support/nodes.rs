@@ -5,9 +5,10 @@ use crate::support::{Dir, WAIT};
 use nuthatch_embed::client::Client;
 use nuthatch_embed::client::js::{PubAck, api};
 use nuthatch_embed::{Broker, Config, OpenError};
+use nuthatch_ports::free_addresses;
 use serde_json::json;
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// The nodes of a cluster, of which some are open.
@@ -20,19 +21,12 @@ pub struct Nodes {
     next: u64,
 }
 
-/// Ports that nobody listens on.
-pub fn free_ports(count: usize) -> Vec<SocketAddr> {
-    let bind = |_| TcpListener::bind("127.0.0.1:0").expect("binds");
-    let listeners: Vec<TcpListener> = (0..count).map(bind).collect();
-    listeners.iter().map(|listener| listener.local_addr().expect("bound")).collect()
-}
-
 impl Nodes {
     /// Three nodes, none open yet.
     pub fn new(name: &str) -> Self {
         let dirs = (0..3).map(|node| Dir::new(&format!("{name}-{node}"))).collect();
         let brokers = (0..3).map(|_| None).collect();
-        Self { dirs, ports: free_ports(3), brokers, acked: BTreeSet::new(), next: 0 }
+        Self { dirs, ports: free_addresses(3), brokers, acked: BTreeSet::new(), next: 0 }
     }
 
     /// The text that a node is opened with.

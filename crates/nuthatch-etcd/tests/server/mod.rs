@@ -3,9 +3,10 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use nuthatch_ports::free_port;
 use std::fs::OpenOptions;
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -39,11 +40,6 @@ fn program() -> PathBuf {
     path
 }
 
-fn free_port() -> u16 {
-    let bound = TcpListener::bind("127.0.0.1:0").expect("a port");
-    bound.local_addr().expect("bound").port()
-}
-
 impl EtcdServer {
     /// Starts one that keeps what it has in `dir`.
     pub fn start(dir: &Path) -> Self {
@@ -60,8 +56,13 @@ impl EtcdServer {
             flags.push("--client-cert-auth".to_owned());
         }
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let mut server =
-            Self { dir: dir.to_path_buf(), port: free_port(), flags, scheme, child: None };
+        let mut server = Self {
+            dir: dir.to_path_buf(),
+            port: free_port().expect("a port"),
+            flags,
+            scheme,
+            child: None,
+        };
         server.restart();
         server
     }
@@ -76,7 +77,8 @@ impl EtcdServer {
         };
         let earlier = ready().0;
         let out = OpenOptions::new().create(true).append(true).open(&log).expect("a log");
-        let (client, peer) = (self.url(), format!("http://127.0.0.1:{}", free_port()));
+        let peer_port = free_port().expect("a port");
+        let (client, peer) = (self.url(), format!("http://127.0.0.1:{peer_port}"));
         let mut command = Command::new(program());
         command.arg("--data-dir").arg(self.dir.join("data")).args(["--name", "e"]);
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);

@@ -147,10 +147,14 @@ async fn a_log_is_told_with_all_of_its_streams_or_not_at_all() {
     let back = Arc::into_inner(log).expect("nobody else has it");
     let release = hold_up(&back.handle);
     let told = || {
-        let own = handle.own_streams(ACCOUNT);
+        let Taken { state, streams: Streams::All(streams), .. } = handle.taken(ACCOUNT, None)
+        else {
+            panic!("nothing was asked before")
+        };
         let whole = handle.engines.logs.whole();
         let is_whole = whole.iter().any(|log| log.name == "cold");
-        (is_whole, own.state.logs.iter().any(|log| log == "cold"), own.streams.len())
+        let told = streams.iter().filter(|stream| stream.log.is_some()).count();
+        (is_whole, state.logs.iter().any(|log| log == "cold"), told)
     };
     let mut attaching = Box::pin(handle.attach(back));
     let first = attaching.as_mut().poll(&mut Context::from_waker(Waker::noop()));
@@ -161,6 +165,38 @@ async fn a_log_is_told_with_all_of_its_streams_or_not_at_all() {
     assert_eq!(told(), (true, true, 1));
     drop(handle.detach(there.log));
     assert_eq!(told(), (false, false, 0));
+    handle.stop().expect("clean");
+}
+
+/// However many streams there are, only those are looked at that have changed, until logs come or go.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_taken_is_told_as_it_changes() {
+    let handle = serving(&names(2)).await;
+    for name in ["A", "B"] {
+        create(&handle.service, name, &format!("{name}.>"), &[]).await.expect("it is created");
+    }
+    let first = handle.taken(ACCOUNT, None);
+    assert!(matches!(&first.streams, Streams::All(all) if all.len() == 2), "{first:?}");
+    let changed = |since: &Taken| match handle.taken(ACCOUNT, Some(&since.at)).streams {
+        Streams::All(_) => panic!("no log has come or gone"),
+        Streams::Changed(changed) => changed,
+    };
+    assert!(changed(&first).is_empty());
+    create(&handle.service, "C", "C.>", &[]).await.expect("it is created");
+    handle.service.stream_calls.delete(ACCOUNT, "A", b"").await.expect("it is deleted");
+    let mut names: Vec<_> = changed(&first)
+        .into_iter()
+        .map(|(name, stream)| (name, stream.map(|stream| (stream.is_taken, stream.log.is_some()))))
+        .collect();
+    names.sort();
+    names.dedup();
+    let (gone, come) = (("A".to_owned(), None), ("C".to_owned(), Some((true, true))));
+    assert_eq!(names, [gone, come]);
+    let second = handle.taken(ACCOUNT, Some(&first.at));
+    assert!(changed(&second).is_empty());
+    handle.attach(open_log(2, "cold")).await.expect("it is attached");
+    let third = handle.taken(ACCOUNT, Some(&second.at));
+    assert!(matches!(third.streams, Streams::All(all) if all.len() == 2));
     handle.stop().expect("clean");
 }
 

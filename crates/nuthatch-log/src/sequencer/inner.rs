@@ -180,6 +180,10 @@ impl LogInner {
     /// Sees to it that the frame can grow to `len` bytes without running out of space.
     fn secure(&mut self, len: usize, privileged: bool) -> Result<(), AppendError> {
         let needed = self.promised + self.padded(len);
+        if !privileged && self.store.disk.is_short() {
+            self.set_space(self.space.max(Space::ReserveOnly));
+            return Err(self.full(needed));
+        }
         let open = privileged || self.space == Space::Normal;
         if open && self.store.secured() >= needed {
             return Ok(());
@@ -233,6 +237,8 @@ impl LogInner {
     }
 
     fn set_space(&mut self, space: Space) {
+        let is_short = space == Space::Normal && self.store.disk.is_short();
+        let space = if is_short { Space::ReserveOnly } else { space };
         if space == Space::Normal {
             self.full_since = None;
         }
@@ -291,7 +297,8 @@ impl LogInner {
         privileged: bool,
     ) -> Result<(), AppendError> {
         self.check(record, weight)?;
-        let refused = !privileged && self.space != Space::Normal;
+        let is_short = || self.space != Space::Normal || self.store.disk.is_short();
+        let refused = !privileged && is_short();
         if refused || self.frame.len() + weight > self.frame_limit || self.frame.is_full() {
             self.make_room(weight, privileged)?;
         }

@@ -38,6 +38,22 @@ pub enum BucketError {
 #[error("no answer in time")]
 pub struct TimedOut;
 
+impl BucketError {
+    /// True if the store refused who asks, or what was asked: asked again it does so again.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        let Self::Failed { source, .. } = self else { return false };
+        use Error::{NotImplemented, NotSupported, PermissionDenied, Unauthenticated};
+        matches!(
+            source,
+            PermissionDenied { .. }
+                | Unauthenticated { .. }
+                | NotSupported { .. }
+                | NotImplemented { .. }
+        )
+    }
+}
+
 impl From<BucketError> for io::Error {
     fn from(error: BucketError) -> Self {
         let kind = match &error {

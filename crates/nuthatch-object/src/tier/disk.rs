@@ -507,6 +507,10 @@ impl Disk for TieredDisk {
         self.shared.local.free_bytes()
     }
 
+    fn is_short(&self) -> bool {
+        self.shared.local.is_short()
+    }
+
     fn medium(&self) -> Medium {
         Medium { remote_readers: REMOTE_READERS, ..self.shared.local.medium() }
     }

@@ -13,7 +13,8 @@ use crate::effect::{Alarm, Effect};
 use crate::out::Out;
 use crate::types::{Incarnation, Lsn, Time};
 
-/// Former disks of a node that the catalog names. One in memory that has ended cannot come back, so few are needed.
+/// Former disks of a node that the catalog names. One in memory that has ended cannot come back, so few are needed; of a
+/// directory that says who owns a log in a bucket it takes eight others since, each begun in its place.
 const FORMER_MAX: usize = 8;
 
 /// What a node knows of its disk if that is its memory.

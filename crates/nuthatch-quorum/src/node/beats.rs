@@ -21,17 +21,21 @@ impl Node {
         self.round += 1;
         let (round, room) = (self.round, self.keeper.has_room());
         for peer in self.config.peers.iter().copied() {
-            let beat = Message::Beat { epoch, owner, quorum, commit, sent: now, round, room };
+            let short = self.short;
+            let beat =
+                Message::Beat { epoch, owner, quorum, commit, sent: now, round, room, short };
             out.send(peer, None, beat);
         }
     }
 
     pub(super) fn beaten(&mut self, envelope: &Envelope, now: Time, out: &mut Out) {
-        let Message::Beat { epoch, owner, quorum, sent, round, room, .. } = &envelope.message
+        let Message::Beat { epoch, owner, quorum, sent, round, room, short, .. } =
+            &envelope.message
         else {
             unreachable!("as dispatched");
         };
         self.detector.heard_room(envelope.from, *room);
+        self.detector.heard_short(envelope.from, *short);
         let granted = *owner && self.keeper.grant(envelope.sender, *epoch, now);
         if *owner {
             self.detector.heard_owner(*epoch, *quorum, self.known_epoch(), now);
@@ -54,7 +58,7 @@ impl Node {
         now: Time,
         out: &mut Out,
     ) {
-        self.detector.answered(from.node, now);
+        self.detector.answered(from, now);
         if let Some(wall) = answer.wall {
             self.walls.heard(from.node, wall, answer.sent, now);
         }
@@ -102,6 +106,7 @@ impl Node {
 
     /// The connection to a node was reset: an owner there is missed at once.
     pub(super) fn reset(&mut self, peer: NodeId, now: Time, out: &mut Out) {
+        self.detector.peer_reset(peer);
         let owner = self.log_row().and_then(|row| row.owner);
         if owner.is_some_and(|owner| owner.node == peer) {
             self.detector.owner_reset();

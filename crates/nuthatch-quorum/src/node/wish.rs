@@ -1,4 +1,9 @@
 //! What is wanted of the log, and how a node brings it about: planned handover, another set, another owner.
+//!
+//! An owner that stays in the set that is wished takes over from itself with that set. What is in flight then has an unknown
+//! fate, so the driver is to have closed the log by that time: once the set can change ([`Node::set_can_change`]) its driver
+//! is waited for ([`Event::ChangeSet`](super::Event::ChangeSet)), and only where that does nothing for a while the owner goes
+//! on by itself. So it is with an owner that is to keep the log no more, which hands it over.
 
 use super::{Node, Prepares, Role};
 use crate::effect::{Alarm, Effect};
@@ -18,20 +23,19 @@ impl Node {
         }
     }
 
-    /// An owner brings about what is wanted of the log: it hands over to another owner, or takes over from
-    /// itself with another set, which a majority of disks that are whole allows.
+    /// An owner brings about what is wanted of the log: it brings new disks what it has, hands over to another owner, or takes
+    /// over from itself with another set, where its driver does not have it do so for a while.
     pub(super) fn look_at_wish(&mut self, now: Time, out: &mut Out) {
         if now.since(self.admit_at) < ADMIT_POLL || self.proposal.is_some() {
             return;
         }
         self.admit_at = now;
-        let (Role::Owner(owner), Some(snapshot)) = (&self.role, &self.row) else { return };
-        let (target, set) = (snapshot.target_of(self.me()), snapshot.log.value.set.clone());
-        let whole: Vec<Member> = owner.whole().collect();
-        let changed = target != set;
+        let (Role::Owner(_), Some(snapshot)) = (&self.role, &self.row) else { return };
         let me = self.me();
+        let (target, new) = (snapshot.target_of(me), snapshot.newcomers_for(me));
         let wished = snapshot.wish.value.owner.filter(|wished| *wished != me.node);
         if !target.contains(&me) {
+            self.changeable_since = None;
             let since = *self.unwished_since.get_or_insert(now);
             if now.since(since) >= UNWISHED_WAIT {
                 self.hand_over(|member| target.contains(member), now);
@@ -42,20 +46,46 @@ impl Node {
         if let Some(wished) = wished {
             self.hand_over(|member| member.node == wished, now);
         }
-        let new: Vec<Member> =
-            target.iter().copied().filter(|member| !set.contains(member)).collect();
-        // Those that stay and those that come must be a majority of the new set, or the epoch would begin with the old one,
-        // again and again.
-        let stay = whole.iter().filter(|member| target.contains(member)).count();
-        let ready =
-            whole.len() >= majority(set.len()) && stay + new.len() >= majority(target.len());
         let Role::Owner(owner) = &mut self.role else { unreachable!("as above") };
         owner.teach(&new, now);
-        let learnt = |member: &Member| owner.has_learnt(*member) || !Rule::LearnsBeside.holds();
-        let near = |member: &Member| self.detector.is_near(member.node, now);
-        if changed && new.iter().all(|member| near(member) && learnt(member)) && ready {
+        if !self.set_can_change(now) {
+            self.changeable_since = None;
+            return;
+        }
+        let since = *self.changeable_since.get_or_insert(now);
+        if now.since(since) >= UNWISHED_WAIT && self.may_change_set(0, now) {
             self.claim(now, out);
         }
+    }
+
+    /// The driver has closed the log so that its set can change: the owner takes over from itself if it can now. Where it can
+    /// not, the driver is waited for anew.
+    pub(super) fn change_set(&mut self, now: Time, out: &mut Out) {
+        self.changeable_since = None;
+        if self.proposal.is_none() && self.may_change_set(0, now) {
+            self.claim(now, out);
+        }
+    }
+
+    /// True if this node could take over from itself with the set that is wished: all disks that are new are near and lack no
+    /// more than `lag` entries, and those that stay and those that come are a majority of either set. Otherwise the epoch
+    /// would begin with the old one, again and again.
+    pub(super) fn may_change_set(&self, lag: u64, now: Time) -> bool {
+        let (Role::Owner(owner), Some(snapshot)) = (&self.role, &self.row) else { return false };
+        let (me, set) = (self.me(), &snapshot.log.value.set);
+        let target = snapshot.target_of(me);
+        if target == *set || !target.contains(&me) || owner.is_leaving() {
+            return false;
+        }
+        let new = snapshot.newcomers_for(me);
+        let whole: Vec<Member> = owner.whole_but(lag).collect();
+        let stay = whole.iter().filter(|member| target.contains(member)).count();
+        let learnt =
+            |member: &Member| owner.has_learnt_but(*member, lag) || !Rule::LearnsBeside.holds();
+        let near = |member: &Member| self.detector.is_disk_near(*member, now);
+        new.iter().all(|member| near(member) && learnt(member))
+            && whole.len() >= majority(set.len())
+            && stay + new.len() >= majority(target.len())
     }
 
     /// Leaves the log to one of some keepers of the set that has everything, if there is one.
@@ -71,7 +101,7 @@ impl Node {
         let me = self.me();
         let Role::Owner(owner) = &self.role else { return None };
         let fit = |m: &Member| {
-            let near = self.detector.is_near(m.node, now) && self.detector.has_room(m.node);
+            let near = self.detector.is_disk_near(*m, now) && self.detector.has_room(m.node);
             *m != me && may(m) && near
         };
         // That one has claimed the next epoch, and brings itself what it may lack at this moment.

@@ -15,6 +15,11 @@ impl Owner {
         }
     }
 
+    /// True if it takes nothing more, since another one is to own the log.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.is_some()
+    }
+
     /// Tells a keeper that it is to own the log soon.
     pub(crate) fn prepare(&mut self, next: Member, out: &mut Out) {
         self.prepared = Some(next);

@@ -73,7 +73,7 @@ fn a_disk_that_learns_counts_for_nothing() {
     owner.done(learner, Lsn(9), &mut out);
     owner.done(0, Lsn(9), &mut out);
     assert_eq!(owner.commit(), Lsn(1), "it stands beside the set");
-    assert!(owner.has_learnt(member(3)));
+    assert!(owner.has_learnt_but(member(3), 0));
     owner.teach(&[], Time(0));
     assert_eq!(owner.find(member(3)), None, "nobody wants it any more");
 }

@@ -62,12 +62,7 @@ async fn examine(server: &Server, query: &Query) -> Result<Option<HealthFault>, 
     if server_only || !server.options().jetstream.enabled {
         return Ok(None);
     }
-    if server.options().cluster.is_some() && server.nodes.cluster().is_none() {
-        let error = "JetStream has not established contact with a meta leader".to_owned();
-        return Ok(unavailable("JETSTREAM", error));
-    }
-    if !enabled_only && meta::is_stalled(server) {
-        let error = "JetStream has not established contact with a meta leader".to_owned();
+    if let Some(error) = of_cluster(server, enabled_only) {
         return Ok(unavailable("JETSTREAM", error));
     }
     let view = server.jetstream().view();
@@ -96,6 +91,26 @@ async fn examine(server: &Server, query: &Query) -> Result<Option<HealthFault>, 
         },
         error,
     }))
+}
+
+/// What is wrong with a node of a cluster; `enabled_only`: as far as it is found.
+fn of_cluster(server: &Server, enabled_only: bool) -> Option<String> {
+    let is_lost = server.options().cluster.is_some() && server.nodes.cluster().is_none();
+    if is_lost || !enabled_only && meta::is_stalled(server) {
+        return Some("JetStream has not established contact with a meta leader".to_owned());
+    }
+    if enabled_only {
+        return None;
+    }
+    let unopened = meta::not_opened(server).map(|name| {
+        format!("JetStream is broken: log {name} is this node's and cannot be opened, the server's log says why")
+    });
+    unopened.or_else(|| {
+        let name = meta::not_taken_in(server)?;
+        Some(format!(
+            "JetStream is starting: the owner of log {name} has not taken this node in yet"
+        ))
+    })
 }
 
 fn bad_request(text: &str) -> Option<HealthFault> {

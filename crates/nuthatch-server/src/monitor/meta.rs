@@ -43,6 +43,21 @@ pub(super) fn is_stalled(server: &Server) -> bool {
     sight.owner.is_none() && 2 * near <= sight.keepers.len()
 }
 
+/// The name of a log of which this node, which has just started, is not one of the majority yet: if another node ended now,
+/// nobody could own the log until that one is back, and one in memory would be lost.
+pub(super) fn not_taken_in(server: &Server) -> Option<String> {
+    let logs = server.cluster.get()?.logs();
+    let new = logs.iter().find(|log| !log.counts_here());
+    new.map(|log| log.name())
+}
+
+/// The name of a log that this node owns and could not open.
+pub(super) fn not_opened(server: &Server) -> Option<String> {
+    let logs = server.cluster.get()?.logs();
+    let broken = logs.iter().find(|log| log.owned().is_some() && log.is_unopened());
+    broken.map(|log| log.name())
+}
+
 /// True if another node of the cluster leads, or none.
 pub fn is_follower(server: &Server) -> bool {
     let first = server.cluster.get().and_then(|cluster| cluster.logs().first());

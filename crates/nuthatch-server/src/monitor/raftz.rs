@@ -45,6 +45,7 @@ fn group(server: &Server, log: &QuorumLog, sight: &LogSight) -> Value {
     let mut out = shown(own, owned.is_some(), sight);
     out["traffic_account"] = json!(server.accounts.system().name);
     out["in_memory"] = json!(log.is_in_memory());
+    out["in_bucket"] = json!(log.is_in_bucket());
     let logs = server.jetstream().view().logs();
     let served = logs.iter().find(|log| owned.is_some() && log.name == sight.name);
     // What the owner has committed it has applied. It is counted from its first write on.
@@ -87,6 +88,8 @@ fn peer(keeper: &KeeperSight) -> Value {
     }
     if let Some(lag) = keeper.lag {
         out["lag"] = json!(lag);
+    }
+    if keeper.lag.is_some() || !keeper.counts {
         out["current"] = json!(keeper.is_current());
     }
     if !keeper.connected {
@@ -114,6 +117,7 @@ mod tests {
         let keeper = |id| KeeperSight {
             node: node(id),
             connected: id != 3,
+            counts: true,
             silent: (id != 3).then(|| Duration::from_millis(u64::from(id))),
             lag: (owner == Some(1)).then_some(u64::from(id) - 1),
             fit: true,
@@ -127,6 +131,7 @@ mod tests {
             keepers: [1, 2, 3].map(keeper).into(),
             wished: Vec::new(),
             drained: std::collections::BTreeSet::new(),
+            set_can_change: false,
         };
         sight.epoch.0 = 7;
         sight

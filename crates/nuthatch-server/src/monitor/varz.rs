@@ -32,6 +32,23 @@ pub(super) async fn varz(server: &Server) -> Value {
     Value::Object(out)
 }
 
+/// The cluster that this server is a node of, as upstream tells its own; empty without one.
+fn cluster(server: &Server, options: &Options) -> Value {
+    let Some(settings) = &options.cluster else { return json!({}) };
+    let others = server.cluster.get().map(|cluster| cluster.others()).unwrap_or_default();
+    let urls: Vec<String> = others.iter().map(ToString::to_string).collect();
+    let mut out = json!({
+        "addr": settings.listen.ip().to_string(),
+        "cluster_port": settings.listen.port(),
+        "urls": urls,
+    });
+    // Before the cluster is found its name is not known, unless it is configured.
+    if let Some(name) = server.nodes.cluster().or(settings.cluster.as_deref()) {
+        out["name"] = json!(name);
+    }
+    out
+}
+
 fn identity(server: &Server, options: &Options) -> Map<String, Value> {
     let mut out = object(json!({
         "server_id": server.id,
@@ -47,7 +64,7 @@ fn identity(server: &Server, options: &Options) -> Map<String, Value> {
         "config_load_time": time_json(**server.config_loaded.load()),
         "config_digest": "",
         "system_account": options.system_account,
-        "cluster": {},
+        "cluster": cluster(server, options),
         "gateway": {},
         "leaf": leaf(server, options),
         "mqtt": {},

@@ -2,8 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::cluster::BUILT_IN;
 use super::error::Conflict;
-use super::{GLOBAL_ACCOUNT, LeafOptions, Options, SYSTEM_ACCOUNT, operator, sharing};
+use super::{
+    ClusterSettings, GLOBAL_ACCOUNT, LeafOptions, Options, SYSTEM_ACCOUNT, operator, sharing,
+};
 use crate::account_id::named_account_id;
 
 pub(super) fn check(options: &Options) -> Result<(), Conflict> {
@@ -53,8 +56,9 @@ fn leafnodes(options: &Options, leafs: &LeafOptions) -> Result<(), Conflict> {
 /// Tier and cache of the default log; its home may have been set by a flag.
 fn homes(options: &Options) -> Result<(), Conflict> {
     let jetstream = &options.jetstream;
-    if options.cluster.is_some() && jetstream.store.is_some() {
-        return Err(Conflict::StoreOfNode);
+    let is_built_in = |cluster: &ClusterSettings| cluster.catalog == BUILT_IN;
+    if jetstream.store.is_some() && options.cluster.as_ref().is_some_and(is_built_in) {
+        return Err(Conflict::StoreOfBuiltIn);
     }
     if options.cluster.is_some() && !jetstream.enabled {
         return Err(Conflict::NodeWithoutJetStream);

@@ -14,7 +14,7 @@ use super::tables::{CLUSTER, QUORUM};
 use super::{ClusterSettings, Invocation};
 
 /// The catalog that needs nothing else.
-const DEFAULT_CATALOG: &str = "built-in";
+pub(super) const BUILT_IN: &str = "built-in";
 
 /// Quorum logs for each node at most, where there are three nodes.
 const LOGS_PER_NODE_MAX: i64 = 5;
@@ -61,7 +61,12 @@ impl ClusterDraft {
 
     fn key(&mut self, r: &mut ConfigReader, key: &'static str, value: &Value) {
         match key {
-            "name" => self.cluster = r.word(key, value).map(str::to_owned),
+            "name" => match r.word(key, value) {
+                Some(name) if name.contains(' ') => {
+                    r.invalid(&value.pos, key, "cannot hold spaces")
+                }
+                name => self.cluster = name.map(str::to_owned),
+            },
             "listen" => {
                 if let Some(listen) = address::listen(r, key, value) {
                     self.host = listen.host.or(self.host.take());
@@ -146,7 +151,7 @@ impl ClusterDraft {
         };
         let host = host.unwrap_or_else(|| Ipv4Addr::UNSPECIFIED.to_string());
         let listen = node_address("cluster_listen", &bracketed(&host, port))?;
-        let catalog = catalog.unwrap_or_else(|| DEFAULT_CATALOG.to_owned());
+        let catalog = catalog.unwrap_or_else(|| BUILT_IN.to_owned());
         let may_be_open = invocation == Invocation::NatsServer && key.is_none();
         let logs_per_node = logs_per_node.unwrap_or(1);
         Ok(Some(ClusterSettings {

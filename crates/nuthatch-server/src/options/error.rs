@@ -392,12 +392,12 @@ pub enum Conflict {
     /// A tier behind a bucket.
     #[error("'tier' in jetstream does nothing for a default log in a bucket ('store'): keep one")]
     TierOfBucket,
-    /// A default log in two places.
+    /// Logs of a cluster in a bucket, and its catalog on the nodes' disks.
     #[error(
-        "'store' in jetstream and -catalog: the default log is in a bucket or on a quorum of nodes, keep one; for \
-         old segments of a quorum log in a bucket use 'tier'"
+        "{}; for old segments of logs on disks use 'tier'",
+        nuthatch_cluster::ConfigError::BucketBuiltIn
     )]
-    StoreOfNode,
+    StoreOfBuiltIn,
     /// A cache of what is local.
     #[error("'cache' in jetstream is for a default log in a bucket, which needs 'store'")]
     CacheOfDirectory,

@@ -5,6 +5,7 @@ use super::{OnLost, QuorumLogs, RunError, StartJetStream, attach_jetstream, quor
 use crate::jetstream_port::BoxFuture;
 use crate::logs::{QUORUM_MEMORY_LOG, keeper_memory_bytes};
 use crate::node_service;
+use crate::options::Options;
 use crate::private_files::{OUR_DIRECTORY, close_directory};
 use crate::server::Server;
 use nuthatch_cluster::{Cluster, ClusterConfig, ClusterKey, Life, Logs, Prepared};
@@ -32,12 +33,27 @@ const LEAVE_MAX: Duration = Duration::from_secs(3);
 /// processor.
 const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
-/// How this server is set up as a node; `None`: it is none.
+/// How this server is set up as a node, with its directory; `None`: it is none.
+///
+/// # Errors
+/// Like [`config_of`], or the directory cannot be made.
+pub(super) fn config(server: &Server) -> Result<Option<ClusterConfig>, RunError> {
+    let options = server.options();
+    let config = config_of(&options)?;
+    if config.is_some() {
+        let ours = options.jetstream.store_dir.join(OUR_DIRECTORY);
+        nuthatch_log::env::create_dirs(&ours)
+            .and_then(|()| close_directory(&ours))
+            .map_err(|error| RunError::Cluster(format!("using {}: {error}", ours.display())))?;
+    }
+    Ok(config)
+}
+
+/// How a server with these options is set up as a node; `None`: it is none. Nothing is written.
 ///
 /// # Errors
 /// It cannot be set up so, or its key is of no use.
-pub(super) fn config(server: &Server) -> Result<Option<ClusterConfig>, RunError> {
-    let options = server.options();
+pub(super) fn config_of(options: &Options) -> Result<Option<ClusterConfig>, RunError> {
     let Some(settings) = &options.cluster else { return Ok(None) };
     if let Some(log) = options.jetstream.logs.iter().find(|log| is_quorum_name(&log.name)) {
         let why = "the quorum logs of a cluster are called default-1, default-2 and so on, and memory-quorum";
@@ -57,13 +73,11 @@ pub(super) fn config(server: &Server) -> Result<Option<ClusterConfig>, RunError>
         key,
         may_be_open: settings.may_be_open,
         logs: Logs::PerNode(settings.logs_per_node),
-        memory: Some(keeper_memory_bytes(&options)),
+        memory: Some(keeper_memory_bytes(options)),
+        store: options.jetstream.store.clone(),
         replace_after: settings.replace_after,
     };
     config.check().map_err(|error| RunError::Cluster(error.to_string()))?;
-    nuthatch_log::env::create_dirs(&ours)
-        .and_then(|()| close_directory(&ours))
-        .map_err(|error| RunError::Cluster(format!("using {}: {error}", ours.display())))?;
     Ok(Some(config))
 }
 
@@ -78,12 +92,18 @@ fn is_quorum_name(name: &str) -> bool {
 /// # Errors
 /// They cannot be had.
 pub(super) fn prepare(server: &Arc<Server>, config: &ClusterConfig) -> Result<Prepared, RunError> {
-    let reporting = Arc::downgrade(server);
-    let report = Reporter::new(move |message| {
+    let (reporting, noting) = (Arc::downgrade(server), Arc::downgrade(server));
+    let warn = move |message: &str| {
         if let Some(server) = reporting.upgrade() {
             server.log.warn(format_args!("Cluster: {message}"));
         }
-    });
+    };
+    let info = move |message: &str| {
+        if let Some(server) = noting.upgrade() {
+            server.log.info(format_args!("Cluster: {message}"));
+        }
+    };
+    let report = Reporter::with_notes(warn, info);
     Cluster::prepare(config, report).map_err(|error| RunError::Cluster(error.to_string()))
 }
 
@@ -206,6 +226,10 @@ struct NothingToServe;
 impl QuorumLogs for NothingToServe {
     fn serve(&self, _: u8, _: OnLost) -> BoxFuture<'_, Result<Vec<String>, String>> {
         Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn has_stopped(&self, _: u8) -> bool {
+        false
     }
 
     fn withdraw(&self, _: u8) {}

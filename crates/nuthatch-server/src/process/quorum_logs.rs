@@ -3,15 +3,15 @@
 
 use super::cluster::blocking;
 use super::{QuorumLogs, RunError};
-use crate::nodes::StepDown;
+use crate::nodes::{Next, StepDown};
 use crate::server::Server;
-use nuthatch_cluster::{Cluster, LogNumber, NodeName, QuorumLog};
+use nuthatch_cluster::{Cluster, LogNumber, Move, NodeName, QuorumLog};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{interval, sleep, timeout};
 
 /// Step-downs of one log that wait at a time.
 const STEP_DOWNS_MAX: usize = 16;
@@ -22,12 +22,22 @@ const WITHDRAW_MAX: Duration = Duration::from_millis(500);
 /// What another node's connections had begun to send when that node knew comes within this.
 const WITHDRAW_REST: Duration = Duration::from_millis(5);
 
+/// Before a log in a bucket is opened again, here or elsewhere, that could not be or that somebody else has taken. Each attempt
+/// makes a fence, and those stay, so it is twice as long after each further failure, up to a minute.
+const REOPEN_PAUSE: Duration = Duration::from_secs(2);
+const REOPEN_DOUBLINGS: u32 = 5;
+
+/// How often it is looked whether a log in a bucket has stopped.
+const STOPPED_POLL: Duration = Duration::from_secs(1);
+
 /// One log at this node.
 struct Kept {
     server: Arc<Server>,
     log: Arc<QuorumLog>,
     number: u8,
     quorum: Arc<dyn QuorumLogs>,
+    /// How often the log could not be opened here since it was.
+    failures: AtomicU32,
 }
 
 /// Why a log is served no longer.
@@ -43,7 +53,7 @@ pub(super) async fn keep(
     quorum: Arc<dyn QuorumLogs>,
 ) -> RunError {
     let number = log.number().0;
-    let kept = Kept { server, log, number, quorum };
+    let kept = Kept { server, log, number, quorum, failures: AtomicU32::new(0) };
     let (step_down, mut step_downs) = mpsc::channel(STEP_DOWNS_MAX);
     kept.server.nodes.take_step_downs(number, step_down);
     loop {
@@ -59,15 +69,21 @@ fn node_of(log: &QuorumLog, name: &str) -> Option<NodeName> {
     keepers.map(|keeper| keeper.node).find(|node| node.name == name)
 }
 
-/// Has the logs that balance gives to other nodes closed before they go.
+/// Has the logs that balance gives to other nodes, or to other keepers, closed before that.
 pub(super) fn take_moves(server: &Arc<Server>, cluster: &Cluster) {
     let server = Arc::downgrade(server);
-    cluster.take_moves(Box::new(move |log, to| {
+    cluster.take_moves(Box::new(move |log, moves| {
         let Some(server) = server.upgrade() else { return };
-        let keepers = log.sight().keepers.into_iter();
-        let to = keepers.map(|keeper| keeper.node).find(|node| node.id == to);
+        let (nodes, number) = (&server.nodes, log.number().0);
         // Where it is being handed over already balance looks again.
-        drop(server.nodes.step_down(log.number().0, to.map(|node| node.name)));
+        drop(match moves {
+            Move::To(to) => {
+                let keepers = log.sight().keepers.into_iter();
+                let to = keepers.map(|keeper| keeper.node).find(|node| node.id == to);
+                nodes.step_down(number, to.map(|node| node.name))
+            }
+            Move::ChangeSet => nodes.change_set(number),
+        });
     }));
 }
 
@@ -82,6 +98,8 @@ impl Kept {
         });
         let serving = self.quorum.serve(self.number, on_lost);
         let served = match self.server.options().ready_timeout {
+            // A bucket may be away for longer, which is no reason to end.
+            _ if self.log.is_in_bucket() => serving.await,
             None => serving.await,
             Some(limit) => {
                 let served = tokio::time::timeout(limit, serving).await;
@@ -97,24 +115,34 @@ impl Kept {
                 return Ok(());
             }
             // Its disk has failed.
-            Err(why) if self.log.has_lost() => return self.lost(&why).await,
+            Err(why) if self.log.has_lost() => return self.lost(&why, step_downs).await,
             Err(why) if self.is_stopping() => return self.ended(&why).await,
+            Err(why) if self.log.is_in_bucket() => {
+                return self.put_off(&why, step_downs).await;
+            }
             Err(why) => return Err(RunError::JetStream(why)),
         }
+        self.failures.store(0, Ordering::Relaxed);
+        self.log.set_unopened(false);
         self.log.tell_takeover();
         self.say(format_args!("is served here"));
         let ended = tokio::select! {
             // Without a JetStream nothing watches, and nothing is lost.
             Some(why) = lost.recv() => Ended::Lost(why),
             Some(step_down) = step_downs.recv() => Ended::StepDown(step_down),
+            () = self.stopped() => Ended::Lost("the log has stopped".to_owned()),
         };
         if self.is_stopping() {
             // The server closes its logs and hands them over itself, but for one that was opened meanwhile.
             return self.ended("the server stops").await;
         }
         match ended {
-            Ended::Lost(why) => self.lost(&why).await,
-            Ended::StepDown(step_down) => self.step_down(step_down).await,
+            Ended::Lost(why) => self.lost(&why, step_downs).await,
+            Ended::StepDown(StepDown { next, done }) => match next {
+                Next::Any => self.step_down(None, done).await,
+                Next::Node(name) => self.step_down(Some(&name), done).await,
+                Next::Itself => self.change_set(done).await,
+            },
         }
     }
 
@@ -149,7 +177,87 @@ impl Kept {
         Ok(())
     }
 
-    async fn lost(&self, why: &str) -> Result<(), RunError> {
+    /// A log in a bucket was not opened. The bucket may be away for all, or for this node: another one tries next, or this
+    /// one again.
+    async fn put_off(
+        &self,
+        why: &str,
+        step_downs: &mut mpsc::Receiver<StepDown>,
+    ) -> Result<(), RunError> {
+        self.log.set_unopened(true);
+        let failures = self.failures.fetch_add(1, Ordering::Relaxed).min(REOPEN_DOUBLINGS);
+        let log = &self.server.log;
+        log.error(format_args!("Quorum log {} is not served: {why}", self.label()));
+        self.rest(REOPEN_PAUSE, step_downs).await;
+        let log = self.log.clone();
+        blocking(move || {
+            if log.can_hand_over() {
+                log.hand_over();
+            }
+            Ok(())
+        })
+        .await?;
+        // Where nobody else took it.
+        self.rest(REOPEN_PAUSE * ((1 << failures) - 1), step_downs).await;
+        Ok(())
+    }
+
+    /// A log in a bucket has stopped although this node owns it: the bucket was away for too long, or a server has taken it
+    /// that is no node of this cluster, or a node of which this one did not hear yet.
+    async fn open_again(
+        &self,
+        why: &str,
+        step_downs: &mut mpsc::Receiver<StepDown>,
+    ) -> Result<(), RunError> {
+        self.log.set_unopened(true);
+        // It cannot be closed cleanly.
+        let _ = self.quorum.leave(self.number).await;
+        self.say(format_args!("is served here no more: {why}"));
+        self.rest(REOPEN_PAUSE, step_downs).await;
+        if self.log.owned().is_some() && !self.is_stopping() {
+            let log = &self.server.log;
+            log.error(format_args!(
+                "Quorum log {} is opened again, which ends whoever else has it open",
+                self.label()
+            ));
+        }
+        Ok(())
+    }
+
+    /// Lets a log rest that this node owns and has not open, unless the server stops or it owns it no more. Who asks for a
+    /// step-down meanwhile hears that there is nothing to hand over.
+    async fn rest(&self, pause: Duration, step_downs: &mut mpsc::Receiver<StepDown>) {
+        let (mut rest, mut looks) = (std::pin::pin!(sleep(pause)), interval(STOPPED_POLL));
+        let epoch = self.log.owned();
+        while !self.is_stopping() && epoch.is_some() && self.log.owned() == epoch {
+            tokio::select! {
+                () = &mut rest => return,
+                Some(step_down) = step_downs.recv() => drop(step_down),
+                _ = looks.tick() => {}
+            }
+        }
+    }
+
+    /// Returns when a log in a bucket has stopped. One on disks stops with the disk of its keeper, which tells.
+    async fn stopped(&self) {
+        if !self.log.is_in_bucket() {
+            return std::future::pending().await;
+        }
+        let mut looks = interval(STOPPED_POLL);
+        while !self.quorum.has_stopped(self.number) {
+            looks.tick().await;
+        }
+    }
+
+    async fn lost(
+        &self,
+        why: &str,
+        step_downs: &mut mpsc::Receiver<StepDown>,
+    ) -> Result<(), RunError> {
+        let is_owner = self.log.owned().is_some();
+        if is_owner && self.log.is_in_bucket() {
+            return self.open_again(why, step_downs).await;
+        }
         if !self.log.was_replaced() {
             return self.failed(why).await;
         }
@@ -189,18 +297,20 @@ impl Kept {
         Err(RunError::Cluster(why.to_owned()))
     }
 
-    async fn step_down(&self, step_down: StepDown) -> Result<(), RunError> {
+    /// Leaves the log to another node, if one can have it.
+    async fn step_down(
+        &self,
+        to: Option<&str>,
+        done: oneshot::Sender<bool>,
+    ) -> Result<(), RunError> {
         let log = self.log.clone();
-        let to = step_down.to.as_deref().map(|name| node_of(&log, name));
-        self.quorum.withdraw(self.number);
-        self.until_withdrawn().await;
+        let to = to.map(|name| node_of(&log, name));
+        self.withdraw().await;
         if to.as_ref().is_none_or(Option::is_some) {
             let next = to.iter().flatten().map(|node| node.id).next();
             self.log.prepare_handover(next);
         }
-        if let Err(why) = self.quorum.leave(self.number).await {
-            self.say(format_args!("was not closed cleanly before it is handed over: {why}"));
-        }
+        self.close().await;
         let is_done = blocking(move || {
             Ok(match to {
                 Some(Some(node)) => log.hand_over_to(node.id),
@@ -218,8 +328,33 @@ impl Kept {
             false => format_args!("was not handed over: no other node has all of it"),
         });
         // Who has asked may be gone.
-        let _ = step_down.done.send(is_done);
+        let _ = done.send(is_done);
         Ok(())
+    }
+
+    /// Has this node take the log over from itself with other keepers. It is served again as after any takeover.
+    async fn change_set(&self, done: oneshot::Sender<bool>) -> Result<(), RunError> {
+        self.withdraw().await;
+        self.close().await;
+        let log = self.log.clone();
+        let is_done = blocking(move || Ok(log.change_set())).await?;
+        self.say(match is_done {
+            true => format_args!("was closed, for its next epoch to begin with other keepers"),
+            false => format_args!("goes on with its keepers: others do not have all of it"),
+        });
+        let _ = done.send(is_done);
+        Ok(())
+    }
+
+    async fn withdraw(&self) {
+        self.quorum.withdraw(self.number);
+        self.until_withdrawn().await;
+    }
+
+    async fn close(&self) {
+        if let Err(why) = self.quorum.leave(self.number).await {
+            self.say(format_args!("was not closed cleanly before its next epoch: {why}"));
+        }
     }
 
     /// Waits until no other node sends this one what is for streams that it was told of no more, or for so long: of what

@@ -3,6 +3,7 @@
 use super::{NodeState, OwnStream, ServedStream, TABLE_STREAMS_MAX};
 use crate::link::own_subject;
 use crate::outlet::Outlet;
+use nuthatch_protocol::js::StreamConfig;
 use nuthatch_protocol::subject::tree::SubjectTree;
 use nuthatch_protocol::wire::leaf::{LeafLine, push_leaf_message_line};
 use rustc_hash::FxHashMap;
@@ -42,6 +43,8 @@ pub(super) struct NodeTable {
     pub(super) streams: FxHashMap<Arc<str>, (u64, Arc<ServedStream>)>,
     /// Their names.
     names: BTreeSet<Arc<str>>,
+    /// Names of those in the log in memory.
+    in_memory: BTreeSet<Arc<str>>,
     pub(super) subjects: SubjectTree<u64>,
     /// How many of the streams are in each log, and what those of each storage reserve: file, then memory. Asked for
     /// with each new stream, so not counted then.
@@ -61,6 +64,7 @@ impl NodeTable {
             state: NodeState::default(),
             streams: FxHashMap::default(),
             names: BTreeSet::default(),
+            in_memory: BTreeSet::default(),
             subjects: SubjectTree::default(),
             in_logs: FxHashMap::default(),
             reserved: [0; 2],
@@ -119,9 +123,16 @@ impl NodeTable {
         names.map(|name| self.streams[name].1.clone()).collect()
     }
 
+    /// Configurations of its streams in the log in memory, by name.
+    pub(super) fn in_memory(&self) -> Vec<StreamConfig> {
+        let streams = self.in_memory.iter().map(|name| &self.streams[name].1);
+        streams.filter_map(|stream| stream.whole.as_deref().cloned()).collect()
+    }
+
     pub(super) fn forget(&mut self, name: &str) {
         let Some((key, stream)) = self.streams.remove(name) else { return };
         self.names.remove(name);
+        self.in_memory.remove(name);
         *self.in_logs.get_mut(stream.log.as_str()).expect("it was counted") -= 1;
         let reserved = &mut self.reserved[usize::from(stream.is_memory)];
         *reserved = reserved.checked_sub(u128::from(stream.max_bytes)).expect("it was counted");
@@ -143,6 +154,9 @@ impl NodeTable {
         self.reserved[usize::from(stream.is_memory)] += u128::from(stream.max_bytes);
         let name: Arc<str> = stream.name.as_str().into();
         self.names.insert(name.clone());
+        if stream.whole.is_some() {
+            self.in_memory.insert(name.clone());
+        }
         self.streams.insert(name, (key, Arc::new(stream)));
     }
 }

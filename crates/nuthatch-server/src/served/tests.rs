@@ -88,23 +88,12 @@ fn a_question_says_how_it_is_to_be_handled() {
 }
 
 #[test]
-fn only_what_differs_is_told() {
-    let (a, b, c) = (own("A", "a"), own("B", "b"), own("C", "c"));
-    let changed = own("B", "b");
-    let (come, gone) = differences(&[a.clone(), b], &[a, changed, c]);
-    let names: Vec<&str> = come.iter().map(|stream| &*stream.config.name).collect();
-    assert_eq!((names, gone), (vec!["B", "C"], Vec::<String>::new()));
-    let (come, gone) = differences(&[own("A", "a")], &[]);
-    assert_eq!((come.len(), gone), (0, vec!["A".to_owned()]));
-}
-
-#[test]
 fn a_node_is_told_of_all_streams_when_they_are_known() {
     let (served, link) = (Served::default(), Outlet::nowhere());
     let is_told = || served.inner.lock().nodes["n2"].is_told;
     served.met("n2", &link, "token");
     assert!(!is_told(), "what nobody was told of before is to be gathered first");
-    served.tell(Own::default());
+    served.tell(NodeState::default(), &[], Vec::new(), Vec::new);
     assert!(is_told());
     served.receive("n2", b"T", &told(true, true, &[], &[]));
     assert!(is_told(), "its own telling anew changes nothing");

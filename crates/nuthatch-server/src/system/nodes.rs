@@ -23,9 +23,7 @@ pub(super) async fn about_nodes(
     what: &str,
     options: &Map<String, Value>,
 ) -> Result<Answer, Failure> {
-    let cluster = server.cluster.get().cloned();
-    let cluster =
-        cluster.ok_or_else(|| Failure(503, "this server is no node of a cluster".to_owned()))?;
+    let cluster = cluster_of(server).await?;
     match what {
         "NODES" => Ok(Answer::Data(described(&known(&cluster).await))),
         "REPLACE" => replace(cluster, options).await,
@@ -33,6 +31,24 @@ pub(super) async fn about_nodes(
         "DRAIN" => drain(cluster, options).await,
         "KEEP" => keep(cluster, options).await,
         _ => Ok(Answer::Silence),
+    }
+}
+
+/// The cluster of this server: one that has just started may be about to find it.
+async fn cluster_of(server: &Arc<Server>) -> Result<Arc<Cluster>, Failure> {
+    let deadline = Instant::now() + KNOWN_WITHIN;
+    loop {
+        if let Some(cluster) = server.cluster.get() {
+            return Ok(cluster.clone());
+        }
+        if server.options().cluster.is_none() {
+            return Err(Failure(503, "this server is no node of a cluster".to_owned()));
+        }
+        if Instant::now() >= deadline {
+            let why = "this node has not found its cluster yet: its log says what it waits for";
+            return Err(Failure(503, why.to_owned()));
+        }
+        sleep(LOOK).await;
     }
 }
 
@@ -61,6 +77,7 @@ fn described(sight: &NodesSight) -> Value {
         "replacing": replacing,
         "resizing": resizing,
         "leader": sight.leader,
+        "log_names": sight.log_names,
     })
 }
 
@@ -75,6 +92,9 @@ fn described_node(node: &NodeSight) -> Value {
         "spare": !node.keeps,
         "logs": node.logs,
         "owns": node.owns,
+        "uncounted": node.uncounted,
+        "connected": node.connected,
+        "silent_ms": node.silent.map(|silent| u64::try_from(silent.as_millis()).unwrap_or(u64::MAX)),
         "drain": drain,
     })
 }

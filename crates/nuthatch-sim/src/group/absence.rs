@@ -30,6 +30,12 @@ impl World {
     /// Something of a member comes to a node.
     pub(super) fn bring(&mut self, at: usize, bytes: &[u8]) -> Result<(), Violation> {
         let envelope = Envelope::decode(bytes).expect("as it was sent");
+        self.step(at, Event::Deliver(Box::new(envelope)))
+    }
+
+    /// Notes whom a node hears when it takes this in.
+    pub(super) fn note_heard(&mut self, at: usize, event: &Event) {
+        let Event::Deliver(envelope) = event else { return };
         // What is for a former disk, or of a disk that was set back, is not listened to.
         let listens = |member: &Member| {
             let outdated = |held: Boot| held.outdates(envelope.boot);
@@ -38,18 +44,22 @@ impl World {
         if matches!(&self.nodes[at].life, Life::Runs(member) if listens(member)) {
             self.heard.last.insert((at, envelope.from), self.queue.now());
         }
-        self.step(at, Event::Deliver(Box::new(envelope)))
     }
 
-    /// A leader says that a node is away for so many ticks.
+    /// A leader says that a node is away for so many ticks. `before` the step in which it does so those were the members.
     pub(super) fn look_at_absence(
         &mut self,
         at: usize,
         (old, ticks, replaced): (NodeId, u64, bool),
+        before: &BTreeMap<NodeId, MemberId>,
     ) -> Result<(), Violation> {
         let Life::Runs(leader) = &self.nodes[at].life else { return Ok(()) };
         self.heard.replaced += u64::from(replaced);
         let disk = leader.roster().nodes[&old].member;
+        if before.get(&old) != Some(&disk) {
+            // It has another disk since the same step: the former one is away.
+            return Ok(());
+        }
         let takes_part =
             |life: &Life| matches!(life, Life::Runs(one) if one.id() == disk && one.takes_part());
         let heard = self.heard.last.get(&(at, disk)).copied().unwrap_or_default();

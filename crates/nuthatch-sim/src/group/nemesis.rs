@@ -95,9 +95,7 @@ impl World {
             Harm::Heal => self.net.heal(),
             Harm::Wipe => {
                 if self.may_harm(at) {
-                    self.harmed.insert(at);
-                    self.disks += 1;
-                    self.end(at, |_| super::world::empty_disk());
+                    self.lose(at);
                 }
             }
             Harm::TakeImage if self.nodes[at].image.is_some() => {}
@@ -123,7 +121,7 @@ impl World {
         self.end(at, |disk| disk.crash(seed));
     }
 
-    fn may_harm(&self, at: usize) -> bool {
+    pub(super) fn may_harm(&self, at: usize) -> bool {
         // Once that was asked for, five that vote may become three at any time.
         let fewest = if self.joins.may_be_three { 3 } else { self.founders };
         let most = if self.observer.answers == 0 { 1 } else { (fewest - 1) / 2 };

@@ -29,6 +29,8 @@ pub struct Summary {
     pub drained: u64,
     /// How often a leader had the place of a node taken that was away for long.
     pub absent: u64,
+    /// Steps of several events, which came while a disk was busy.
+    pub together: u64,
 }
 
 impl Summary {
@@ -45,5 +47,6 @@ impl Summary {
         self.resized += other.resized;
         self.drained += other.drained;
         self.absent += other.absent;
+        self.together += other.together;
     }
 }

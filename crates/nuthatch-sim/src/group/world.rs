@@ -5,7 +5,9 @@ use super::check::{Observer, Violation};
 use super::clients::Client;
 use super::joining::{Joins, numbered};
 use super::nemesis::{HARMS, SIMPLE_HARMS};
+use super::steps::slowest;
 use super::summary::Summary;
+use super::themes::Theme;
 use crate::net::{Net, Weather};
 use crate::scheduler::Scheduler;
 use nuthatch_catalog_group::founding::{self, Answer, Founding, Named, Next};
@@ -51,6 +53,8 @@ pub enum Happening {
     Tick(usize, u64),
     /// Bytes of a member come to a node.
     Packet(usize, Vec<u8>),
+    /// The disk of a node's process has done what it was asked for.
+    Synced(usize, u64),
     /// A node that looks for its cluster asks another one, in this round.
     Asked { by: usize, of: usize, round: u64 },
     /// The answer.
@@ -61,6 +65,10 @@ pub enum Happening {
     Client(usize),
     /// Something goes wrong.
     Nemesis,
+    /// Most members end at once.
+    Outage,
+    /// The disk of the node that founded the cluster is lost.
+    FounderLost(usize),
     /// A node asks another one to be let join.
     AsksToJoin { by: usize, of: usize },
     /// It was let, or is to look again who belongs to the cluster.
@@ -104,6 +112,12 @@ pub struct Node {
     pub image: Option<MemDisk>,
     /// When its process began.
     pub began: u64,
+    /// Its disk is busy with what the last step wrote.
+    pub is_busy: bool,
+    /// What its member is to take in when it no more is.
+    pub waiting: Vec<Event>,
+    /// What its member asks for then.
+    pub held: Vec<Effect>,
 }
 
 /// All of it.
@@ -124,10 +138,15 @@ pub struct World {
     pub(super) faults: u64,
     pub(super) disks: u64,
     pub(super) images: u64,
-    limits: Limits,
+    pub(super) limits: Limits,
+    /// How long a disk is busy with what one step writes, in microseconds at most.
+    pub(super) slowest: u64,
+    /// Steps of several events.
+    pub(super) together: u64,
     pub(super) calls: u64,
     /// When all is well little happens: no snapshot comes because there are many entries.
     pub(super) quiet: bool,
+    pub(super) theme: Theme,
     printed: bool,
 }
 
@@ -152,7 +171,8 @@ impl World {
         let rng = &mut queue.rng;
         let founders = if rng.chance(250) { 5 } else { 3 };
         let count = founders + if rng.chance(350) { rng.between(1, 3) as usize } else { 0 };
-        let weather = Weather::drawn(rng);
+        let theme = Theme::of(seed);
+        let weather = theme.weather(Weather::drawn(rng));
         let mut weights: [u64; HARMS] =
             std::array::from_fn(|_| if rng.chance(600) { rng.below(10) } else { 0 });
         if count == founders {
@@ -169,6 +189,9 @@ impl World {
             paused_until: 0,
             image: None,
             began: 0,
+            is_busy: false,
+            waiting: vec![],
+            held: vec![],
         };
         for at in 0..count {
             let after = queue.rng.below(if at < founders { 3_000_000 } else { 20_000_000 });
@@ -193,8 +216,11 @@ impl World {
             disks: 0,
             images: 0,
             limits,
+            slowest: slowest(seed),
+            together: 0,
             calls: 0,
             quiet: seed % 5 == 2,
+            theme,
             printed,
             queue,
         }
@@ -215,6 +241,7 @@ impl World {
             resized: self.joins.resized(),
             drained: self.joins.drained(),
             absent: self.heard.replaced,
+            together: self.together,
         }
     }
 
@@ -254,6 +281,10 @@ impl World {
             Happening::Tick(..) => Ok(()),
             Happening::Packet(at, bytes) => self.bring(at, &bytes),
             Happening::Lost(at, member) => self.step(at, Event::Lost(member)),
+            Happening::Synced(at, process) if process == self.nodes[at].process => {
+                self.synced(at, process)
+            }
+            Happening::Synced(..) => Ok(()),
             Happening::Asked { by, of, round } => {
                 self.tell(by, of, round);
                 Ok(())
@@ -264,6 +295,14 @@ impl World {
             }
             Happening::Client(client) => self.ask(client),
             Happening::Nemesis => self.harm(),
+            Happening::Outage => {
+                self.outage();
+                Ok(())
+            }
+            Happening::FounderLost(at) => {
+                self.founder_lost(at);
+                Ok(())
+            }
             Happening::AsksToJoin { by, of } => self.is_asked_to_join(by, of),
             Happening::Joined { to, founding, roster } => self.joined(to, *founding, roster),
         }
@@ -272,10 +311,17 @@ impl World {
     /// The node that would do this, if it is paused.
     fn is_held_up(&self, happening: &Happening) -> Option<usize> {
         let at = match happening {
-            Happening::Tick(at, _) | Happening::Packet(at, _) | Happening::Lost(at, _) => *at,
+            Happening::Tick(at, _)
+            | Happening::Packet(at, _)
+            | Happening::Lost(at, _)
+            | Happening::Synced(at, _) => *at,
             Happening::Asked { of, .. } | Happening::AsksToJoin { of, .. } => *of,
             Happening::Told { to, .. } | Happening::Joined { to, .. } => *to,
-            Happening::Start(_) | Happening::Client(_) | Happening::Nemesis => return None,
+            Happening::Start(_)
+            | Happening::Client(_)
+            | Happening::Nemesis
+            | Happening::Outage
+            | Happening::FounderLost(_) => return None,
         };
         (self.nodes[at].paused_until > self.queue.now()).then_some(at)
     }
@@ -286,6 +332,9 @@ impl World {
         let node = &mut self.nodes[at];
         node.life = Life::Down;
         node.process += 1;
+        node.is_busy = false;
+        node.waiting.clear();
+        node.held.clear();
         node.disk = after(&node.disk);
         for client in &mut self.clients {
             // It does not know what became of what it asked there.
@@ -325,7 +374,7 @@ impl World {
     }
 
     /// A disk failed under a node: the power went in the middle, or something is wrong.
-    fn failed(&mut self, at: usize, error: &std::io::Error) -> Result<(), Violation> {
+    pub(super) fn failed(&mut self, at: usize, error: &std::io::Error) -> Result<(), Violation> {
         if error.kind() == std::io::ErrorKind::InvalidData {
             return Err(Violation::Unusable(error.to_string()));
         }
@@ -386,7 +435,12 @@ impl World {
                 let answers = self.listed(at, answers);
                 let next = founding::next(&self.nodes[at].named, &answers, fresh);
                 match next {
-                    Ok(Next::Take(founding, roster)) => self.begin(at, founding, Some(&roster)),
+                    Ok(Next::Take(founding, roster)) => {
+                        if founding.cluster == fresh {
+                            self.was_founded(at);
+                        }
+                        self.begin(at, founding, Some(&roster))
+                    }
                     Ok(Next::Join(..)) => {
                         self.nodes[at].life = Life::Joins;
                         Ok(())
@@ -449,22 +503,8 @@ impl World {
         }
     }
 
-    pub(super) fn step(&mut self, at: usize, event: Event) -> Result<(), Violation> {
-        let Life::Runs(member) = &mut self.nodes[at].life else { return Ok(()) };
-        let before = member.catalog().state().revision;
-        let applied = member.position().1;
-        match member.step(event) {
-            Err(error) => self.failed(at, &error),
-            Ok(effects) => {
-                effects.into_iter().try_for_each(|effect| self.perform(at, effect))?;
-                self.look_at_roster(at, applied)?;
-                self.look_at(at, before)
-            }
-        }
-    }
-
     /// Looks at a member after a step, as nobody can who is part of it.
-    fn look_at(
+    pub(super) fn look_at(
         &mut self,
         at: usize,
         before: nuthatch_quorum::types::Revision,
@@ -500,6 +540,9 @@ impl World {
             let healed = self.harmed.iter().copied().filter(|at| up(at) || gone(at));
             let healed: Vec<usize> = healed.collect();
             self.harmed.retain(|at| !healed.contains(at));
+            if let Some(after) = self.theme.settled(member.voters(), &mut self.queue.rng) {
+                self.queue.after(after, Happening::Outage);
+            }
         }
         if member.takes_part() && self.set_back == Some((at, member.id())) {
             return Err(Violation::SetBack);
@@ -523,51 +566,6 @@ impl World {
                 _ => false,
             })
         })
-    }
-
-    fn perform(&mut self, at: usize, effect: Effect) -> Result<(), Violation> {
-        match effect {
-            Effect::Send(envelope) => {
-                let is_at = |node: &Node| matches!(&node.life, Life::Runs(member) if member.id() == envelope.to);
-                if let Some(to) = self.nodes.iter().position(is_at) {
-                    let bytes = envelope.encode();
-                    for after in self.net.send(at, to, &mut self.queue.rng) {
-                        self.queue.after(after, Happening::Packet(to, bytes.clone()));
-                    }
-                }
-                Ok(())
-            }
-            Effect::Answer { number, reply } => {
-                let of = |client: &&mut Client| {
-                    client.asks.as_ref().is_some_and(|asks| asks.1 == number)
-                };
-                let Some(client) = self.clients.iter_mut().find(of) else { return Ok(()) };
-                let (asked, ..) = client.asks.clone().expect("it asks");
-                client.learn(&reply.snapshot);
-                self.observer.answered(&asked, &reply)
-            }
-            Effect::Decided { number, refused } => {
-                self.decided(at, number, refused.is_none());
-                Ok(())
-            }
-            Effect::Removed { .. } => {
-                // Somebody starts it again on what it has, again and again.
-                self.end(at, MemDisk::survive);
-                Ok(())
-            }
-            Effect::GaveUp { number } => {
-                for client in &mut self.clients {
-                    if let Some(asks) = client.asks.as_mut().filter(|asks| asks.1 == number) {
-                        asks.1 = 0;
-                    }
-                }
-                Ok(())
-            }
-            Effect::Absent { old, new, ticks } => {
-                self.look_at_absence(at, (old, ticks, new.is_some()))
-            }
-            Effect::Report(_) => Ok(()),
-        }
     }
 
     /// A client asks the next thing, if it does not wait for an answer.

@@ -335,6 +335,7 @@ impl World {
             Happening::Applies { at, life } => {
                 self.schedule.after(APPLY, Happening::Applies { at, life });
                 self.apply(at)?;
+                self.change_set(at)?;
             }
             Happening::SyncEnds { at, id, .. } => self.sync_ends(at, id)?,
             Happening::MarkEnds { at, .. } => self.mark_ends(at)?,
@@ -447,6 +448,17 @@ impl World {
         let owned = running.node.owner().map_or(Lsn(0), |owner| owner.commit());
         running.commit = running.commit.max(owned);
         self.perform(at, effects)
+    }
+
+    /// In every second life somebody closes the log where its set can change; in the others the core does not wait for ever.
+    fn change_set(&mut self, at: usize) -> Result<(), Violation> {
+        let machine = &self.machines[at];
+        let now = machine.time(self.schedule.now());
+        let can = |running: &Running| running.node.set_can_change(now);
+        match machine.running.as_ref().is_some_and(can) && machine.life.is_multiple_of(2) {
+            true => self.event(at, Event::ChangeSet),
+            false => Ok(()),
+        }
     }
 
     fn deliver(&mut self, at: usize, packet: Packet) -> Result<(), Violation> {

@@ -64,7 +64,9 @@ fn unexpected(log: usize, what: &str, diagnosis: &Diagnosis) -> Violation {
     }
 }
 
-/// Mends a copy of a log and compares it with what clients know; how many messages it gave up.
+/// Mends a copy of a log and compares it with what clients know; how many messages it gave up. The mended log's
+/// clock begins where the machine's wall clock is, as after any start: messages may be too old by it that were not
+/// by the clock of the process before.
 pub fn look_mended(
     model: &mut Model,
     parts: &Parts,
@@ -96,6 +98,7 @@ pub fn look_mended(
         }
     }
     let opened = (Arc::new(local.clone()) as Arc<dyn OwnableDisk>, None);
+    model.clock_max = model.clock_max.max(clock.now().0);
     let mut host = Host::open(opened, clock, style, SALT, &Outside::default())
         .map_err(|error| unexpected(log, &error.to_string(), &diagnosis))?;
     let at_home = |kind: &Kind| homes[*kind as usize].filter(|home| home.log == log);

@@ -93,6 +93,8 @@ impl World {
             let told = look_mended(&mut self.model, &self.parts.copy(), log, &homes, self.style)?;
             self.summary.given_up_messages += told;
         }
+        // What time passes for copies does not for the node.
+        self.model.clock_max = clock_max;
         Ok(())
     }
 }

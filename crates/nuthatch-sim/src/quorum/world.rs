@@ -8,6 +8,7 @@ use crate::clock::{Clock, DRIFT_MAX, DRIFT_WILD, WallClock};
 use crate::disk::{Sync, WriteError};
 use crate::net::{Net, Weather};
 use crate::scheduler::Scheduler;
+use driver::Driver;
 use nuthatch_quorum::catalog::{Call, Catalog, CatalogReply, NodeRow};
 use nuthatch_quorum::effect::{Alarm, Effect};
 use nuthatch_quorum::message::{Answer, Envelope, Message, Reply};
@@ -24,6 +25,7 @@ use std::collections::BTreeMap;
 mod asked;
 mod catalog;
 mod clients;
+mod driver;
 mod harm;
 mod nemesis;
 mod whole;
@@ -46,6 +48,8 @@ pub struct Options {
     pub mix: Option<Mix>,
     /// Network. None: drawn.
     pub weather: Option<Weather>,
+    /// Whether the log is closed where its set can change. None: mostly, and for some seconds not.
+    pub closes: Option<bool>,
     /// True if the trace is printed.
     pub printed: bool,
 }
@@ -61,6 +65,7 @@ impl Options {
             reads: None,
             mix: None,
             weather: None,
+            closes: None,
             printed: false,
         }
     }
@@ -75,6 +80,7 @@ impl Options {
             reads: Some(Reads::Lease),
             mix: Some(Mix::none()),
             weather: Some(Weather::FINE),
+            closes: Some(true),
             printed: false,
         }
     }
@@ -115,6 +121,7 @@ enum Happening {
     CatalogForward,
     Told { at: usize, restart: Option<usize> },
     HandsOver { at: usize },
+    DriverLooks,
     Publish { at: usize, publish: Publish },
     Verified { at: usize, life: u64, from: Lsn, upto: Lsn },
     Read { at: usize, request: RequestId },
@@ -163,6 +170,7 @@ pub struct World {
     told_away: u64,
     /// Clients ask for nothing any more.
     silent: bool,
+    driver: Driver,
 }
 
 impl World {
@@ -225,12 +233,14 @@ impl World {
             sent_to: vec![0; usize::from(nodes)],
             told_away: 0,
             silent: false,
+            driver: Driver::new(seed, options.closes),
         };
         for at in 0..world.hosts.len() {
             world.schedule.after(at as u64, Happening::Boot { at });
         }
         world.schedule.after(0, Happening::ClientsAct);
         world.schedule.after(SECOND, Happening::FaultComes);
+        world.schedule.after(SECOND, Happening::DriverLooks);
         world
     }
 
@@ -291,8 +301,7 @@ impl World {
             if takes_writes && self.all_whole() {
                 return Ok(());
             }
-            if takes_writes && self.is_owner_to_leave() {
-                // It waits for its driver, which would close the log; here nothing does.
+            if takes_writes && self.waits_for_driver() {
                 until = (self.schedule.now() + 10 * SECOND).min(began + 20 * SECOND);
             }
         }
@@ -326,6 +335,7 @@ impl World {
             }
             Happening::Told { at, restart } => self.told(at, restart),
             Happening::HandsOver { at } => self.event(at, Event::HandOver),
+            Happening::DriverLooks => self.driver_looks(),
             Happening::SyncEnds { at, life, id, sync } => self.sync_ends(at, life, id, sync),
             Happening::CallArrives { at, life, call } => {
                 self.call_arrives(at, life, &call);

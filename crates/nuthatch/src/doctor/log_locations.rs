@@ -68,9 +68,11 @@ fn read_dir(dir: &Path) -> io::Result<std::fs::ReadDir> {
 
 fn is_log(dir: &Path) -> io::Result<bool> {
     for entry in read_dir(dir)? {
-        let name = entry?.file_name();
+        let entry = entry?;
+        let name = entry.file_name();
         let name = name.to_string_lossy();
-        if name == "catalog" || name.ends_with(".seg") {
+        // The directory of this name beside a keeper is the catalog of all quorum logs.
+        if (name == "catalog" && !entry.path().is_dir()) || name.ends_with(".seg") {
             return Ok(true);
         }
     }

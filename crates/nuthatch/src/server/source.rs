@@ -149,7 +149,15 @@ fn no_system() -> CliError {
     )
 }
 
-fn ask_system(session: &mut Session, page: &str, options: &Value) -> Result<Vec<Answer>, CliError> {
+/// What all servers that a user of the system account reaches answer, each for itself.
+///
+/// # Errors
+/// Nobody answers, or the user may not ask.
+pub(crate) fn ask_system(
+    session: &mut Session,
+    page: &str,
+    options: &Value,
+) -> Result<Vec<Answer>, CliError> {
     let suffix = if page.is_empty() { String::new() } else { format!(".{}", page.to_uppercase()) };
     let subject = format!("$SYS.REQ.SERVER.PING{suffix}");
     let inbox = session.fresh_inbox();

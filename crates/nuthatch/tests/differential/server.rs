@@ -1,13 +1,11 @@
 //! The two servers of a comparison: started on loopback with an empty store, killed when dropped.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -92,7 +90,7 @@ impl Server {
         // A process of the same number may have been killed here.
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).map_err(text)?;
-        let port = free_port().map_err(text)?;
+        let port = nuthatch_ports::free_port().map_err(text)?;
         let mut command = Command::new(&program.path);
         command.args(&program.args).args(["-a", "127.0.0.1", "-p", &port.to_string()]);
         command.args(["-js", "-sd"]).arg(dir.join("store"));
@@ -155,17 +153,6 @@ fn greets(port: u16) -> bool {
     let mut word = [0; 5];
     let _ = socket.set_read_timeout(Some(START_LIMIT));
     socket.read_exact(&mut word).is_ok() && &word == b"INFO "
-}
-
-/// A port that nobody listens on and that no other section has been given.
-fn free_port() -> std::io::Result<u16> {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    loop {
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        if GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(port) {
-            return Ok(port);
-        }
-    }
 }
 
 impl Drop for Server {

@@ -4,7 +4,6 @@ use crate::memory;
 use crate::support::{Server, TIMEOUT, TempDir, api_ok};
 use nuthatch_client::{Client, ConnectOptions, Credentials};
 use serde_json::{Value, json};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 /// The canary's connections are called so; no other account may ever see it.
@@ -183,8 +182,7 @@ fn reference() -> Option<PathBuf> {
 
 /// A port that nobody listened on a moment ago.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").port()
+    nuthatch_ports::free_port().expect("a port")
 }
 
 /// `cert.pem` and `key.pem` of 127.0.0.1, which sign themselves.

@@ -47,6 +47,7 @@ pub const SERVER_LAYERS: &[&[&str]] = &[
         "interest",
         "latency",
         "served",
+        "advertised",
         "account",
         "peer",
         "jetstream_port",

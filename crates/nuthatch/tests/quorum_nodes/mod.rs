@@ -6,7 +6,6 @@ use nuthatch_client::{Client, ConnectOptions, OwnedMessage};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fs::{OpenOptions, Permissions};
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -128,9 +127,7 @@ pub struct Nodes {
 }
 
 pub fn free_ports(count: usize) -> Vec<u16> {
-    let bind = |_| TcpListener::bind("127.0.0.1:0").expect("a port");
-    let bound: Vec<_> = (0..count).map(bind).collect();
-    bound.iter().map(|listener| listener.local_addr().expect("bound").port()).collect()
+    (0..count).map(|_| nuthatch_ports::free_port().expect("a port")).collect()
 }
 
 impl Nodes {

@@ -114,7 +114,7 @@ metrics! {
         QUORUM_OWNED = gauge("nuthatch_quorum_log_owned", LOG,
             "1 for a quorum log that this node owns; 0 at all nodes: nobody does, and nothing is acknowledged");
         QUORUM_BEHIND = gauge("nuthatch_quorum_log_replicas_behind", LOG,
-            "Other nodes that are away or lack more than 16 entries of it; told by its owner alone");
+            "Other nodes that are away, do not count for its majority yet or lack more than 16 entries; told by its owner alone");
         QUORUM_LAG = gauge("nuthatch_quorum_log_replica_lag_entries", &["log", "node"],
             "Entries (syncs of the log) that a node lacks; likewise");
         QUORUM_MEMORY = gauge("nuthatch_quorum_log_memory_bytes", LOG,

@@ -169,10 +169,11 @@ fn mistakes() {
     wrong("-catalog file:///c", incomplete);
     let node =
         "-js -sd d -catalog file:///c -cluster_listen 127.0.0.1:1 -routes 127.0.0.1:2 -node_name n";
+    let in_bucket = options("", &format!("{node} --store file:///s"));
+    assert_eq!(in_bucket.jetstream.store.as_deref(), Some("file:///s"));
     wrong(
-        &format!("{node} --store file:///s"),
-        "'store' in jetstream and -catalog: the default log is in a bucket or on a quorum of nodes, keep one; for \
-         old segments of a quorum log in a bucket use 'tier'",
+        "-js -sd d -cluster_listen 127.0.0.1:1 -routes 127.0.0.1:2 -node_name n --store file:///s",
+        &error::Conflict::StoreOfBuiltIn.to_string(),
     );
     wrong(
         "--max_payload 1TB",

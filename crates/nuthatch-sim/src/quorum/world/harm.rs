@@ -9,6 +9,7 @@ use nuthatch_quorum::catalog::Phase;
 use nuthatch_quorum::node::Event;
 use nuthatch_quorum::store::{Image, Record, Slot};
 use nuthatch_quorum::types::{Incarnation, Lsn, NodeId};
+use std::ops::RangeInclusive;
 
 impl World {
     /// How many nodes keep the log, or fewer if a takeover may still bring about so few.
@@ -60,13 +61,16 @@ impl World {
         if self.hosts[at].node.is_none() || last.0 < base.0 + 2 || !self.may_harm(at) {
             return Ok(());
         }
-        self.summary.disks += 1;
-        self.impaired.push(id);
-        self.note_had(at, incarnation);
         let rng = &mut self.schedule.rng;
         let begins = base.0 + 1;
         let oldest = if rng.chance(500) { begins } else { last.0.saturating_sub(4).max(begins) };
         let lsn = Lsn(rng.between(oldest, last.0 - u64::from(fault == Fault::Misdirect)));
+        if is_only_trace(self.hosts[at].disk.durable(), lsn) {
+            return Ok(());
+        }
+        self.summary.disks += 1;
+        self.impaired.push(id);
+        self.note_had(at, incarnation);
         let image = self.hosts[at].disk.durable_mut();
         match fault {
             Fault::ReadError => {
@@ -140,9 +144,7 @@ impl World {
             }
             Fault::RotTail if last > base => {
                 let first = last - rng.below(2.min(last - base));
-                for lsn in first..=last {
-                    host.disk.durable_mut().write(Lsn(lsn), Slot::Garbage);
-                }
+                return rot(host.disk.durable_mut(), first..=last, Slot::Garbage);
             }
             Fault::RotMiddle if last > base + 1 => {
                 let oldest =
@@ -151,9 +153,7 @@ impl World {
                 let end = (first + rng.below(3)).min(last - 1);
                 let elsewhere = host.disk.durable().slot(Lsn(last));
                 let slot = if rng.chance(500) { Slot::Garbage } else { elsewhere };
-                for lsn in first..=end {
-                    host.disk.durable_mut().write(Lsn(lsn), slot);
-                }
+                return rot(host.disk.durable_mut(), first..=end, slot);
             }
             Fault::RotBase if host.disk.durable().base != Record::Absent => {
                 host.disk.durable_mut().base = Record::Damaged;
@@ -177,6 +177,22 @@ impl World {
         }
         true
     }
+}
+
+/// True if the entry here is another place's, where it is not: it alone tells that something is gone there. A second damage
+/// does not come here, since no keeper could know then what it lacks (seed 14337329).
+fn is_only_trace(image: &Image, lsn: Lsn) -> bool {
+    match image.slot(lsn) {
+        Slot::Bytes(entry) => entry.lsn != lsn && image.slot(entry.lsn) != Slot::Bytes(entry),
+        Slot::Empty | Slot::Garbage => false,
+    }
+}
+
+/// Writes something to places of a disk; whether it did.
+fn rot(image: &mut Image, places: RangeInclusive<u64>, slot: Slot) -> bool {
+    let places: Vec<Lsn> = places.map(Lsn).filter(|lsn| !is_only_trace(image, *lsn)).collect();
+    places.iter().for_each(|lsn| image.write(*lsn, slot));
+    !places.is_empty()
 }
 
 /// True if a disk is not the same any more after a fault: it may not answer for its former identity.

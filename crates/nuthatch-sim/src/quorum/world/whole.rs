@@ -68,12 +68,6 @@ impl World {
             && self.hosts.iter().filter(kept).all(|host| self.is_whole(host))
     }
 
-    /// True if the log is owned by a node that is to keep it no more.
-    pub(super) fn is_owner_to_leave(&self) -> bool {
-        let keepers = &self.catalog.state().wish.value.keepers;
-        self.owner().is_some_and(|at| !keepers.contains(&self.hosts[at].id))
-    }
-
     /// True if a node neither keeps the log nor is about to, and its disk is one that might.
     pub(super) fn is_fit(&self, host: &Host) -> bool {
         let state = self.catalog.state();

@@ -36,9 +36,9 @@ pub(super) fn of_cluster(page: &mut Vec<Family>, server: &Server) {
     // The owner alone knows what the others lack.
     let told: Vec<(&str, Vec<&KeeperSight>)> =
         logs.iter().filter(|log| log.2).map(|(name, sight, _)| (&**name, others(sight))).collect();
-    let behind =
-        |keepers: &[&KeeperSight]| keepers.iter().filter(|k| !k.is_current()).count() as u64;
-    put_all(page, &t::QUORUM_BEHIND, told.iter().map(|(log, all)| (vec![*log], behind(all))));
+    let owned = logs.iter().filter(|log| log.2);
+    let behind = owned.map(|(name, sight, _)| (vec![name.as_str()], behind(sight)));
+    put_all(page, &t::QUORUM_BEHIND, behind);
     let lags = told.iter().flat_map(|(log, all)| {
         all.iter().filter_map(|k| Some((vec![*log, k.node.name.as_str()], k.lag?)))
     });
@@ -57,6 +57,11 @@ pub(super) fn of_cluster(page: &mut Vec<Family>, server: &Server) {
 fn connected(server: &Server) -> BTreeSet<String> {
     let open = server.nodes.connections.open();
     open.iter().filter_map(|conn| Some(conn.link()?.remote_name.clone())).collect()
+}
+
+fn behind(sight: &LogSight) -> u64 {
+    let owner = sight.owner.as_ref().map_or("", |owner| &owner.name);
+    sight.behind(owner) as u64
 }
 
 fn others(sight: &LogSight) -> Vec<&KeeperSight> {
