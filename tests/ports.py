@@ -9,23 +9,24 @@ import socket
 import sys
 import tempfile
 
-FIRST, END, BLOCK = 12_000, 32_768, 32
+FIRST, END, LEAST, BLOCK = 12_000, 32_768, 2_048, 32
 BLOCKS = []
 
 
-def system_ports():
-    """Where the ports begin that the system gives of itself."""
+def end():
+    """The end of the ports that are given on this machine."""
     try:
-        return int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+        system = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except (OSError, ValueError):
         return END
+    return min(END, system) if system >= FIRST + LEAST else END
 
 
 def take_block():
     """The ports of a block that no process holds. Its lock is held for as long as this process lives."""
     directory = pathlib.Path(tempfile.gettempdir()) / f"nuthatch-ports-{os.geteuid()}"
     directory.mkdir(exist_ok=True)
-    count = max(0, min(END, system_ports()) - FIRST) // BLOCK
+    count = (end() - FIRST) // BLOCK
     for step in range(count):
         number = (step + os.getpid()) % count
         lock = os.open(directory / str(number), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644)

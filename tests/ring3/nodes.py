@@ -47,8 +47,9 @@ class Node:
         self.process.send_signal(number)
 
     def is_stopped(self):
-        """True if a SIGSTOP has arrived."""
-        return pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        """True if a SIGSTOP has arrived at all threads."""
+        threads = pathlib.Path(f"/proc/{self.process.pid}/task").glob("*/stat")
+        return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
 
     def kill(self):
         if self.process:

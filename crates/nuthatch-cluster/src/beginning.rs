@@ -5,7 +5,7 @@ use crate::catalog::{
     CatalogError, CatalogStore, Founder, Founding, NumberedCatalog, found, is_founded,
 };
 use crate::catalog_trouble::CatalogTrouble;
-use crate::config::{ClusterConfig, ConfigError, Logs, OtherBucket};
+use crate::config::{ClusterConfig, ConfigError, Logs, OtherBucket, is_in_etcd};
 use crate::group::{self, BUILT_IN, Door, GroupCatalog};
 use crate::in_bucket::{Binding, Mark};
 use crate::life::Life;
@@ -139,7 +139,7 @@ fn open_catalog(
     config: &ClusterConfig,
     report: &Reporter,
 ) -> Result<Arc<dyn CatalogStore>, StartError> {
-    if config.catalog.starts_with("etcd://") || config.catalog.starts_with("etcds://") {
+    if is_in_etcd(&config.catalog) {
         return open_etcd(config, report);
     }
     let options = BucketOptions {

@@ -4,6 +4,7 @@ use crate::key::ClusterKey;
 use crate::route::{Route, is_own};
 use nuthatch_catalog_group::LogCount;
 use nuthatch_catalog_group::roster::{SPARES_MAX, is_name};
+use nuthatch_object::check_url;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -106,12 +107,12 @@ pub enum ConfigError {
     },
     /// The catalog is nowhere.
     #[error(
-        "the catalog {catalog:?} is no address: it is 'built-in', or a directory that all nodes share (file:///…), a bucket \
-         (s3://…, gs://…, az://…) or etcd (etcd://…, etcds://…)"
+        "catalog: {why}. It is 'built-in', or a directory that all nodes share (file:///…), a bucket (s3://…, gs://…, az://…) \
+         or etcd (etcd://…, etcds://…)"
     )]
     Catalog {
-        /// What is given.
-        catalog: String,
+        /// The fault, with the address as far as it may be shown.
+        why: String,
     },
     /// Nodes without disks are to keep the catalog.
     #[error(
@@ -234,8 +235,8 @@ impl ClusterConfig {
         {
             return Err(ConfigError::NotLoopback { route: route.clone() });
         }
-        if self.catalog != BUILT_IN && !is_address(&self.catalog) {
-            return Err(ConfigError::Catalog { catalog: self.catalog.clone() });
+        if self.catalog != BUILT_IN {
+            check_catalog(&self.catalog)?;
         }
         if self.store.is_some() && self.catalog == BUILT_IN {
             return Err(ConfigError::BucketBuiltIn);
@@ -257,15 +258,32 @@ impl ClusterConfig {
     }
 }
 
-/// How addresses of catalogs outside the nodes begin.
-const SCHEMES: [&str; 11] =
-    ["file", "memory", "s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "etcd", "etcds"];
+/// True if a catalog is in etcd.
+pub(crate) fn is_in_etcd(catalog: &str) -> bool {
+    catalog.starts_with("etcd://") || catalog.starts_with("etcds://")
+}
 
-/// True if this may be the address of a catalog outside the nodes: whether anything is there shows when it is opened.
-fn is_address(catalog: &str) -> bool {
-    catalog
-        .split_once("://")
-        .is_some_and(|(scheme, rest)| SCHEMES.contains(&scheme) && !rest.is_empty())
+/// Reads the address of a catalog outside the nodes, as what opens it does. Whether anything is there shows then.
+///
+/// # Errors
+/// It is none; the text has no secret.
+fn check_catalog(catalog: &str) -> Result<(), ConfigError> {
+    if is_in_etcd(catalog) {
+        return check_etcd(catalog);
+    }
+    check_url(catalog).map_err(|error| ConfigError::Catalog { why: error.to_string() })
+}
+
+#[cfg(feature = "etcd")]
+fn check_etcd(catalog: &str) -> Result<(), ConfigError> {
+    let address = nuthatch_etcd::Address::parse(catalog);
+    address.map(drop).map_err(|error| ConfigError::Catalog { why: error.to_string() })
+}
+
+/// That this build has no etcd is said when the catalog is to be opened.
+#[cfg(not(feature = "etcd"))]
+fn check_etcd(_: &str) -> Result<(), ConfigError> {
+    Ok(())
 }
 
 #[cfg(test)]
@@ -279,12 +297,19 @@ mod tests {
             let catalog = catalog.to_owned();
             ClusterConfig { catalog, ..config("n1", "127.0.0.1:1", &routes) }.check()
         };
-        for catalog in [BUILT_IN, "file:///c", "s3://b/c", "gs://b", "etcds://h:2379/c"] {
+        for catalog in [BUILT_IN, "file:///c", "file:/c", "S3://b/c", "gs://b", "etcds://h:2379/c"]
+        {
             assert_eq!(with(catalog), Ok(()), "{catalog}");
         }
-        for catalog in ["builtin", "", "/shared/c", "file:/c", "ftp://h", "s3://"] {
-            let error = with(catalog).expect_err("it is none");
-            assert!(error.to_string().contains("'built-in'"), "{error}");
+        let of_etcd: &[&str] = if cfg!(feature = "etcd") {
+            &["etcd://h:2379", "etcd://root:secret@h:1/c"]
+        } else {
+            &[]
+        };
+        let others = ["builtin", "", "/shared/c", "ftp://h", "s3://", "s3://key:secret@b/c"];
+        for catalog in others.iter().chain(of_etcd) {
+            let error = with(catalog).expect_err("it is none").to_string();
+            assert!(error.contains("'built-in'") && !error.contains("secret"), "{error}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::call_places::Place;
 use crate::envelope::{self, ResponseType};
-use crate::other_nodes::{NodeAsks, Purpose, usage_answer};
+use crate::other_nodes::{HandedOn, NodeAsks, Purpose, Tries, usage_answer};
 use crate::outcome::{Answer, Work};
 use crate::replication::OwnApi;
 use crate::request::{Call, empty_fields};
@@ -142,8 +142,26 @@ impl JetStream {
         Some(bytes)
     }
 
-    /// The answer of whoever serves what the call is about; `None`: nobody answers.
+    /// The answer of whoever serves what the call is about; `None`: nothing was done, and nobody answers. A call whose
+    /// log is just going to another node is handed on again.
     async fn answer(
+        &self,
+        request: &Asked<'_>,
+        api_call: &Call<'_>,
+        then: &mut Beside,
+        share: &mut Share,
+    ) -> Option<Answer> {
+        let mut tries = Tries::begin();
+        loop {
+            let answer = self.answer_once(request, api_call, then, share).await;
+            // The node that the client is at tries again; one hop further that would add up.
+            if answer.is_some() || request.is_handed_on || !tries.again().await {
+                return answer;
+            }
+        }
+    }
+
+    async fn answer_once(
         &self,
         request: &Asked<'_>,
         api_call: &Call<'_>,
@@ -168,9 +186,14 @@ impl JetStream {
             Place::At(_, Scope::Cluster) if is_handed_on => None,
             Place::At(node, scope) => {
                 let call = (rest, headers, body);
-                let answer = self.nodes.hand_on(account, (&node, &scope), call).await?;
-                let charged = share.grow(answer.len());
-                Some(charged.map(|()| answer).map_err(|_| JsError::STREAM_TOO_MANY_REQUESTS))
+                let answer = self.nodes.hand_on(account, (&node, &scope), call).await;
+                if matches!(answer, HandedOn::NotTaken) {
+                    return None;
+                }
+                Some(answer.or_unknown(&node).and_then(|answer| {
+                    let charged = share.grow(answer.len());
+                    charged.map(|()| answer).map_err(|_| JsError::STREAM_TOO_MANY_REQUESTS)
+                }))
             }
             Place::Nowhere => None,
         }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 /// How long a call waits until the leader knows the streams of all nodes.
 const WHOLE_WITHIN: Duration = Duration::from_secs(4);
@@ -26,6 +26,12 @@ const GATHERED_WITHIN: Duration = Duration::from_secs(4);
 
 /// How long it is waited for whether a node has made a stream whose connection ended meanwhile.
 const FOUND_OUT_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a call that no node has taken is handed on again: a planned handover and the tables of it take less.
+const TAKEN_WITHIN: Duration = Duration::from_secs(4);
+/// The first pause before it is handed on again, which doubles up to the last one.
+const TAKEN_FIRST: Duration = Duration::from_millis(5);
+const TAKEN_LAST: Duration = Duration::from_millis(100);
 
 /// Questions between nodes that no client can ask: infos of these streams, and what an account uses.
 const NODE_LIST: &str = "NODE.LIST";
@@ -47,6 +53,38 @@ impl NodeAsks {
             NODE_USAGE => Some(Self::Usage),
             _ => None,
         }
+    }
+}
+
+/// What came of a call that was handed on.
+pub(super) enum HandedOn {
+    Answered(Vec<u8>),
+    /// Nothing was done: the node is not connected, or what the call is about has gone from it.
+    NotTaken,
+    /// The link ended first: whether it was done is not known.
+    Lost,
+}
+
+/// A call that is handed on until a node takes it.
+pub(super) struct Tries {
+    late: Instant,
+    pause: Duration,
+}
+
+impl Tries {
+    pub(super) fn begin() -> Self {
+        Self { late: Instant::now() + TAKEN_WITHIN, pause: TAKEN_FIRST }
+    }
+
+    /// Waits before the next one; `false`: there is none.
+    pub(super) async fn again(&mut self) -> bool {
+        let next = Instant::now() + self.pause;
+        if next > self.late {
+            return false;
+        }
+        sleep_until(next).await;
+        self.pause = (self.pause * 2).min(TAKEN_LAST);
+        true
     }
 }
 
@@ -101,16 +139,20 @@ impl OtherNodes {
         self.core.served(account).map_or(0, |served| served.count())
     }
 
-    /// Hands a call on to a node; `None`: there is no answer.
+    /// Hands a call on to a node.
     pub(super) async fn hand_on(
         &self,
         account: AccountId,
         (node, scope): (&str, &Scope),
         call: (&str, &[u8], &[u8]),
-    ) -> Option<Vec<u8>> {
-        let served = self.core.served(account)?;
-        let answer = served.ask(node, scope, call)?.await;
-        Some(answer.ok()??.to_vec())
+    ) -> HandedOn {
+        let asked = self.core.served(account).and_then(|served| served.ask(node, scope, call));
+        let Some(answer) = asked else { return HandedOn::NotTaken };
+        match answer.await {
+            Ok(Some(answer)) => HandedOn::Answered(answer.to_vec()),
+            Ok(None) => HandedOn::NotTaken,
+            Err(_) => HandedOn::Lost,
+        }
     }
 
     /// Waits until this node knows the streams of all nodes, as far as that is needed.
@@ -261,17 +303,14 @@ impl OtherNodes {
         let scope = Scope::Log(log);
         let work = async {
             let answer = self.hand_on(account, (node, &scope), (&call, b"", body)).await;
-            match answer {
-                Some(answer) => Some(answer),
-                None if self.comes_back(account, node).await => {
-                    // A stream that was made then is found as it is.
-                    self.hand_on(account, (node, &scope), (&call, b"", body)).await
-                }
-                None => None,
+            if matches!(answer, HandedOn::Answered(_)) || !self.comes_back(account, node).await {
+                return answer;
             }
+            // A stream that was made then is found as it is.
+            self.hand_on(account, (node, &scope), (&call, b"", body)).await
         };
         let (answer, _changing) = changing.settle(claim(ELSEWHERE, config.clone()), work).await;
-        answer.ok_or_else(|| unknown(node))
+        answer.or_unknown(node)
     }
 
     /// Hands an update of a stream of another node on, whose subjects are known to be free.
@@ -283,9 +322,20 @@ impl OtherNodes {
         (config, body): (StreamConfig, &[u8]),
     ) -> Answer {
         let call = format!("STREAM.UPDATE.{}", config.name);
-        let work = self.hand_on(account, (node, &Scope::Node), (&call, b"", body));
-        let (answer, _changing) = changing.settle(claim(ELSEWHERE, config), work).await;
-        answer.ok_or_else(|| unknown(node))
+        let name = config.name.clone();
+        let work = async {
+            let (mut node, mut tries) = (node.to_owned(), Tries::begin());
+            loop {
+                let answer = self.hand_on(account, (&node, &Scope::Node), (&call, b"", body)).await;
+                if !matches!(answer, HandedOn::NotTaken) || !tries.again().await {
+                    return (answer, node);
+                }
+                // Its log may have gone to another node.
+                node = self.find(account, &name).map_or(node, |(found, _)| found);
+            }
+        };
+        let ((answer, node), _changing) = changing.settle(claim(ELSEWHERE, config), work).await;
+        answer.or_unknown(&node)
     }
 
     /// Waits until a node is connected again and has told of all its streams; `false`: that takes too long.
@@ -311,9 +361,19 @@ impl OtherNodes {
     }
 }
 
-fn unknown(node: &str) -> JsError {
-    let text = format!("node {node} was lost before it answered: whether it was done is not known");
-    described(JsError::CLUSTER_NOT_AVAIL, text)
+impl HandedOn {
+    /// # Errors
+    /// There is no answer.
+    pub(super) fn or_unknown(self, node: &str) -> Answer {
+        let text = match self {
+            Self::Answered(answer) => return Ok(answer),
+            Self::NotTaken => format!("node {node} does not take the call: nothing was done"),
+            Self::Lost => {
+                format!("node {node} was lost before it answered: whether it was done is not known")
+            }
+        };
+        Err(described(JsError::CLUSTER_NOT_AVAIL, text))
+    }
 }
 
 /// What another node said; nothing, if that makes no sense.

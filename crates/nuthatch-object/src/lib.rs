@@ -53,7 +53,7 @@ pub use cache::CacheSnapshot;
 pub use cache::disk::DiskCacheOptions;
 pub use counters::{Counters, CountersSnapshot, RequestKind};
 pub use disk::{ObjectDisk, ObjectDiskOptions};
-pub use open::{OpenUrlError, open_url, open_url_with};
+pub use open::{OpenUrlError, check_url, open_url, open_url_with};
 pub use owner::{Fenced, OWNER_CHECK_MS};
 pub use prepare::PreparedDisk;
 pub use repair::{BucketRepairer, LastOwner};

@@ -66,11 +66,8 @@ pub fn open_url_with(
 ) -> Result<Bucket, OpenUrlError> {
     // The client library has none of its own. Another that is in force already serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    let url = read_url(address)?;
     let wrong = |why: &str| OpenUrlError::Address { address: redact(address), why: why.to_owned() };
-    let url = Url::parse(address).map_err(|error| wrong(&error.to_string()))?;
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(wrong("it must not hold credentials: use the environment"));
-    }
     let label = format!("{}/{below}", address.trim_end_matches('/'));
     let (store, prefix) = store_of(&url, &label, settings).map_err(|error| match error {
         Opening::Address(why) => wrong(&why),
@@ -80,6 +77,39 @@ pub fn open_url_with(
     let prefix = below.split('/').fold(prefix, |path, part| path.join(part));
     Bucket::new(store, prefix, label.clone(), options)
         .map_err(|source| OpenUrlError::Io { place: label, source })
+}
+
+/// Reads an address as [`open_url`] does, and opens nothing.
+///
+/// # Errors
+/// [`OpenUrlError::Address`].
+pub fn check_url(address: &str) -> Result<(), OpenUrlError> {
+    read_url(address).map(drop)
+}
+
+fn read_url(address: &str) -> Result<Url, OpenUrlError> {
+    let wrong = |why: &str| OpenUrlError::Address { address: redact(address), why: why.to_owned() };
+    let url = Url::parse(address).map_err(|error| wrong(&error.to_string()))?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(wrong("it must not hold credentials: use the environment"));
+    }
+    let is_whole = match url.scheme() {
+        "file" => url.to_file_path().is_ok(),
+        "memory" => true,
+        scheme if is_remote(scheme) => url.host_str().is_some_and(|bucket| !bucket.is_empty()),
+        other => return Err(wrong(&format!("{other}:// is not known"))),
+    };
+    if is_whole { Ok(url) } else { Err(wrong("it names no bucket")) }
+}
+
+/// Whether this build opens buckets of such addresses.
+fn is_remote(scheme: &str) -> bool {
+    match scheme {
+        "s3" | "s3a" => cfg!(feature = "s3"),
+        "gs" => cfg!(feature = "gcs"),
+        "az" | "azure" | "abfs" | "abfss" => cfg!(feature = "azure"),
+        _ => false,
+    }
 }
 
 enum Opening {
@@ -142,7 +172,7 @@ fn store_of(
             }
             Arc::new(builder.build().map_err(Opening::Settings)?)
         }
-        other => return Err(Opening::Address(format!("{other}:// is not known ({label})"))),
+        other => unreachable!("the scheme of {label} was read: {other}"),
     };
     Ok((store, prefix))
 }
@@ -171,11 +201,23 @@ mod tests {
             ("bucket", "is not an address"),
             ("ftp://x/y", "ftp:// is not known"),
             ("s3://key:secret@bucket/p", "must not hold credentials"),
+            ("s3://", "it names no bucket"),
+            ("file://host/p", "it names no bucket"),
         ] {
+            assert!(check_url(address).is_err(), "{address}");
             let error = open_url(address, "default", BucketOptions::default()).err();
             let text = error.map(|error| error.to_string()).unwrap_or_default();
             assert!(text.contains(part), "{text}");
             assert!(!text.contains("secret"), "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_read_as_they_are_opened() {
+        for address in
+            ["file:///c", "file:/c", "memory://", "s3://b", "S3://b/p", "gs://b/p", "az://b"]
+        {
+            check_url(address).expect(address);
         }
     }
 }

@@ -18,6 +18,9 @@ const FIRST: u16 = 12_000;
 /// The end of the ports that are given, where the system's own begin there or later.
 const END: u16 = 32_768;
 
+/// So many ports are needed below the system's own; where there are fewer, those up to [`END`] are given all the same.
+const LEAST: u16 = 2_048;
+
 /// Ports of a block.
 const BLOCK: u16 = 32;
 
@@ -62,11 +65,15 @@ pub fn free_addresses(count: usize) -> Vec<SocketAddr> {
     (0..count).map(address).collect()
 }
 
-/// Where the ports begin that the system gives of itself.
-fn system_ports() -> u16 {
+/// The end of the ports that are given on this machine.
+fn end() -> u16 {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
-    let first = range.ok().and_then(|range| range.split_whitespace().next()?.parse().ok());
-    first.unwrap_or(END)
+    end_below(range.ok().and_then(|range| range.split_whitespace().next()?.parse().ok()))
+}
+
+/// The same, given where the ports begin that the system gives of itself.
+fn end_below(system: Option<u16>) -> u16 {
+    system.filter(|first| *first >= FIRST + LEAST).unwrap_or(END).min(END)
 }
 
 /// Takes a block that no process holds, beginning at one that depends on this process: what still talks to a server that
@@ -75,8 +82,8 @@ fn take_block() -> Result<Block> {
     let uid = rustix::process::geteuid().as_raw();
     let dir = std::env::temp_dir().join(format!("nuthatch-ports-{uid}"));
     std::fs::create_dir_all(&dir)?;
-    let count = system_ports().min(END).saturating_sub(FIRST) / BLOCK;
-    let start = std::process::id() % u32::from(count.max(1));
+    let count = (end() - FIRST) / BLOCK;
+    let start = std::process::id() % u32::from(count);
     for step in 0..count {
         let number = (u32::from(step) + start) % u32::from(count);
         let number = u16::try_from(number).expect("below the count of blocks");
@@ -109,7 +116,20 @@ mod tests {
     fn ports_are_given_once_and_are_none_of_the_systems() {
         let ports: BTreeSet<u16> = (0..100).map(|_| free_port().expect("a port")).collect();
         assert_eq!(ports.len(), 100);
-        assert!(ports.iter().all(|port| (FIRST..system_ports()).contains(port)), "{ports:?}");
+        assert!(ports.iter().all(|port| (FIRST..end()).contains(port)), "{ports:?}");
+    }
+
+    #[test]
+    fn there_are_ports_wherever_the_systems_own_begin() {
+        for (system, end) in [
+            (None, END),
+            (Some(1024), END),
+            (Some(FIRST + LEAST - 1), END),
+            (Some(20_000), 20_000),
+            (Some(40_000), END),
+        ] {
+            assert_eq!(end_below(system), end, "{system:?}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{S3, SECRET};
-use support::{Server, TempDir, create_stream, publish_ok, read_all, stream_state};
+use support::{Server, TempDir, create_stream, publish_ok, read_all, signal, stream_state};
 
 /// Messages published in each life of the server.
 const LIFE: u64 = 30;
@@ -353,11 +353,6 @@ fn a_server_refuses_damage_and_names_the_doctor() {
     place.check(2 * LIFE, &[LIFE + 1]);
 }
 
-fn signal(server: &Server, name: &str) {
-    let pid = server.pid().to_string();
-    assert!(Command::new("kill").args([name, &pid]).status().expect("kill runs").success());
-}
-
 #[test]
 fn an_owner_that_sleeps_is_not_mended_over_unless_told_and_never_goes_on() {
     let place = BucketRig::in_a_directory("doctor-sleeper");
@@ -367,7 +362,7 @@ fn an_owner_that_sleeps_is_not_mended_over_unless_told_and_never_goes_on() {
     for n in 1..=LIFE {
         assert_eq!(publish_ok(&mut client, "ORDERS.new", body(n).as_bytes()), n);
     }
-    signal(&sleeper, "-STOP");
+    signal(sleeper.pid(), "-STOP");
     place.flip(5);
     let before = place.content();
     let (code, refused) = place.doctor(&["--apply"]);
@@ -378,7 +373,7 @@ fn an_owner_that_sleeps_is_not_mended_over_unless_told_and_never_goes_on() {
     let (code, mended) = place.doctor(&["--apply", "--take-over"]);
     assert_eq!(code, Some(0), "{mended:#}");
     let after = place.content();
-    signal(&sleeper, "-CONT");
+    signal(sleeper.pid(), "-CONT");
     let answer = client.request("ORDERS.new", b"", b"of the sleeper", Duration::from_secs(20));
     if let Ok(message) = answer {
         let text = String::from_utf8_lossy(&message.payload).into_owned();

@@ -3,10 +3,10 @@
 mod support;
 
 use serde_json::json;
-use std::process::Command;
 use std::time::{Duration, Instant};
 use support::{
-    Server, TempDir, api, api_ok, create_stream, publish, publish_ok, read_all, stream_state,
+    Server, TempDir, api, api_ok, create_stream, publish, publish_ok, read_all, signal,
+    stream_state,
 };
 
 /// Exit code of a server that another has replaced.
@@ -30,12 +30,6 @@ impl BucketStore {
     fn start(&self) -> Server {
         Server::start(self.machine.path(), &["--store", &self.address()])
     }
-}
-
-fn signal(server: &Server, name: &str) {
-    let pid = server.pid().to_string();
-    let sent = Command::new("kill").args([name, &pid]).status().expect("kill runs");
-    assert!(sent.success());
 }
 
 #[test]
@@ -62,12 +56,12 @@ fn a_server_that_slept_acknowledges_nothing_when_it_wakes() {
     let mut old = sleeper.connect();
     create_stream(&mut old, "ORDERS", &json!({}));
     publish_ok(&mut old, "ORDERS.1", b"one");
-    signal(&sleeper, "-STOP");
+    signal(sleeper.pid(), "-STOP");
     let other = TempDir::new("sleeps-other-machine");
     let heir = Server::start(other.path(), &["--store", &place.address()]);
     let mut client = heir.connect();
     assert_eq!(publish_ok(&mut client, "ORDERS.2", b"of the heir"), 2);
-    signal(&sleeper, "-CONT");
+    signal(sleeper.pid(), "-CONT");
     let answer = old.request("ORDERS.3", b"", b"of the sleeper", Duration::from_secs(10));
     if let Ok(message) = answer {
         let text = String::from_utf8_lossy(&message.payload).into_owned();

@@ -1,6 +1,9 @@
 //! An etcd of a test: `ETCD`, else what `tests/etcd.sh` has unpacked. It listens on loopback only.
 #![allow(dead_code)] // each test binary uses its part
 
+#[path = "../../../nuthatch/tests/support/signal.rs"]
+mod signal;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use nuthatch_ports::free_port;
@@ -148,8 +151,7 @@ impl EtcdServer {
     }
 
     pub fn signal(&self, signal: &str) {
-        let pid = self.child.as_ref().expect("it runs").id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().expect("kill").success());
+        signal::signal(self.child.as_ref().expect("it runs").id(), signal);
     }
 
     /// Copies what it has on its disk, while it does not run.

@@ -1,7 +1,7 @@
 //! Nodes of a quorum log as processes, and clients at them.
 #![allow(dead_code)] // each test binary uses its part
 
-use crate::support::{TIMEOUT, TempDir, create_stream, read_on};
+use crate::support::{self, TIMEOUT, TempDir, create_stream, read_on};
 use nuthatch_client::{Client, ConnectOptions, OwnedMessage};
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -57,8 +57,7 @@ impl Node {
     }
 
     pub fn signal(&self, signal: &str) {
-        let pid = self.child.as_ref().expect("it runs").id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().expect("kill").success());
+        support::signal(self.child.as_ref().expect("it runs").id(), signal);
     }
 
     pub fn kill(&mut self) {

@@ -5,6 +5,8 @@
 
 #![allow(dead_code)] // each test binary uses its part
 
+mod signal;
+
 use nuthatch_client::{Client, ConnectOptions, OwnedMessage, TransportError};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -12,6 +14,8 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+pub use signal::signal;
 
 /// Longest wait for a server to come up or go down.
 const PROCESS_TIMEOUT: Duration = Duration::from_secs(120);

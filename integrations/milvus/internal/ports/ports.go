@@ -16,6 +16,7 @@ import (
 const (
 	first = 12_000
 	last  = 32_768
+	least = 2_048
 	block = 32
 )
 
@@ -49,12 +50,12 @@ func Free(count int) ([]int, error) {
 	return found, nil
 }
 
-// The ports that the system gives of itself begin here.
-func systemPorts() int {
+// The end of the ports that are given on this machine.
+func end() int {
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if fields := strings.Fields(string(text)); err == nil && len(fields) > 0 {
-		if port, err := strconv.Atoi(fields[0]); err == nil {
-			return port
+		if system, err := strconv.Atoi(fields[0]); err == nil && system >= first+least {
+			return min(last, system)
 		}
 	}
 	return last
@@ -65,7 +66,7 @@ func takeBlock() error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	count := max(0, min(last, systemPorts())-first) / block
+	count := (end() - first) / block
 	for step := range count {
 		number := (step + os.Getpid()) % count
 		file, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(number)), os.O_CREATE|os.O_WRONLY, 0o644)
