@@ -70,8 +70,11 @@ else
     echo "skip the unit: no systemd-analyze"
 fi
 
-# What a node of the example of three is told.
+# What a node of the example of three is told, with the files that it says to make.
 mkdir "$work/three"
+head -c 32 /dev/urandom | base64 >"$work/three/key"
+head -c 24 /dev/urandom | base64 | tr -d '+/=' >"$work/three/token"
+chmod 400 "$work/three/key" "$work/three/token"
 sed -e "s|/run/nuthatch|$work/three|" -e "s|/data|$work/three/data|" packaging/cluster.conf >"$work/three.conf"
 "$binary" serve -t -c "$work/three.conf" --node-name n1 >/dev/null || fail "the configuration of three nodes is refused"
 echo "ok   three nodes"

@@ -13,7 +13,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{S3, SECRET};
-use support::{Server, TempDir, create_stream, publish_ok, read_all, signal, stream_state};
+use support::{Server, TempDir, create_stream, publish_ok, read_all, stream_state};
 
 /// Messages published in each life of the server.
 const LIFE: u64 = 30;
@@ -362,7 +362,7 @@ fn an_owner_that_sleeps_is_not_mended_over_unless_told_and_never_goes_on() {
     for n in 1..=LIFE {
         assert_eq!(publish_ok(&mut client, "ORDERS.new", body(n).as_bytes()), n);
     }
-    signal(sleeper.pid(), "-STOP");
+    sleeper.signal("-STOP");
     place.flip(5);
     let before = place.content();
     let (code, refused) = place.doctor(&["--apply"]);
@@ -373,7 +373,7 @@ fn an_owner_that_sleeps_is_not_mended_over_unless_told_and_never_goes_on() {
     let (code, mended) = place.doctor(&["--apply", "--take-over"]);
     assert_eq!(code, Some(0), "{mended:#}");
     let after = place.content();
-    signal(sleeper.pid(), "-CONT");
+    sleeper.signal("-CONT");
     let answer = client.request("ORDERS.new", b"", b"of the sleeper", Duration::from_secs(20));
     if let Ok(message) = answer {
         let text = String::from_utf8_lossy(&message.payload).into_owned();

@@ -239,19 +239,19 @@ fn publish_until(
             return;
         }
         let Ok(message) = client.next_message(Instant::now() + support::TIMEOUT) else { return };
-        note_ack(&message, stream, &mut waiting, promised);
+        note_ack(&message, (stream, tag), &mut waiting, promised);
     }
 }
 
 fn note_ack(
     message: &OwnedMessage,
-    stream: &'static str,
+    (stream, tag): (&'static str, &str),
     waiting: &mut BTreeMap<u64, Vec<u8>>,
     promised: &Mutex<Promised>,
 ) {
     let ack: Value = serde_json::from_slice(&message.payload).expect("ack is JSON");
-    assert!(ack.get("error").is_none(), "{ack}");
-    assert!(ack.get("duplicate").is_none(), "nothing is sent twice here: {ack}");
+    assert!(ack.get("error").is_none(), "{tag}: {ack}");
+    assert!(ack.get("duplicate").is_none(), "{tag}: nothing is sent twice here: {ack}");
     let id: u64 = message.subject.rsplit('.').next().and_then(|t| t.parse().ok()).expect("id");
     let payload = waiting.remove(&id).expect("acknowledged once");
     let seq = ack["seq"].as_u64().expect("seq");

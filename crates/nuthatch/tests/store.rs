@@ -56,12 +56,12 @@ fn a_server_that_slept_acknowledges_nothing_when_it_wakes() {
     let mut old = sleeper.connect();
     create_stream(&mut old, "ORDERS", &json!({}));
     publish_ok(&mut old, "ORDERS.1", b"one");
-    signal(sleeper.pid(), "-STOP");
+    sleeper.signal("-STOP");
     let other = TempDir::new("sleeps-other-machine");
     let heir = Server::start(other.path(), &["--store", &place.address()]);
     let mut client = heir.connect();
     assert_eq!(publish_ok(&mut client, "ORDERS.2", b"of the heir"), 2);
-    signal(sleeper.pid(), "-CONT");
+    sleeper.signal("-CONT");
     let answer = old.request("ORDERS.3", b"", b"of the sleeper", Duration::from_secs(10));
     if let Ok(message) = answer {
         let text = String::from_utf8_lossy(&message.payload).into_owned();

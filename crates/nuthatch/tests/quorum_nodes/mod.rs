@@ -1,7 +1,8 @@
 //! Nodes of a quorum log as processes, and clients at them.
 #![allow(dead_code)] // each test binary uses its part
 
-use crate::support::{self, TIMEOUT, TempDir, create_stream, read_on};
+use crate::support::signal::signal;
+use crate::support::{TIMEOUT, TempDir, create_stream, read_on};
 use nuthatch_client::{Client, ConnectOptions, OwnedMessage};
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -56,8 +57,8 @@ impl Node {
         self.child = Some(command.spawn().expect("a node starts"));
     }
 
-    pub fn signal(&self, signal: &str) {
-        support::signal(self.child.as_ref().expect("it runs").id(), signal);
+    pub fn signal(&self, name: &str) {
+        signal(self.child.as_ref().expect("it runs").id(), name);
     }
 
     pub fn kill(&mut self) {

@@ -5,7 +5,7 @@
 
 #![allow(dead_code)] // each test binary uses its part
 
-mod signal;
+pub mod signal;
 
 use nuthatch_client::{Client, ConnectOptions, OwnedMessage, TransportError};
 use serde_json::{Value, json};
@@ -14,8 +14,6 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-
-pub use signal::signal;
 
 /// Longest wait for a server to come up or go down.
 const PROCESS_TIMEOUT: Duration = Duration::from_secs(120);
@@ -118,6 +116,10 @@ impl Server {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    pub fn signal(&self, name: &str) {
+        signal::signal(self.pid(), name);
     }
 
     pub fn is_alive(&mut self) -> bool {
