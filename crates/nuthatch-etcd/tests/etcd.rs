@@ -2,6 +2,8 @@
 //! when etcd is away, full, set back, or wants other credentials.
 
 mod server;
+#[path = "../../nuthatch/tests/support/signal.rs"]
+mod signal;
 
 use bytes::Bytes;
 use nuthatch_etcd::{

@@ -143,7 +143,7 @@ impl JetStream {
     }
 
     /// The answer of whoever serves what the call is about; `None`: nothing was done, and nobody answers. A call whose
-    /// log is just going to another node is handed on again.
+    /// log is just going to another node is handed on again, and so is one that only reads if its node is lost.
     async fn answer(
         &self,
         request: &Asked<'_>,
@@ -187,7 +187,12 @@ impl JetStream {
             Place::At(node, scope) => {
                 let call = (rest, headers, body);
                 let answer = self.nodes.hand_on(account, (&node, &scope), call).await;
-                if matches!(answer, HandedOn::NotTaken) {
+                let may_repeat = match answer {
+                    HandedOn::Answered(_) => false,
+                    HandedOn::NotTaken => true,
+                    HandedOn::Lost => api_call.only_reads(),
+                };
+                if may_repeat {
                     return None;
                 }
                 Some(answer.or_unknown(&node).and_then(|answer| {

@@ -125,6 +125,21 @@ impl<'a> Call<'a> {
         )
     }
 
+    /// True if it changes nothing, so that it can be made again where its fate is not known.
+    pub(super) const fn only_reads(&self) -> bool {
+        matches!(
+            self,
+            Self::AccountInfo
+                | Self::StreamInfo(_)
+                | Self::StreamNames
+                | Self::StreamList
+                | Self::MsgGet(_)
+                | Self::ConsumerInfo(..)
+                | Self::ConsumerNames(_)
+                | Self::ConsumerList(_)
+        )
+    }
+
     /// True if it is handled on threads of its own: reading it, or writing down what it tells, may
     /// take longer than other connections should wait. Batches of an import are read as they are.
     #[must_use]

@@ -24,7 +24,7 @@ use crate::machine::{LogAccess, Machine};
 use crate::options::{LogOptions, SyncPolicy};
 use crate::segment::SegmentWriter;
 use crate::types::{Epoch, Lsn, Timestamp};
-use inbox::Inbox;
+use inbox::{Charge, Charges, Inbox};
 use io::{Done, IoThread, Job};
 use maintenance::Maintenance;
 use parking_lot::Mutex;
@@ -64,8 +64,8 @@ pub struct LogCore<M: Machine> {
     machine: M,
     log: LogInner,
     inbox: Arc<Inbox<M::Event>>,
-    batch: Vec<(M::Event, usize)>,
-    spent: usize,
+    batch: Vec<(M::Event, Charge)>,
+    spent: Charges,
     writer: Arc<Mutex<SegmentWriter>>,
     thread: Option<IoThread>,
     in_flight: Pipeline,
@@ -103,7 +103,7 @@ impl<M: Machine> LogCore<M> {
             log,
             inbox: Arc::new(inbox),
             batch: Vec::new(),
-            spent: 0,
+            spent: Charges::default(),
             writer: Arc::new(Mutex::new(writer)),
             thread: None,
             in_flight,
@@ -203,9 +203,9 @@ impl<M: Machine> LogCore<M> {
         }
         let mut batch = std::mem::take(&mut self.batch).into_iter();
         while !self.must_write() {
-            let Some((event, weight)) = batch.next() else { break };
+            let Some((event, charge)) = batch.next() else { break };
             self.machine.step(event, &mut self.log);
-            self.spent += weight;
+            self.spent += charge;
         }
         self.batch = batch.collect();
         self.inbox.release(std::mem::take(&mut self.spent));
@@ -217,8 +217,8 @@ impl<M: Machine> LogCore<M> {
     #[cold]
     fn drop_events(&mut self) -> bool {
         self.fail(LOST);
-        let weight: usize = self.batch.drain(..).map(|(_, weight)| weight).sum();
-        self.inbox.release(weight);
+        self.batch.drain(..).for_each(|(_, charge)| self.spent += charge);
+        self.inbox.release(std::mem::take(&mut self.spent));
         true
     }
 

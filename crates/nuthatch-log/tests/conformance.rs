@@ -274,6 +274,24 @@ fn a_full_queue_says_busy_and_tells_when_there_is_room() {
     assert!(rig.handle.send(event(), 2000).is_ok(), "a lone event passes whatever its size");
 }
 
+/// An operation may be large (a stream's state on its way to another log); publishers are not refused because of it.
+#[test]
+fn what_is_privileged_takes_no_room_from_the_others() {
+    let options = LogOptions { queue_bytes: 1000, ..tiny() };
+    let mut rig = Rig::open(options, Arc::new(MemDisk::default())).expect("opens");
+    let event = || Event::Create { stream: StreamId(1), max_messages: 0 };
+    assert!(rig.handle.send_privileged(event(), 1900).is_ok());
+    assert!(rig.handle.send(event(), 900).is_ok());
+    assert!(matches!(rig.handle.send(event(), 200), Err(SendError::Busy(_))));
+    assert!(matches!(rig.handle.send_privileged(event(), 200), Err(SendError::Busy(_))));
+    assert_eq!(rig.handle.stats().queue_bytes, 2800);
+    assert!(rig.handle.send_anyway(event(), 100).is_ok());
+    rig.settle();
+    assert_eq!(rig.handle.stats().queue_bytes, 0);
+    assert!(rig.handle.send(event(), 1000).is_ok());
+    assert!(rig.handle.send_privileged(event(), 1000).is_ok());
+}
+
 #[test]
 fn dead_space_is_given_back_and_the_rest_stays_readable() {
     on_each(|options, disk, survives| {

@@ -104,12 +104,9 @@ fn read_url(address: &str) -> Result<Url, OpenUrlError> {
 
 /// Whether this build opens buckets of such addresses.
 fn is_remote(scheme: &str) -> bool {
-    match scheme {
-        "s3" | "s3a" => cfg!(feature = "s3"),
-        "gs" => cfg!(feature = "gcs"),
-        "az" | "azure" | "abfs" | "abfss" => cfg!(feature = "azure"),
-        _ => false,
-    }
+    (cfg!(feature = "s3") && matches!(scheme, "s3" | "s3a"))
+        || (cfg!(feature = "gcs") && scheme == "gs")
+        || (cfg!(feature = "azure") && matches!(scheme, "az" | "azure" | "abfs" | "abfss"))
 }
 
 enum Opening {

@@ -10,7 +10,7 @@ mod support;
 use etcd_server::{EtcdServer, certificates};
 use quorum_nodes::{ANSWER, NODES, Node, Nodes};
 use std::time::{Duration, Instant};
-use support::{TIMEOUT, TempDir};
+use support::{TIMEOUT, TempDir, signal};
 
 /// While nobody owns a log nothing is acknowledged for so long.
 const WATCHED: Duration = Duration::from_secs(3);

@@ -1,6 +1,6 @@
 //! A planned handover of quorum logs (`docs/cluster.md`): owners are told to end while clients publish at all three nodes and
-//! wait for each acknowledgement. Who publishes at a node that stays sees no error beyond "no responders", which clients
-//! repeat by themselves; what was acknowledged is there once, in the order of its publisher.
+//! wait for each acknowledgement, and others make calls. Who does so at a node that stays sees no error beyond "no
+//! responders", which clients repeat by themselves; what was acknowledged is there once, in the order of its publisher.
 
 mod quorum_nodes;
 mod support;
@@ -24,6 +24,17 @@ const WAIT: Duration = Duration::from_secs(5);
 
 /// A publisher waits so long between two messages.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// Calls that are answered all through a handover: each may be made again without harm.
+const CALLS: [(&str, &str); 4] = [
+    ("STREAM.INFO.Q", ""),
+    ("STREAM.UPDATE.Q", r#"{"name": "Q", "subjects": ["Q.*"], "num_replicas": 3}"#),
+    (
+        "CONSUMER.DURABLE.CREATE.Q.C",
+        r#"{"stream_name": "Q", "config": {"durable_name": "C", "ack_policy": "none"}}"#,
+    ),
+    ("CONSUMER.INFO.Q.C", ""),
+];
 
 /// What the publishers have seen.
 #[derive(Default)]
@@ -120,6 +131,37 @@ impl Publisher {
     }
 }
 
+/// Makes calls of JetStream's API until it is told to stop; how many were answered. Of a node that is told to end, its
+/// clients may lose the connection.
+fn call(mut publisher: Publisher, calls: &[(&str, &str)]) -> usize {
+    let mut client = publisher.connect();
+    let mut answers = 0;
+    while !publisher.seen.ends.load(Ordering::Relaxed) {
+        let (call, body) = calls[answers % calls.len()];
+        match client.request(&format!("$JS.API.{call}"), b"", body.as_bytes(), WAIT) {
+            Ok(answer) if !answer.payload.windows(7).any(|part| part == b"\"error\"") => {
+                answers += 1;
+            }
+            Err(RequestError::NoResponders(_)) => std::thread::sleep(publisher.retry_wait),
+            Err(RequestError::Transport(_))
+                if publisher.seen.ending.load(Ordering::Relaxed) & 1 << publisher.at != 0 =>
+            {
+                client = publisher.connect();
+            }
+            Ok(answer) => {
+                let text = String::from_utf8_lossy(&answer.payload).into_owned();
+                publisher.error(format!("{call} at {}: {text}", publisher.at));
+            }
+            Err(error) => {
+                publisher.error(format!("{call} at {}: {error}", publisher.at));
+                client = publisher.connect();
+            }
+        }
+        std::thread::sleep(PAUSE);
+    }
+    answers
+}
+
 /// Waits until the log of the stream has an owner and two other nodes that have everything; gives the owner.
 fn whole(nodes: &Nodes) -> usize {
     let deadline = Instant::now() + TIMEOUT;
@@ -151,6 +193,8 @@ struct Outcome {
     seen: Arc<Seen>,
     /// Messages of each publisher.
     counts: Vec<usize>,
+    /// Calls of each caller that were answered.
+    answers: Vec<usize>,
     /// For each handover the longest pause between two acknowledgements, of whichever publisher.
     pauses: Vec<Duration>,
     nodes: Nodes,
@@ -159,7 +203,7 @@ struct Outcome {
 fn hand_over_under_load(
     name: &str,
     retry_wait: Duration,
-    publishers: usize,
+    (publishers, callers): (usize, usize),
     handovers: usize,
 ) -> Outcome {
     let mut nodes = Nodes::new(name);
@@ -181,6 +225,14 @@ fn hand_over_under_load(
             std::thread::spawn(move || publisher.run())
         })
         .collect();
+    let callers: Vec<_> = (0..callers)
+        .map(|number| {
+            let at = number % NODES;
+            let (urls, seen) = (urls.clone(), seen.clone());
+            let caller = Publisher { number, at, urls, seen, retry_wait };
+            std::thread::spawn(move || call(caller, &CALLS))
+        })
+        .collect();
     let mut pauses = Vec::new();
     for _ in 0..handovers {
         let owner = whole(&nodes);
@@ -197,7 +249,8 @@ fn hand_over_under_load(
     }
     seen.ends.store(true, Ordering::Relaxed);
     let counts = threads.into_iter().map(|thread| thread.join().expect("a publisher")).collect();
-    Outcome { seen, counts, pauses, nodes }
+    let answers = callers.into_iter().map(|thread| thread.join().expect("a caller")).collect();
+    Outcome { seen, counts, answers, pauses, nodes }
 }
 
 /// The longest time without an acknowledgement since `told`.
@@ -226,12 +279,13 @@ fn nothing_is_lost_or_twice(outcome: &Outcome) {
 
 #[test]
 fn an_owner_that_ends_hands_over_without_an_error_to_clients_that_wait() {
-    let outcome = hand_over_under_load("quorum-handover", DEFAULT_WAIT, 6, 3);
+    let outcome = hand_over_under_load("quorum-handover", DEFAULT_WAIT, (6, 3), 3);
     nothing_is_lost_or_twice(&outcome);
     let errors = outcome.seen.errors.lock().expect("lock");
     let said: Vec<String> = outcome.nodes.nodes.iter().map(Node::text).collect();
     assert!(errors.is_empty(), "{errors:#?}\n{}", said.join("\n--\n"));
     assert!(outcome.counts.iter().all(|count| *count > 0), "{:?}", outcome.counts);
+    assert!(outcome.answers.iter().all(|count| *count > 0), "{:?}", outcome.answers);
     for text in &said {
         assert!(!text.contains("were not handed over in time"), "{text}");
     }
@@ -277,7 +331,7 @@ fn a_pull_that_waits_hears_that_the_owner_changes() {
 fn how_long_a_handover_takes() {
     let count =
         std::env::var("NUTHATCH_HANDOVERS").map_or(20, |text| text.parse().expect("a number"));
-    let outcome = hand_over_under_load("quorum-handover-time", EAGER, 6, count);
+    let outcome = hand_over_under_load("quorum-handover-time", EAGER, (6, 0), count);
     nothing_is_lost_or_twice(&outcome);
     let mut pauses = outcome.pauses.clone();
     pauses.sort_unstable();

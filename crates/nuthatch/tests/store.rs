@@ -5,8 +5,7 @@ mod support;
 use serde_json::json;
 use std::time::{Duration, Instant};
 use support::{
-    Server, TempDir, api, api_ok, create_stream, publish, publish_ok, read_all, signal,
-    stream_state,
+    Server, TempDir, api, api_ok, create_stream, publish, publish_ok, read_all, stream_state,
 };
 
 /// Exit code of a server that another has replaced.

@@ -1,9 +1,7 @@
 //! An etcd of a test: `ETCD`, else what `tests/etcd.sh` has unpacked. It listens on loopback only.
 #![allow(dead_code)] // each test binary uses its part
 
-#[path = "../../../nuthatch/tests/support/signal.rs"]
-mod signal;
-
+use crate::signal::signal;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use nuthatch_ports::free_port;
@@ -150,8 +148,8 @@ impl EtcdServer {
         child.wait().expect("wait");
     }
 
-    pub fn signal(&self, signal: &str) {
-        signal::signal(self.child.as_ref().expect("it runs").id(), signal);
+    pub fn signal(&self, name: &str) {
+        signal(self.child.as_ref().expect("it runs").id(), name);
     }
 
     /// Copies what it has on its disk, while it does not run.

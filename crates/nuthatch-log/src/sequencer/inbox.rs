@@ -5,6 +5,7 @@
 
 use crate::stats::{LogStats, StatsSnapshot, add};
 use parking_lot::{Condvar, Mutex};
+use std::ops::AddAssign;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::thread::Thread;
@@ -27,12 +28,48 @@ pub enum SendError<E> {
 /// How far beyond its bound the queue still takes privileged events.
 const PRIVILEGED_FACTOR: usize = 2;
 
+/// Whose room an event takes. An operation may be as large as a stream's state, or a restored stream's consumers:
+/// publishers are to wait for each other, not to be refused because of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// The queue's bound holds for all of these together.
+    Ordinary,
+    /// Taken until the queue holds [`PRIVILEGED_FACTOR`] times its bound.
+    Privileged,
+    /// Taken however much there is.
+    Anyway,
+}
+
+/// What an event keeps in memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Charge {
+    bytes: usize,
+    is_ordinary: bool,
+}
+
+/// What several events keep in memory.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Charges {
+    ordinary: usize,
+    privileged: usize,
+}
+
+impl AddAssign<Charge> for Charges {
+    fn add_assign(&mut self, charge: Charge) {
+        *(if charge.is_ordinary { &mut self.ordinary } else { &mut self.privileged }) +=
+            charge.bytes;
+    }
+}
+
 type RoomCallback = Box<dyn FnOnce() + Send>;
 
 /// The queue between senders and the sequencer.
 pub struct Inbox<E> {
     queue: Mutex<Queue<E>>,
-    bytes: AtomicUsize,
+    /// Bytes of ordinary events.
+    ordinary: AtomicUsize,
+    /// Bytes of all others.
+    privileged: AtomicUsize,
     limit: usize,
     sleeping: AtomicBool,
     waiting: AtomicUsize,
@@ -43,7 +80,7 @@ pub struct Inbox<E> {
 }
 
 struct Queue<E> {
-    events: Vec<(E, usize)>,
+    events: Vec<(E, Charge)>,
     room: Vec<RoomCallback>,
     closing: bool,
     /// Events of senders that have seen less than this are not taken.
@@ -59,7 +96,8 @@ impl<E> Inbox<E> {
                 closing: false,
                 gate: 0,
             }),
-            bytes: AtomicUsize::new(0),
+            ordinary: AtomicUsize::new(0),
+            privileged: AtomicUsize::new(0),
             limit,
             sleeping: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
@@ -70,7 +108,17 @@ impl<E> Inbox<E> {
         }
     }
 
-    fn push(&self, events: E, weight: usize, limit: usize, seen: u64) -> Result<(), SendError<E>> {
+    /// True if so much more fits.
+    fn has_room(&self, weight: usize, way: Way) -> bool {
+        let (bytes, limit) = match way {
+            Way::Ordinary => (self.ordinary.load(Ordering::Relaxed), self.limit),
+            Way::Privileged => (self.queued_bytes(), self.limit.saturating_mul(PRIVILEGED_FACTOR)),
+            Way::Anyway => return true,
+        };
+        bytes == 0 || bytes + weight <= limit
+    }
+
+    fn push(&self, events: E, bytes: usize, way: Way, seen: u64) -> Result<(), SendError<E>> {
         let mut queue = self.queue.lock();
         if queue.closing {
             return Err(SendError::Closed(events));
@@ -78,14 +126,15 @@ impl<E> Inbox<E> {
         if seen < queue.gate {
             return Err(SendError::Stale(events));
         }
-        let bytes = self.bytes.load(Ordering::Relaxed);
-        if bytes > 0 && bytes + weight > limit {
+        if !self.has_room(bytes, way) {
             drop(queue);
             add(&self.stats.queue_refusals, 1);
             return Err(SendError::Busy(events));
         }
-        self.bytes.fetch_add(weight, Ordering::Relaxed);
-        queue.events.push((events, weight));
+        let is_ordinary = way == Way::Ordinary;
+        let held = if is_ordinary { &self.ordinary } else { &self.privileged };
+        held.fetch_add(bytes, Ordering::Relaxed);
+        queue.events.push((events, Charge { bytes, is_ordinary }));
         drop(queue);
         self.wake();
         Ok(())
@@ -117,7 +166,7 @@ impl<E> Inbox<E> {
     }
 
     /// Exchanges the waiting events for an empty vector; returns whether closing was asked for.
-    pub(crate) fn take(&self, into: &mut Vec<(E, usize)>) -> bool {
+    pub(crate) fn take(&self, into: &mut Vec<(E, Charge)>) -> bool {
         let mut queue = self.queue.lock();
         std::mem::swap(&mut queue.events, into);
         queue.closing
@@ -129,8 +178,9 @@ impl<E> Inbox<E> {
     }
 
     /// Gives queue bytes back, and calls those who wait once half of the queue is free.
-    pub(crate) fn release(&self, weight: usize) {
-        let left = self.bytes.fetch_sub(weight, Ordering::SeqCst) - weight;
+    pub(crate) fn release(&self, spent: Charges) {
+        self.privileged.fetch_sub(spent.privileged, Ordering::Relaxed);
+        let left = self.ordinary.fetch_sub(spent.ordinary, Ordering::SeqCst) - spent.ordinary;
         // Either this sees who waits, or who comes to wait sees these bytes gone.
         if self.waiting.load(Ordering::SeqCst) > 0 && left <= self.limit / 2 {
             let mut queue = self.queue.lock();
@@ -142,7 +192,7 @@ impl<E> Inbox<E> {
     }
 
     pub(crate) fn queued_bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
+        self.ordinary.load(Ordering::Relaxed) + self.privileged.load(Ordering::Relaxed)
     }
 
     /// Refuses all later events; those that wait already can still be taken.
@@ -179,7 +229,7 @@ impl<E: Send + 'static> LogHandle<E> {
     /// # Errors
     /// [`SendError`], with the event in it.
     pub fn send(&self, events: E, weight_bytes: usize) -> Result<(), SendError<E>> {
-        self.0.push(events, weight_bytes, self.0.limit, u64::MAX)
+        self.0.push(events, weight_bytes, Way::Ordinary, u64::MAX)
     }
 
     /// [`LogHandle::send`] by a sender whose routes are of version `seen`.
@@ -193,8 +243,8 @@ impl<E: Send + 'static> LogHandle<E> {
         seen: u64,
         privileged: bool,
     ) -> Result<(), SendError<E>> {
-        let factor = if privileged { PRIVILEGED_FACTOR } else { 1 };
-        self.0.push(events, weight_bytes, self.0.limit.saturating_mul(factor), seen)
+        let way = if privileged { Way::Privileged } else { Way::Ordinary };
+        self.0.push(events, weight_bytes, way, seen)
     }
 
     /// Queues an event however full the queue is: for the few that are sent once and cannot be
@@ -203,7 +253,7 @@ impl<E: Send + 'static> LogHandle<E> {
     /// # Errors
     /// [`SendError::Closed`], with the event in it.
     pub fn send_anyway(&self, events: E, weight_bytes: usize) -> Result<(), SendError<E>> {
-        self.0.push(events, weight_bytes, usize::MAX, u64::MAX)
+        self.0.push(events, weight_bytes, Way::Anyway, u64::MAX)
     }
 
     /// From now on events of senders that have seen less than `version` are not taken: something
@@ -214,8 +264,8 @@ impl<E: Send + 'static> LogHandle<E> {
         queue.gate = queue.gate.max(version);
     }
 
-    /// [`LogHandle::send`] for what must not wait behind publishes (acks, interest changes): taken
-    /// until the queue holds `PRIVILEGED_FACTOR` times its bound.
+    /// [`LogHandle::send`] for what must not wait behind publishes (acks, operations): taken until the
+    /// queue holds `PRIVILEGED_FACTOR` times its bound. Takes no room from what is sent without privilege.
     ///
     /// # Errors
     /// [`SendError`], with the event in it.
@@ -228,7 +278,7 @@ impl<E: Send + 'static> LogHandle<E> {
     pub fn wait_for_room(&self, callback: impl FnOnce() + Send + 'static) {
         let mut queue = self.0.queue.lock();
         self.0.waiting.fetch_add(1, Ordering::SeqCst);
-        if queue.closing || self.0.bytes.load(Ordering::SeqCst) <= self.0.limit / 2 {
+        if queue.closing || self.0.ordinary.load(Ordering::SeqCst) <= self.0.limit / 2 {
             self.0.waiting.fetch_sub(1, Ordering::SeqCst);
             drop(queue);
             return callback();
@@ -239,7 +289,7 @@ impl<E: Send + 'static> LogHandle<E> {
     /// Counters and gauges as of now.
     #[must_use]
     pub fn stats(&self) -> StatsSnapshot {
-        let bytes = self.0.bytes.load(Ordering::Relaxed) as u64;
+        let bytes = self.0.queued_bytes() as u64;
         StatsSnapshot { queue_bytes: bytes, ..self.0.stats.snapshot() }
     }
 
