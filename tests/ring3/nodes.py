@@ -1,5 +1,6 @@
 """The servers under test: three or five processes of one program that keep a quorum log."""
 
+import contextlib
 import os
 import pathlib
 import re
@@ -48,8 +49,12 @@ class Node:
 
     def is_stopped(self):
         """True if a SIGSTOP has arrived at all threads."""
-        threads = pathlib.Path(f"/proc/{self.process.pid}/task").glob("*/stat")
-        return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
+        states = []
+        for thread in pathlib.Path(f"/proc/{self.process.pid}/task").glob("*/stat"):
+            # One that has ended meanwhile stands still, too.
+            with contextlib.suppress(OSError):
+                states.append(thread.read_text().rpartition(")")[2].split()[0])
+        return bool(states) and set(states) == {"T"}
 
     def kill(self):
         if self.process:

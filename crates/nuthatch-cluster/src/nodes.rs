@@ -26,6 +26,9 @@ const KNOWN_LOOK: Duration = Duration::from_millis(20);
 /// A node that has seen nobody lead the catalog for so many looks asks the others whether it was removed.
 const LEADERLESS_LOOKS: u32 = 2;
 
+/// So does one that has heard no other member for so many looks, whoever leads as it knows: leaders are heard all the time.
+const UNHEARD_LOOKS: u32 = 5;
+
 /// A node of the cluster, for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeSight {
@@ -440,7 +443,8 @@ pub(crate) fn follow(
     })
 }
 
-/// For how many looks nobody led the catalog, and no other member was heard.
+/// For how many looks nobody led the catalog, and no other member was heard. A spare that was removed may know a leader for
+/// ever: it does not vote, so that it never looks for another one, and nobody tells it of its own end.
 #[derive(Default)]
 struct Silence {
     leaderless: u32,
@@ -448,23 +452,62 @@ struct Silence {
 }
 
 impl Silence {
-    /// Asks, where nobody leads, whether this node was removed, and says where it is, where nobody is heard either.
+    /// Notes what one look saw: whether somebody leads, and whether another member was heard since the last one.
+    fn note(&mut self, leads: bool, heard: bool) {
+        self.leaderless = if leads { 0 } else { self.leaderless.saturating_add(1) };
+        self.unheard = if heard { 0 } else { self.unheard.saturating_add(1) };
+    }
+
+    /// True if this node is to ask whether it was removed.
+    const fn asks(&self) -> bool {
+        self.leaderless >= LEADERLESS_LOOKS || self.unheard >= UNHEARD_LOOKS
+    }
+
+    /// True if this node is to say where it is.
+    const fn says_where(&self) -> bool {
+        self.leaderless >= LEADERLESS_LOOKS && self.unheard >= LEADERLESS_LOOKS
+    }
+
+    /// Asks, where nobody leads or nobody is heard, whether this node was removed; says where it is, where both is so.
     fn look(
         &mut self,
         (roll, door): (&Roll, &Door),
         addresses: &[SocketAddr],
         local: &Arc<dyn Local>,
     ) {
-        self.leaderless = if roll.leader().is_some() { 0 } else { self.leaderless + 1 };
-        self.unheard = if door.has_heard() { 0 } else { self.unheard + 1 };
-        if self.leaderless < LEADERLESS_LOOKS {
-            return;
-        }
-        if let Err(error) = door.ask_if_removed(addresses, local) {
+        self.note(roll.leader().is_some(), door.has_heard());
+        if self.asks()
+            && let Err(error) = door.ask_if_removed(addresses, local)
+        {
             local.report(&format!("it is not noted that this node was removed: {error}"));
         }
-        if self.unheard >= LEADERLESS_LOOKS {
+        if self.says_where() {
             door.say_where(roll.listen(), addresses, &**local);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One that neither votes nor is told that it was removed.
+    #[test]
+    fn a_node_asks_for_its_end_also_where_it_knows_a_leader() {
+        let mut silence = Silence::default();
+        for look in 0..2 * UNHEARD_LOOKS {
+            assert_eq!(silence.asks(), look >= UNHEARD_LOOKS, "{look}");
+            assert!(!silence.says_where(), "{look}");
+            silence.note(true, false);
+        }
+        silence.note(true, true);
+        assert!(!silence.asks());
+    }
+
+    #[test]
+    fn a_node_that_hears_others_and_no_leader_only_asks() {
+        let mut silence = Silence::default();
+        (0..LEADERLESS_LOOKS).for_each(|_| silence.note(false, true));
+        assert!(silence.asks() && !silence.says_where());
     }
 }

@@ -3,7 +3,7 @@
 use crate::call_places::Place;
 use crate::envelope::{self, ResponseType};
 use crate::other_nodes::{HandedOn, NodeAsks, Purpose, Tries, usage_answer};
-use crate::outcome::{Answer, Work};
+use crate::outcome::{Answer, Work, described};
 use crate::replication::OwnApi;
 use crate::request::{Call, empty_fields};
 use crate::service::JetStream;
@@ -142,7 +142,7 @@ impl JetStream {
         Some(bytes)
     }
 
-    /// The answer of whoever serves what the call is about; `None`: nothing was done, and nobody answers. A call whose
+    /// The answer of whoever serves what the call is about; `None`, to a node only: nothing was done here. A call whose
     /// log is just going to another node is handed on again, and so is one that only reads if its node is lost.
     async fn answer(
         &self,
@@ -155,8 +155,12 @@ impl JetStream {
         loop {
             let answer = self.answer_once(request, api_call, then, share).await;
             // The node that the client is at tries again; one hop further that would add up.
-            if answer.is_some() || request.is_handed_on || !tries.again().await {
+            if answer.is_some() || request.is_handed_on {
                 return answer;
+            }
+            if !tries.again().await {
+                let text = "no node takes the call: nothing was done; try again later";
+                return Some(Err(described(JsError::CLUSTER_NOT_AVAIL, text.to_owned())));
             }
         }
     }

@@ -29,6 +29,8 @@ const FOUND_OUT_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long a call that no node has taken is handed on again: a planned handover and the tables of it take less.
 const TAKEN_WITHIN: Duration = Duration::from_secs(4);
+/// The same of an update, during which other changes of the account's streams wait.
+const UPDATED_WITHIN: Duration = Duration::from_secs(1);
 /// The first pause before it is handed on again, which doubles up to the last one.
 const TAKEN_FIRST: Duration = Duration::from_millis(5);
 const TAKEN_LAST: Duration = Duration::from_millis(100);
@@ -73,7 +75,11 @@ pub(super) struct Tries {
 
 impl Tries {
     pub(super) fn begin() -> Self {
-        Self { late: Instant::now() + TAKEN_WITHIN, pause: TAKEN_FIRST }
+        Self::within(TAKEN_WITHIN)
+    }
+
+    fn within(limit: Duration) -> Self {
+        Self { late: Instant::now() + limit, pause: TAKEN_FIRST }
     }
 
     /// Waits before the next one; `false`: there is none.
@@ -302,12 +308,15 @@ impl OtherNodes {
         let call = format!("STREAM.CREATE.{}", config.name);
         let scope = Scope::Log(log);
         let work = async {
-            let answer = self.hand_on(account, (node, &scope), (&call, b"", body)).await;
-            if matches!(answer, HandedOn::Answered(_)) || !self.comes_back(account, node).await {
-                return answer;
+            let first = self.hand_on(account, (node, &scope), (&call, b"", body)).await;
+            if matches!(first, HandedOn::Answered(_)) || !self.comes_back(account, node).await {
+                return first;
             }
             // A stream that was made then is found as it is.
-            self.hand_on(account, (node, &scope), (&call, b"", body)).await
+            match self.hand_on(account, (node, &scope), (&call, b"", body)).await {
+                HandedOn::NotTaken => first,
+                second => second,
+            }
         };
         let (answer, _changing) = changing.settle(claim(ELSEWHERE, config.clone()), work).await;
         answer.or_unknown(node)
@@ -324,14 +333,17 @@ impl OtherNodes {
         let call = format!("STREAM.UPDATE.{}", config.name);
         let name = config.name.clone();
         let work = async {
-            let (mut node, mut tries) = (node.to_owned(), Tries::begin());
+            let (mut node, mut tries) = (node.to_owned(), Tries::within(UPDATED_WITHIN));
             loop {
                 let answer = self.hand_on(account, (&node, &Scope::Node), (&call, b"", body)).await;
                 if !matches!(answer, HandedOn::NotTaken) || !tries.again().await {
                     return (answer, node);
                 }
-                // Its log may have gone to another node.
-                node = self.find(account, &name).map_or(node, |(found, _)| found);
+                // Its log has gone to another node, or comes to this one, to which the client may send it again.
+                match self.find(account, &name) {
+                    Some((found, _)) => node = found,
+                    None => return (answer, node),
+                }
             }
         };
         let ((answer, node), _changing) = changing.settle(claim(ELSEWHERE, config), work).await;

@@ -99,6 +99,7 @@ fn read_url(address: &str) -> Result<Url, OpenUrlError> {
         scheme if is_remote(scheme) => url.host_str().is_some_and(|bucket| !bucket.is_empty()),
         other => return Err(wrong(&format!("{other}:// is not known"))),
     };
+    Path::from_url_path(url.path()).map_err(|error| wrong(&error.to_string()))?;
     if is_whole { Ok(url) } else { Err(wrong("it names no bucket")) }
 }
 
@@ -117,11 +118,10 @@ enum Opening {
 
 /// The part of an unreadable address that may be shown: nothing that may be a secret.
 fn redact(address: &str) -> String {
-    match (address.find("://"), address.find('@')) {
-        (Some(scheme), Some(at)) if at > scheme => {
-            format!("{}://…{}", &address[..scheme], &address[at..])
-        }
-        _ => address.to_owned(),
+    let Some(at) = address.rfind('@') else { return address.to_owned() };
+    match address.find("://") {
+        Some(scheme) if scheme < at => format!("{}://…{}", &address[..scheme], &address[at..]),
+        _ => format!("…{}", &address[at..]),
     }
 }
 
@@ -200,6 +200,9 @@ mod tests {
             ("s3://key:secret@bucket/p", "must not hold credentials"),
             ("s3://", "it names no bucket"),
             ("file://host/p", "it names no bucket"),
+            ("s3://b/a//c", "is not an address"),
+            ("s3://key:sec@secret@bucket", "s3://…@bucket"),
+            ("s3:key:secret@bucket", "…@bucket"),
         ] {
             assert!(check_url(address).is_err(), "{address}");
             let error = open_url(address, "default", BucketOptions::default()).err();

@@ -22,6 +22,9 @@ const EAGER: Duration = Duration::from_millis(1);
 /// How long a client waits for an acknowledgement (nats.go).
 const WAIT: Duration = Duration::from_secs(5);
 
+/// How long the answer to a call is waited for: one that no node takes is answered after 4 s.
+const CALL_WAIT: Duration = Duration::from_secs(20);
+
 /// A publisher waits so long between two messages.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -138,16 +141,15 @@ fn call(mut publisher: Publisher, calls: &[(&str, &str)]) -> usize {
     let mut answers = 0;
     while !publisher.seen.ends.load(Ordering::Relaxed) {
         let (call, body) = calls[answers % calls.len()];
-        match client.request(&format!("$JS.API.{call}"), b"", body.as_bytes(), WAIT) {
+        let answer = client.request(&format!("$JS.API.{call}"), b"", body.as_bytes(), CALL_WAIT);
+        let is_ending = publisher.seen.ending.load(Ordering::Relaxed) & 1 << publisher.at != 0;
+        match answer {
             Ok(answer) if !answer.payload.windows(7).any(|part| part == b"\"error\"") => {
                 answers += 1;
             }
             Err(RequestError::NoResponders(_)) => std::thread::sleep(publisher.retry_wait),
-            Err(RequestError::Transport(_))
-                if publisher.seen.ending.load(Ordering::Relaxed) & 1 << publisher.at != 0 =>
-            {
-                client = publisher.connect();
-            }
+            Err(RequestError::Transport(_)) if is_ending => client = publisher.connect(),
+            Ok(_) if is_ending => {}
             Ok(answer) => {
                 let text = String::from_utf8_lossy(&answer.payload).into_owned();
                 publisher.error(format!("{call} at {}: {text}", publisher.at));

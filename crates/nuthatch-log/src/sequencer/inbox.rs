@@ -25,7 +25,8 @@ pub enum SendError<E> {
     Stale(E),
 }
 
-/// How far beyond its bound the queue still takes privileged events.
+/// Of privileged events the queue takes so many times its bound, whatever waits beside them: publishes must not keep a stream
+/// on its way from its end.
 const PRIVILEGED_FACTOR: usize = 2;
 
 /// Whose room an event takes. An operation may be as large as a stream's state, or a restored stream's consumers:
@@ -34,7 +35,7 @@ const PRIVILEGED_FACTOR: usize = 2;
 enum Way {
     /// The queue's bound holds for all of these together.
     Ordinary,
-    /// Taken until the queue holds [`PRIVILEGED_FACTOR`] times its bound.
+    /// Taken until the queue holds [`PRIVILEGED_FACTOR`] times its bound of these.
     Privileged,
     /// Taken however much there is.
     Anyway,
@@ -112,7 +113,10 @@ impl<E> Inbox<E> {
     fn has_room(&self, weight: usize, way: Way) -> bool {
         let (bytes, limit) = match way {
             Way::Ordinary => (self.ordinary.load(Ordering::Relaxed), self.limit),
-            Way::Privileged => (self.queued_bytes(), self.limit.saturating_mul(PRIVILEGED_FACTOR)),
+            Way::Privileged => (
+                self.privileged.load(Ordering::Relaxed),
+                self.limit.saturating_mul(PRIVILEGED_FACTOR),
+            ),
             Way::Anyway => return true,
         };
         bytes == 0 || bytes + weight <= limit
@@ -265,7 +269,7 @@ impl<E: Send + 'static> LogHandle<E> {
     }
 
     /// [`LogHandle::send`] for what must not wait behind publishes (acks, operations): taken until the
-    /// queue holds `PRIVILEGED_FACTOR` times its bound. Takes no room from what is sent without privilege.
+    /// queue holds `PRIVILEGED_FACTOR` times its bound of these. Neither takes room from the other.
     ///
     /// # Errors
     /// [`SendError`], with the event in it.
