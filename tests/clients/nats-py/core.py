@@ -7,9 +7,7 @@ import time
 
 import nats.errors
 
-from harness import TIMEOUT_S, check, equal, expect_raises, scenario, until
-
-FLUSH_S = 10
+from harness import TIMEOUT_S, check, equal, expect_raises, flush, scenario, until
 
 
 async def collector(nc, subject, queue=""):
@@ -28,10 +26,10 @@ async def wildcards(ctx):
     star = await collector(ctx.nc, "c01.*")
     mid = await collector(ctx.nc, "c01.*.x")
     rest = await collector(ctx.nc, "c01.>")
-    await ctx.nc.flush()
+    await flush(ctx.nc)
     for subject in ("c01", "c01.a", "c01.b", "c01.a.x", "c01.a.y"):
         await ctx.nc.publish(subject, b"x")
-    await ctx.nc.flush()
+    await flush(ctx.nc)
     await asyncio.sleep(0.2)
     equal([m.subject for m in star], ["c01.a", "c01.b"], "c01.*")
     equal([m.subject for m in mid], ["c01.a.x"], "c01.*.x")
@@ -45,10 +43,10 @@ async def queue_groups(ctx):
         members.append(await collector(await ctx.connect(), "c02.q", queue="workers"))
     plain = await collector(ctx.nc, "c02.q")
     for nc in ctx._conns:
-        await nc.flush()
+        await flush(nc)
     for i in range(300):
         await ctx.nc.publish("c02.q", str(i).encode())
-    await ctx.nc.flush()
+    await flush(ctx.nc)
 
     async def all_in():
         return sum(map(len, members)) >= 300 and len(plain) >= 300
@@ -68,7 +66,7 @@ async def request_reply(ctx):
         await msg.respond(b"re:" + msg.data)
 
     await responder.subscribe("c03.*", cb=answer)
-    await responder.flush()
+    await flush(responder)
     for i in range(200):
         reply = await ctx.nc.request(f"c03.{i}", str(i).encode(), timeout=TIMEOUT_S)
         equal(reply.data, f"re:{i}".encode(), "reply")
@@ -89,7 +87,7 @@ async def headers(ctx):
     payload = b"line\r\nline\x00end"
     await ctx.nc.publish("c05.h", payload, headers=sent)
     await ctx.nc.publish("c05.h", b"", headers=sent)
-    await ctx.nc.flush()
+    await flush(ctx.nc)
 
     async def both():
         return len(got) == 2
@@ -117,15 +115,15 @@ async def drain(ctx):
         got.append(msg.data)
 
     sub = await receiver.subscribe("c06.d", cb=slow)
-    await receiver.flush()
+    await flush(receiver)
     for i in range(100):
         await ctx.nc.publish("c06.d", str(i).encode())
-    await ctx.nc.flush()
-    await receiver.flush()
+    await flush(ctx.nc)
+    await flush(receiver)
     await sub.drain()
     for _ in range(10):
         await ctx.nc.publish("c06.d", b"late")
-    await ctx.nc.flush()
+    await flush(ctx.nc)
     await receiver.drain()
     equal(got, [str(i).encode() for i in range(100)], "drained messages")
     check(receiver.is_closed, "connection is not closed after drain")
@@ -142,7 +140,7 @@ async def unsubscribe_after(ctx):
     await sub.unsubscribe(limit=5)
     for i in range(10):
         await ctx.nc.publish("c07.u", str(i).encode())
-    await ctx.nc.flush()
+    await flush(ctx.nc)
     await asyncio.sleep(0.3)
     equal(got, [str(i).encode() for i in range(5)], "messages")
 
@@ -156,7 +154,7 @@ async def max_payload(ctx):
     )
     body = b"\xab" * limit
     await ctx.nc.publish("c08.p", body)
-    await ctx.nc.flush(FLUSH_S)
+    await flush(ctx.nc)
 
     async def arrived():
         return len(got) == 1
@@ -173,7 +171,7 @@ async def large_messages(ctx):
         await responder.publish(msg.reply, msg.data)
 
     await responder.subscribe("c09.echo", cb=echo)
-    await responder.flush()
+    await flush(responder)
     size = min(1_000_000, ctx.nc.max_payload)
     source = random.Random(9)
     for _ in range(20):
@@ -194,10 +192,10 @@ async def order(ctx):
         got.append(int(msg.data))
 
     await receiver.subscribe("c10.o", cb=on_msg)
-    await receiver.flush()
+    await flush(receiver)
     for i in range(count):
         await ctx.nc.publish("c10.o", str(i).encode())
-    await ctx.nc.flush(FLUSH_S)
+    await flush(ctx.nc)
 
     async def all_in():
         return len(got) >= count

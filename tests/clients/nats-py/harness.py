@@ -67,6 +67,15 @@ async def expect_raises(awaitable, *kinds):
     raise Failed(f"{kinds} expected, got {short(result)}")
 
 
+async def flush(nc):
+    """Waits until the server has taken all that this connection has sent.
+
+    nats-py writes the PING at once, in front of what still waits in its buffer; a second one is behind that.
+    """
+    for _ in range(2):
+        await nc.flush(TIMEOUT_S)
+
+
 async def until(probe, what, within_s=TIMEOUT_S):
     """Polls an async predicate until it is true."""
     deadline = time.monotonic() + within_s

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from harness import TIMEOUT_S, Skip, api, check, equal, scenario, until
+from harness import TIMEOUT_S, Skip, api, check, equal, flush, scenario, until
 
 
 async def publish_async(ctx, subject, bodies):
@@ -46,7 +46,7 @@ async def deliver_group(ctx):
             got.append(int(msg.data))
 
         await nc.jetstream().subscribe("d02.a", queue="workers", stream=stream, cb=on_msg)
-        await nc.flush()
+        await flush(nc)
     await ctx.publish_many("d02.a", 300)
 
     async def all_in():
