@@ -151,7 +151,10 @@ pub struct Member {
     led_since: u64,
     /// Ticks for which it has not stood for the lead although its time had come, because it is drained.
     stood_back: usize,
+    /// Number of the confirmation that reads which come now wait for.
     reads: u64,
+    /// Reads wait for it.
+    reads_due: bool,
     limits: Limits,
     /// A member was to be sent a snapshot that does not name it.
     snapshot_due: bool,
@@ -211,6 +214,7 @@ impl Member {
             led_since: 0,
             stood_back: 0,
             reads: 0,
+            reads_due: false,
             limits,
             snapshot_due: false,
             said: false,
@@ -274,6 +278,7 @@ impl Member {
         self.go_on()?;
         self.send_calls();
         self.send_wanted();
+        self.confirm_reads();
         self.go_on()?;
         self.look_at_removal();
         if self.taking_part.is_on() && !std::mem::replace(&mut self.said, true) {

@@ -4,13 +4,14 @@ use crate::balance::{self, BalanceTimes, Moving, OnMove};
 use crate::beginning::{begin, tell_count};
 use crate::config::ClusterConfig;
 use crate::directory::QuorumDirectory;
+use crate::hello::Lane;
 use crate::host::Host;
 use crate::in_memory::MEMORY_LOG;
 use crate::key::ClusterKey;
 use crate::life::{Life, Unended};
 use crate::line_limit::LineLimit;
 use crate::links::{Links, Local};
-use crate::myself::Myself;
+use crate::myself::{Myself, OfAllLogs};
 use crate::nodes::{self, Nodes, NodesError, NodesSight, Replacement};
 use crate::port;
 use crate::quorum_log::QuorumLog;
@@ -22,6 +23,7 @@ use crate::sub_disk::log_disk;
 use nuthatch_catalog_group::{LogCount, LogNumber};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Ownership, RealDisk, Tenure};
+use nuthatch_quorum::timing::TICK;
 use nuthatch_quorum::types::{Epoch, WallTime};
 use std::collections::BTreeSet;
 use std::io;
@@ -178,6 +180,7 @@ impl Cluster {
             lines: LineLimit::default(),
             links: OnceLock::new(),
         });
+        let beats = Links::new(&began.roll.addresses(), Lane::Beats);
         let mut first = Some(kept);
         let mut starting = vec![];
         for number in founding.logs.numbers() {
@@ -190,14 +193,15 @@ impl Cluster {
             let kept = kept.bound(began.binding(number));
             let catalog = began.catalog(number, &*kept.disk, (&life, &report))?;
             let report = (report, founding.logs);
-            let log = Starting::new(number, kept, (&node, &began.roll), catalog, report);
+            let log = Starting::new(number, kept, (&node, &began.roll, &beats), catalog, report);
             starting.push(log.map_err(at_dir)?);
         }
         let links: Vec<Arc<Links>> = starting.iter().map(|log| Arc::clone(&log.links)).collect();
+        let all_links = links.into_iter().chain([Arc::clone(&beats)]).collect();
         let local = Arc::clone(&starting[LogNumber::FIRST.index()].local);
-        let logs = begin_all(listener, starting, &node)?;
-        let linked = logs.iter().cloned().zip(links).collect();
-        nodes::follow(Arc::clone(&began.roll), node.door.clone(), linked, local)?;
+        let logs = begin_all(listener, starting, &node, beats)?;
+        let following = (logs.clone(), all_links);
+        nodes::follow(Arc::clone(&began.roll), node.door.clone(), following, local)?;
         began.roll.tell_spare(&report);
         let moving = Arc::new(Moving::default());
         balance::start(&life, began.roll.me(), logs.clone(), Arc::clone(&moving), times)?;
@@ -359,20 +363,43 @@ fn begin_all(
     listener: TcpListener,
     starting: Vec<Starting>,
     node: &Myself,
+    beats: Arc<Links>,
 ) -> Result<Vec<Arc<QuorumLog>>, StartError> {
     let hosts: Vec<Arc<Host>> = starting.iter().map(Starting::host).collect();
+    let failing = hosts.clone();
     node.life.on_panic(move |thread| {
         let what =
             format!("the thread {thread} of the node has panicked: it must be started again");
-        hosts.iter().for_each(|host| host.fail(&what));
+        failing.iter().for_each(|host| host.fail(&what));
     });
-    port::serve(&node.life, listener, starting.iter().map(Starting::port).collect())?;
+    let ports = starting.iter().map(Starting::port).collect();
+    port::serve(&node.life, listener, ports, &beats)?;
     let local: Arc<dyn Local> = Arc::clone(&starting[LogNumber::FIRST.index()].local);
     let logs = starting.into_iter().map(Starting::begin).collect::<io::Result<Vec<_>>>()?;
     if let Some(door) = &node.door {
         door.connect(&local)?;
     }
+    start_beats(&node.life, local, hosts, beats)?;
     Ok(logs)
+}
+
+/// Connects to other nodes for beats, and lets time pass for all logs.
+fn start_beats(
+    life: &Life,
+    first: Arc<dyn Local>,
+    hosts: Vec<Arc<Host>>,
+    beats: Arc<Links>,
+) -> io::Result<()> {
+    let ending = Arc::clone(&beats);
+    life.at_end(move || ending.end());
+    let all: Arc<dyn Local> = Arc::new(OfAllLogs { first, hosts: hosts.clone() });
+    beats.start(&all)?;
+    let lives = life.clone();
+    life.spawn("node-tick", move || {
+        while !lives.pause(Duration::from_micros(TICK)) {
+            beats.together(|| hosts.iter().for_each(|host| host.tick()));
+        }
+    })
 }
 
 /// The keeper of another log than the first one.

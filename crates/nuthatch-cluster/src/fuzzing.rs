@@ -9,6 +9,7 @@ use crate::operation;
 use crate::packet::{self, HEADER_BYTES, Header};
 use crate::port::read_packet;
 use bytes::Bytes;
+use nuthatch_catalog_group::LogNumber;
 
 /// A packet: what a node sends on a connection. What is taken is written again as it was.
 pub fn packet(data: &[u8]) {
@@ -16,11 +17,11 @@ pub fn packet(data: &[u8]) {
     let Some((&[low, high], rest)) = data.split_first_chunk() else { return };
     let len = usize::from(u16::from_le_bytes([low, high])).min(rest.len());
     let (message, payloads) = rest.split_at(len);
-    let header = Header::of(message, payloads.len());
+    let header = Header::of(LogNumber::FIRST, message, payloads.len());
     let Ok(taken) = packet::decode(header, message, Bytes::copy_from_slice(payloads)) else {
         return;
     };
-    let again = packet::encode(&taken);
+    let again = packet::encode(LogNumber::FIRST, &taken);
     assert_eq!(again[HEADER_BYTES..], *message, "a message has one form");
 }
 

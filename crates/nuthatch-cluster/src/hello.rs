@@ -10,17 +10,13 @@ pub const HELLO_BYTES: usize = 56;
 
 const MAGIC: [u8; 8] = *b"NUTHNODE";
 
-/// Version of hellos that name a log. What is said behind them is as in [`PROTOCOL`]; a program that does not know them
-/// would take them for hellos of the first log.
-const WITH_LOG: u8 = PROTOCOL + 1;
-
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Lane {
-    /// Beats and questions, which must not wait.
+    /// Beats and questions of all logs, which must not wait.
     Beats = 0,
-    /// Everything else.
+    /// Everything else of one log.
     Log = 1,
     /// Files that entries have made which are trimmed: whoever connects asks for them.
     Files = 2,
@@ -51,13 +47,12 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// Its bytes, with the range of protocols that it is for: that of the first log is for every program.
+    /// Its bytes, with the range of protocols that it is for.
     #[must_use]
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut to = Writer(MAGIC.to_vec());
-        let protocol = if self.log == LogNumber::FIRST { PROTOCOL } else { WITH_LOG };
-        to.u8(protocol);
-        to.u8(protocol);
+        to.u8(PROTOCOL);
+        to.u8(PROTOCOL);
         to.u8(self.lane as u8);
         to.u8(self.node.0);
         to.u128(self.cluster);
@@ -85,11 +80,10 @@ impl Hello {
         if from.u32()? != crc(&bytes[..HELLO_BYTES - 4]) {
             return Err(malformed("the checksum of its hello does not fit"));
         }
-        let log = match low..=high {
-            range if range.contains(&PROTOCOL) => LogNumber::FIRST,
-            range if range.contains(&WITH_LOG) => another_log(log)?,
-            _ => return Err(malformed("it speaks no protocol that this version speaks")),
-        };
+        if !(low..=high).contains(&PROTOCOL) {
+            return Err(malformed("it speaks no protocol that this version speaks"));
+        }
+        let log = named_log(log)?;
         let lane = match lane {
             0 => Lane::Beats,
             1 => Lane::Log,
@@ -99,7 +93,7 @@ impl Hello {
             6 => Lane::Join,
             _ => return Err(malformed("its connection is for something unknown")),
         };
-        if matches!(lane, Lane::Group | Lane::Founding | Lane::Join) && log != LogNumber::FIRST {
+        if !matches!(lane, Lane::Log | Lane::Files) && log != LogNumber::FIRST {
             return Err(malformed("its connection is for no log, and it names one"));
         }
         Ok(Self {
@@ -120,9 +114,9 @@ impl Hello {
     }
 }
 
-/// The log that a hello names which is not of the first one.
-fn another_log(number: u32) -> Result<LogNumber, Malformed> {
-    let number = u8::try_from(number).ok().filter(|number| *number != 0);
+/// The log that a hello names.
+fn named_log(number: u32) -> Result<LogNumber, Malformed> {
+    let number = u8::try_from(number).ok();
     let number = number.filter(|number| *number < LogCount::MOST.all());
     number.map(LogNumber).ok_or(malformed("it names a log that no cluster has"))
 }
@@ -170,17 +164,26 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_of_the_first_log_is_that_of_earlier_versions_and_others_are_none_to_them() {
-        let first = Hello { log: LogNumber::FIRST, ..hello() }.encode();
-        assert_eq!((first[8], first[9]), (PROTOCOL, PROTOCOL));
-        assert_eq!(first[48..52], [0; 4], "where the log is named now");
-        let other = hello().encode();
-        assert!(!(other[8]..=other[9]).contains(&PROTOCOL));
+    fn a_connection_that_is_for_no_log_names_none() {
+        for lane in [Lane::Beats, Lane::Group, Lane::Founding, Lane::Join] {
+            let first = Hello { lane, log: LogNumber::FIRST, ..hello() };
+            assert_eq!(Hello::decode(&first.encode()), Ok(first));
+            assert!(Hello::decode(&Hello { lane, ..hello() }.encode()).is_err(), "{lane:?}");
+        }
+    }
+
+    #[test]
+    fn another_protocol_is_refused() {
+        let mut bytes = hello().encode();
+        (bytes[8], bytes[9]) = (PROTOCOL + 1, PROTOCOL + 1);
+        let sum = crc(&bytes[..HELLO_BYTES - 4]);
+        bytes[HELLO_BYTES - 4..].copy_from_slice(&sum.to_le_bytes());
+        assert!(Hello::decode(&bytes).is_err());
     }
 
     #[test]
     fn a_log_that_no_cluster_has_is_refused() {
-        for log in [0, 16, 255, 256] {
+        for log in [16, 255, 256] {
             let mut bytes = hello().encode();
             bytes[48..52].copy_from_slice(&u32::to_le_bytes(log));
             let sum = crc(&bytes[..HELLO_BYTES - 4]);

@@ -4,6 +4,7 @@
 //! without it, by the thread that brought the event: a keeper's answer then costs no change of threads. The owner's
 //! own sync is made by a thread of its own, because two others can commit without it.
 
+mod beats;
 mod core;
 mod ending;
 mod reading;
@@ -12,13 +13,14 @@ mod sending;
 mod status;
 mod syncs;
 
+use self::beats::Late;
 use self::core::Core;
 pub use self::ending::Way;
 pub use self::sending::ColdPacket;
 pub use self::status::{NotOwner, Status};
 pub use self::syncs::PendingSync;
 use crate::alarms::{self, Named};
-use crate::clock::{now, wall_now};
+use crate::clock::now;
 use crate::coding::Malformed;
 use crate::keeper_dir::KeeperDir;
 use crate::lease::Lease;
@@ -100,6 +102,7 @@ pub struct Host {
     answered: Condvar,
     gate: Arc<SyncGate>,
     lease: Lease,
+    late: Late,
     space: Space,
     /// No new messages are to be taken, for the sake of this node's disk or of others.
     takes_none: AtomicBool,
@@ -139,6 +142,7 @@ impl Host {
             answered: Condvar::new(),
             gate,
             lease: Lease::default(),
+            late: Late::default(),
             space: Space::new(helpers.space),
             takes_none: AtomicBool::new(false),
             helpers,
@@ -212,17 +216,6 @@ impl Host {
         let _ = self.helpers.doubts.offer(range);
     }
 
-    /// Lets time pass. Syncs are handed on: beats must go out although a disk hangs.
-    pub fn tick(&self) {
-        let syncs = {
-            let mut core = self.core.lock();
-            let mut syncs = self.step(&mut core, Event::Wall(wall_now()));
-            syncs.extend(self.step(&mut core, Event::Tick));
-            syncs
-        };
-        self.hand_on(syncs);
-    }
-
     /// Handles a packet of a peer.
     ///
     /// # Errors
@@ -235,18 +228,23 @@ impl Host {
                 self.bring_files(packet.envelope);
                 return Ok(());
             }
-            let came = core.hold(&packet);
-            let told = core.told_commit(&packet.envelope);
-            let syncs = self.step(&mut core, Event::Deliver(packet.envelope));
-            if let Some((promise, commit)) = told {
-                core.take_commit(promise, commit);
-                self.note(&mut core);
-            }
-            core.let_go(&came);
-            syncs
+            self.take(&mut core, packet)
         };
         self.sync_all(syncs);
         Ok(())
+    }
+
+    /// Handles a packet whose epoch can be.
+    fn take(&self, core: &mut Core, packet: Packet) -> Vec<PendingSync> {
+        let came = core.hold(&packet);
+        let told = core.told_commit(&packet.envelope);
+        let syncs = self.step(core, Event::Deliver(packet.envelope));
+        if let Some((promise, commit)) = told {
+            core.take_commit(promise, commit);
+            self.note(core);
+        }
+        core.let_go(&came);
+        syncs
     }
 
     fn step(&self, core: &mut Core, event: Event) -> Vec<PendingSync> {

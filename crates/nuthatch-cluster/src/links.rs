@@ -1,11 +1,13 @@
-//! Connections of a log to other nodes: for each address one for beats and one for everything else. Who connects
-//! sends; answers come on the other side's connection.
+//! Connections to other nodes: to each address one for everything of a log, and one for the beats of all logs. Who
+//! connects sends; answers come on the other side's connection.
 //!
 //! What waits to be sent is bounded in bytes. Beyond that, and while there is no connection, packets are
 //! dropped: the cores send again what was not answered.
 //!
 //! A small packet in front of which nothing waits is written by the thread that sends it, as far as that does not wait:
 //! a change of threads on the way to a keeper, and one on the way back, would be a good part of what an acknowledgement takes.
+//! Beats that one thread has for the same node at the same time are written together ([`Links::together`]): what they cost
+//! is one call of the system and two threads that wake, however many logs there are.
 
 use crate::channel::Channel;
 use crate::group_port::GroupPort;
@@ -15,9 +17,11 @@ use crate::key::ClusterKey;
 use crate::life::Life;
 use crate::packet::{self, Packet};
 use bytes::Bytes;
+use nuthatch_catalog_group::LogNumber;
 use nuthatch_quorum::types::NodeId;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use socket2::SockRef;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -40,7 +44,12 @@ const RETRY: Duration = Duration::from_millis(50);
 /// No node has this number.
 const NOBODY: u8 = 0;
 
-/// What the links of a node's log have to know of it, and tell it.
+thread_local! {
+    /// What this thread sends on connections for beats goes when [`Links::together`] ends.
+    static GATHERS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What links have to know of a node, or of one of its logs, and tell it.
 pub trait Local: Send + Sync {
     /// What it says of itself.
     fn hello(&self, lane: Lane) -> Hello;
@@ -78,9 +87,12 @@ struct Link {
     emptied: Condvar,
 }
 
+/// A packet on its way, and the log that it is about.
+type Addressed = (LogNumber, Packet);
+
 #[derive(Default)]
 struct Queue {
-    packets: VecDeque<Packet>,
+    packets: VecDeque<Addressed>,
     bytes: usize,
     connected: bool,
     /// Something was written at once, and not all of it went.
@@ -101,26 +113,27 @@ impl Queue {
 /// What the thread of a connection has to do, and the connection for it.
 enum Task<'a> {
     /// A packet is to be written.
-    Write(Packet, MutexGuard<'a, Option<Channel>>),
+    Write(Addressed, MutexGuard<'a, Option<Channel>>),
     /// What was written in part is to be finished.
     Finish(MutexGuard<'a, Option<Channel>>),
     /// The node is to be looked for.
     Look,
 }
 
-/// All connections of a node to others.
+/// Connections of a node to all others that are for the same.
 pub struct Links {
+    lane: Lane,
     links: RwLock<Vec<Arc<Link>>>,
     /// While they are made.
     local: Mutex<Option<Arc<dyn Local>>>,
 }
 
 impl Links {
-    /// Connections to these addresses; they are made when [`Links::start`] is called.
+    /// Connections to these addresses for a purpose; they are made when [`Links::start`] is called.
     #[must_use]
-    pub fn new(addresses: &[SocketAddr]) -> Arc<Self> {
-        let links = addresses.iter().flat_map(|address| Link::of(*address)).collect();
-        Arc::new(Self { links: RwLock::new(links), local: Mutex::default() })
+    pub fn new(addresses: &[SocketAddr], lane: Lane) -> Arc<Self> {
+        let links = addresses.iter().map(|address| Link::new(*address, lane)).collect();
+        Arc::new(Self { lane, links: RwLock::new(links), local: Mutex::default() })
     }
 
     /// Begins to connect, and goes on until the node ends.
@@ -159,9 +172,9 @@ impl Links {
         end.iter().for_each(|link| link.end());
         for address in addresses {
             if !links.iter().any(|link| link.address == *address) {
-                let new = Link::of(*address);
-                new.iter().try_for_each(|link| Link::start(link, &local))?;
-                links.extend(new);
+                let new = Link::new(*address, self.lane);
+                Link::start(&new, &local)?;
+                links.push(new);
             }
         }
         Ok(())
@@ -175,35 +188,34 @@ impl Links {
         found.max_by_key(|link| link.is_at(node)).map(|link| link.address)
     }
 
-    /// The nodes that are connected, and where.
-    #[must_use]
-    pub fn found(&self) -> Vec<(NodeId, SocketAddr)> {
-        let links = self.links.read();
-        let is_there =
-            |link: &&Arc<Link>| link.lane == Lane::Log && link.is_connected.load(Ordering::Acquire);
-        let node = |link: &Arc<Link>| (NodeId(link.node.load(Ordering::Acquire)), link.address);
-        links.iter().filter(is_there).map(node).collect()
-    }
-}
-
-impl Outbound for Links {
-    fn send(&self, packet: Packet) {
-        let lane = if packet::is_beat(&packet.envelope.message) { Lane::Beats } else { Lane::Log };
+    /// Sends a packet of a log, without waiting.
+    pub fn send(&self, log: LogNumber, packet: Packet) {
         let to = packet.envelope.to;
-        let fits = |link: &&Arc<Link>| link.lane == lane && link.is_at(to);
-        if let Some(link) = self.links.read().iter().find(fits) {
-            link.push(packet);
+        if let Some(link) = self.links.read().iter().find(|link| link.is_at(to)) {
+            link.push(log, packet);
         }
     }
 
-    fn doubt(&self, node: NodeId) {
+    /// What this thread sends on connections for beats while `work` goes on is written when that is over, all for a node at
+    /// once. It is for the links that are for beats.
+    pub fn together<T>(&self, work: impl FnOnce() -> T) -> T {
+        assert_eq!(self.lane, Lane::Beats, "nobody else would write what is gathered");
+        let gathers = Gathers::begin();
+        let done = work();
+        drop(gathers);
+        self.links.read().iter().for_each(|link| link.write_gathered());
+        done
+    }
+
+    /// A node has ended a connection that it had made: whether it is there is looked at.
+    pub fn doubt(&self, node: NodeId) {
         for link in self.links.read().iter().filter(|link| link.is_at(node)) {
             link.look();
         }
     }
 
-    fn flush(&self, limit: Duration) {
-        let deadline = Instant::now() + limit;
+    /// Waits until what was sent is with the operating system, or until then.
+    pub fn flush(&self, deadline: Instant) {
         // It is waited without the lock, which others need to send.
         let links = self.links.read().clone();
         for link in &links {
@@ -213,6 +225,60 @@ impl Outbound for Links {
             {}
         }
     }
+
+    /// The nodes that are connected, and where.
+    #[must_use]
+    pub fn found(&self) -> Vec<(NodeId, SocketAddr)> {
+        let links = self.links.read();
+        let is_there = |link: &&Arc<Link>| link.is_connected.load(Ordering::Acquire);
+        let node = |link: &Arc<Link>| (NodeId(link.node.load(Ordering::Acquire)), link.address);
+        links.iter().filter(is_there).map(node).collect()
+    }
+}
+
+/// While it is there what its thread sends is gathered.
+struct Gathers;
+
+impl Gathers {
+    fn begin() -> Self {
+        assert!(!GATHERS.replace(true), "what is gathered goes before more is");
+        Self
+    }
+}
+
+impl Drop for Gathers {
+    fn drop(&mut self) {
+        GATHERS.set(false);
+    }
+}
+
+/// The ways of one log to other nodes.
+pub(crate) struct LogWays {
+    /// The log.
+    pub(crate) log: LogNumber,
+    /// Connections for everything but beats.
+    pub(crate) links: Arc<Links>,
+    /// Those for the beats of all logs.
+    pub(crate) beats: Arc<Links>,
+}
+
+impl Outbound for LogWays {
+    fn send(&self, packet: Packet) {
+        let is_beat = packet::is_beat(&packet.envelope.message);
+        let links = if is_beat { &self.beats } else { &self.links };
+        links.send(self.log, packet);
+    }
+
+    fn doubt(&self, node: NodeId) {
+        self.links.doubt(node);
+        self.beats.doubt(node);
+    }
+
+    fn flush(&self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        self.links.flush(deadline);
+        self.beats.flush(deadline);
+    }
 }
 
 fn weight(packet: &Packet) -> usize {
@@ -220,20 +286,18 @@ fn weight(packet: &Packet) -> usize {
 }
 
 impl Link {
-    /// The two connections to an address.
-    fn of(address: SocketAddr) -> [Arc<Self>; 2] {
-        [Lane::Beats, Lane::Log].map(|lane| {
-            Arc::new(Self {
-                address,
-                lane,
-                node: AtomicU8::new(NOBODY),
-                is_connected: AtomicBool::new(false),
-                has_ended: AtomicBool::new(false),
-                queue: Mutex::default(),
-                channel: Mutex::new(None),
-                filled: Condvar::new(),
-                emptied: Condvar::new(),
-            })
+    /// The connection to an address for a purpose.
+    fn new(address: SocketAddr, lane: Lane) -> Arc<Self> {
+        Arc::new(Self {
+            address,
+            lane,
+            node: AtomicU8::new(NOBODY),
+            is_connected: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+            queue: Mutex::default(),
+            channel: Mutex::new(None),
+            filled: Condvar::new(),
+            emptied: Condvar::new(),
         })
     }
 
@@ -265,7 +329,7 @@ impl Link {
         self.look();
     }
 
-    fn push(&self, packet: Packet) {
+    fn push(&self, log: LogNumber, packet: Packet) {
         let mut queue = self.queue.lock();
         let bytes = weight(&packet);
         let fits = queue.packets.is_empty() || queue.bytes + bytes <= WINDOW_BYTES;
@@ -273,25 +337,53 @@ impl Link {
             return;
         }
         let is_next = queue.packets.is_empty() && !queue.owes;
-        if is_next && bytes <= AT_ONCE_BYTES && self.write_at_once(&mut queue, &packet) {
+        let packet = (log, packet);
+        if is_next
+            && !self.gathers()
+            && bytes <= AT_ONCE_BYTES
+            && self.write_at_once(&mut queue, &bytes_of(&packet))
+        {
             return;
         }
         queue.bytes += bytes;
         queue.packets.push_back(packet);
+        if !self.gathers() {
+            self.filled.notify_one();
+        }
+    }
+
+    /// What this thread sends now waits for [`Links::together`]. That is for beats: nothing else is for their connection.
+    fn gathers(&self) -> bool {
+        self.lane == Lane::Beats && GATHERS.get()
+    }
+
+    /// Writes what was gathered on the thread that has sent it, or leaves it to that of the connection.
+    fn write_gathered(&self) {
+        let mut queue = self.queue.lock();
+        if queue.packets.is_empty() {
+            return;
+        }
+        if !queue.owes && queue.bytes <= AT_ONCE_BYTES {
+            let bytes: Vec<u8> = queue.packets.iter().flat_map(bytes_of).collect();
+            if self.write_at_once(&mut queue, &bytes) {
+                queue.packets.clear();
+                queue.bytes = 0;
+                self.emptied.notify_all();
+                return;
+            }
+        }
         self.filled.notify_one();
     }
 
-    /// Writes a packet on the thread that sends it. False: the thread of the connection is writing, or has to find out what is
-    /// wrong with it.
-    fn write_at_once(&self, queue: &mut Queue, packet: &Packet) -> bool {
+    /// Writes bytes of packets on the thread that sends them. False: the thread of the connection is writing, or has to find
+    /// out what is wrong with it.
+    fn write_at_once(&self, queue: &mut Queue, bytes: &[u8]) -> bool {
         let Some(mut channel) = self.channel.try_lock() else { return false };
         let Some(channel) = channel.as_mut() else { return false };
         if queue.is_stale() && channel.is_ended() {
             return false;
         }
-        let mut bytes = packet::encode(packet);
-        packet.payloads.iter().for_each(|payload| bytes.extend_from_slice(payload));
-        let Ok(is_all) = channel.write_now(&bytes) else { return false };
+        let Ok(is_all) = channel.write_now(bytes) else { return false };
         queue.used = Some(Instant::now());
         if !is_all {
             queue.owes = true;
@@ -331,22 +423,22 @@ impl Link {
     }
 
     /// A connection is there, to which this packet goes first.
-    fn begin(&self, unsent: Option<Packet>) {
+    fn begin(&self, unsent: Option<Addressed>) {
         let mut queue = self.queue.lock();
         let is_doubted = self.has_ended.load(Ordering::Acquire);
         // It may stay unused for long before the first packet, too.
         let used = Some(Instant::now());
         *queue = Queue { connected: true, is_doubted, used, ..Queue::default() };
         if let Some(packet) = unsent {
-            queue.bytes = weight(&packet);
+            queue.bytes = weight(&packet.1);
             queue.packets.push_back(packet);
         }
         drop(queue);
         self.is_connected.store(true, Ordering::Release);
     }
 
-    /// Says once what does not pass by itself: somebody is there, and is no node with the same key. Both lanes find
-    /// that out, one says it.
+    /// Says once what does not pass by itself: somebody is there, and is no node with the same key. All lanes find
+    /// that out, those of logs say it.
     fn tell(&self, error: &io::Error, told: &mut String, local: &dyn Local) {
         let text = error.to_string();
         if self.lane == Lane::Log && error.kind() == io::ErrorKind::InvalidData && *told != text {
@@ -367,7 +459,7 @@ impl Link {
 
     /// Writes what there is to write, until the connection ends. Gives a packet that was not written because it had
     /// ended before.
-    fn write_all(&self) -> io::Result<Option<Packet>> {
+    fn write_all(&self) -> io::Result<Option<Addressed>> {
         loop {
             let (packet, mut held) = match self.next() {
                 Task::Write(packet, held) => (Some(packet), held),
@@ -392,7 +484,7 @@ impl Link {
             drop(held);
             queue.used = Some(Instant::now());
             queue.owes = false;
-            queue.bytes -= packet.as_ref().map_or(0, weight);
+            queue.bytes -= packet.as_ref().map_or(0, |(_, packet)| weight(packet));
             if queue.bytes == 0 {
                 self.emptied.notify_all();
             }
@@ -456,8 +548,15 @@ pub(crate) fn connect(
     Ok((channel, hello))
 }
 
-fn write_packet(channel: &mut Channel, packet: &Packet) -> io::Result<()> {
-    let head = packet::encode(packet);
+/// A packet with its payloads, one behind the other.
+fn bytes_of((log, packet): &Addressed) -> Vec<u8> {
+    let mut bytes = packet::encode(*log, packet);
+    packet.payloads.iter().for_each(|payload| bytes.extend_from_slice(payload));
+    bytes
+}
+
+fn write_packet(channel: &mut Channel, (log, packet): &Addressed) -> io::Result<()> {
+    let head = packet::encode(*log, packet);
     let mut parts = vec![IoSlice::new(&head)];
     parts.extend(packet.payloads.iter().map(|payload| IoSlice::new(payload)));
     let mut left = &mut parts[..];

@@ -30,6 +30,47 @@ pub(crate) struct Myself {
     pub(crate) links: OnceLock<OnLink>,
 }
 
+/// What the connections for the beats of all logs know of this node.
+pub(crate) struct OfAllLogs {
+    /// What those of the first log know: for the others the node and its disk are the same.
+    pub(crate) first: Arc<dyn Local>,
+    pub(crate) hosts: Vec<Arc<Host>>,
+}
+
+impl Local for OfAllLogs {
+    fn hello(&self, lane: Lane) -> Hello {
+        self.first.hello(lane)
+    }
+
+    fn key(&self) -> Option<&ClusterKey> {
+        self.first.key()
+    }
+
+    fn life(&self) -> &Life {
+        self.first.life()
+    }
+
+    fn report(&self, text: &str) {
+        self.first.report(text);
+    }
+
+    fn link(&self, stream: TcpStream) {
+        self.first.link(stream);
+    }
+
+    fn group(&self) -> Option<&dyn GroupPort> {
+        self.first.group()
+    }
+
+    fn lost(&self, node: NodeId) {
+        self.hosts.iter().for_each(|host| host.lost_beats(node));
+    }
+
+    fn accepts(&self, hello: &Hello, from: SocketAddr) -> bool {
+        self.first.accepts(hello, from)
+    }
+}
+
 /// What the connections of one log know of this node.
 pub(crate) struct OfLog {
     pub(crate) node: Arc<Myself>,

@@ -401,16 +401,16 @@ fn number(roster: &Roster, name: &str) -> Result<NodeId, NodesError> {
 }
 
 /// Has the cores know whether this node is drained.
-fn tell_drained(roll: &Roll, logs: &[(Arc<QuorumLog>, Arc<Links>)]) {
+fn tell_drained(roll: &Roll, logs: &[Arc<QuorumLog>]) {
     let drained = roll.drained().contains(&roll.me());
-    logs.iter().for_each(|(log, _)| log.set_drained(drained));
+    logs.iter().for_each(|log| log.set_drained(drained));
 }
 
 /// Has what connects to other nodes, and tells them that this one is alive, follow the roll; says where this node is.
 pub(crate) fn follow(
     roll: Arc<Roll>,
     door: Option<Arc<Door>>,
-    logs: Vec<(Arc<QuorumLog>, Arc<Links>)>,
+    (logs, links): (Vec<Arc<QuorumLog>>, Vec<Arc<Links>>),
     local: Arc<dyn Local>,
 ) -> io::Result<()> {
     let (life, waking) = (local.life().clone(), Arc::clone(&roll));
@@ -425,14 +425,14 @@ pub(crate) fn follow(
                 return;
             }
             let addresses = roll.addresses();
-            for (_, links) in &logs {
+            for links in &links {
                 // Without a thread to give for a connection it is tried again.
                 let _ = links.aim(&addresses);
             }
             // Elsewhere the nodes are always those that founded the cluster.
             let Some(door) = &door else { continue };
             let _ = door.aim(&addresses);
-            logs.iter().for_each(|(log, _)| log.meet(roll.peers()));
+            logs.iter().for_each(|log| log.meet(roll.peers()));
             tell_drained(&roll, &logs);
             silence.look((&roll, door), &addresses, &local);
             if let Some(address) = roll.to_say() {

@@ -2,12 +2,13 @@
 //!
 //! A packet is a header of 16 bytes, the message, and the payloads of the entries that it names, in
 //! their order: length of the message u32, of the payloads u32, CRC-32 of header and message u32 (counted as zero),
-//! version u8, zero u8 × 3. A payload is checked by the hash that its entry has. What does not fit together
+//! version u8, the log's number u8, zero u8 × 2. A payload is checked by the hash that its entry has. What does not fit together
 //! costs the sender its connection; nothing of it is acted upon.
 
 use crate::coding::{Malformed, Reader, Writer, crc, malformed, payload_hash};
 use crate::records::{base, entry, put_base, put_entry, put_refusal, put_sealed, refusal, sealed};
 use bytes::Bytes;
+use nuthatch_catalog_group::{LogCount, LogNumber};
 use nuthatch_log::MAX_FRAME_BYTES;
 use nuthatch_quorum::entry::{Body, Entry};
 use nuthatch_quorum::message::{BeatAnswer, Envelope, Message, Reach};
@@ -17,7 +18,7 @@ use nuthatch_quorum::types::{BootCount, Epoch, Incarnation, Lsn, NodeId, Sum, Ti
 pub const HEADER_BYTES: usize = 16;
 
 /// Version of the protocol that this program speaks.
-pub const PROTOCOL: u8 = 2;
+pub const PROTOCOL: u8 = 4;
 
 /// Most bytes of a message without its payloads.
 pub const MESSAGE_MAX: usize = 1 << 20;
@@ -47,6 +48,8 @@ pub struct Header {
     pub message: usize,
     /// Bytes of the payloads.
     pub payloads: usize,
+    /// The log that the message is about.
+    pub log: LogNumber,
     sum: u32,
 }
 
@@ -62,19 +65,23 @@ impl Header {
         if version != PROTOCOL {
             return Err(malformed("a packet of another version"));
         }
-        if from.0 != [0; 3] {
+        let log = LogNumber(from.u8()?);
+        if from.0 != [0; 2] {
             return Err(malformed("a packet with flags that nobody knows"));
+        }
+        if log.0 >= LogCount::MOST.all() {
+            return Err(malformed("a packet of a log that no cluster has"));
         }
         if message > MESSAGE_MAX || payloads > PAYLOADS_MAX {
             return Err(malformed("a packet larger than any may be"));
         }
-        Ok(Self { message, payloads, sum })
+        Ok(Self { message, payloads, log, sum })
     }
 
     /// The header of a message with payloads of so many bytes.
     #[must_use]
-    pub(crate) fn of(message: &[u8], payloads: usize) -> Self {
-        let header = Self { message: message.len(), payloads, sum: 0 };
+    pub(crate) fn of(log: LogNumber, message: &[u8], payloads: usize) -> Self {
+        let header = Self { message: message.len(), payloads, log, sum: 0 };
         Self { sum: header.summed(message), ..header }
     }
 
@@ -84,6 +91,7 @@ impl Header {
         to.u32(u32::try_from(self.payloads).expect("bounded"));
         to.u32(self.sum);
         to.u8(PROTOCOL);
+        to.u8(self.log.0);
         to.0.resize(HEADER_BYTES, 0);
         to.0.try_into().expect("as long as a header")
     }
@@ -95,14 +103,14 @@ impl Header {
     }
 }
 
-/// Header and message of a packet; the payloads follow as they are.
+/// Header and message of a packet of a log; the payloads follow as they are.
 #[must_use]
-pub fn encode(packet: &Packet) -> Vec<u8> {
+pub fn encode(log: LogNumber, packet: &Packet) -> Vec<u8> {
     let mut to = Writer(vec![0; HEADER_BYTES]);
     put_envelope(&mut to, &packet.envelope);
     let lengths = packet.payloads.iter().map(Bytes::len).collect::<Vec<_>>();
     to.all(&lengths, |to, len| to.u32(u32::try_from(*len).expect("bounded")));
-    let header = Header::of(&to.0[HEADER_BYTES..], lengths.iter().sum());
+    let header = Header::of(log, &to.0[HEADER_BYTES..], lengths.iter().sum());
     to.0[..HEADER_BYTES].copy_from_slice(&header.encode());
     to.0
 }

@@ -7,12 +7,12 @@ use crate::hello::{HELLO_BYTES, Hello, KEY_WANTED, Lane, NO_KEY, WRONG_PORT, no_
 use crate::host::Host;
 use crate::life::Life;
 use crate::link_hello::LINK_BEGINS;
-use crate::links::{Local, prepare};
+use crate::links::{Links, Local, prepare};
 use crate::packet::{self, HEADER_BYTES, Header, Packet};
 use crate::places::{Place, Places};
 use crate::transfer::{self, FileSource};
 use bytes::Bytes;
-use nuthatch_catalog_group::{Envelope, MemberId};
+use nuthatch_catalog_group::{Envelope, LogNumber, MemberId};
 use socket2::SockRef;
 use std::io::{self, BufReader, Read, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -64,11 +64,17 @@ pub struct LogPort {
     pub files: Arc<dyn FileSource>,
 }
 
-/// Takes connections for the logs, which are in the order of their numbers, until the node ends.
+/// Takes connections for the logs, which are in the order of their numbers, until the node ends. Beats are answered on
+/// `beats`.
 ///
 /// # Errors
 /// The operating system has no thread to give.
-pub(crate) fn serve(life: &Life, listener: TcpListener, logs: Vec<LogPort>) -> io::Result<()> {
+pub(crate) fn serve(
+    life: &Life,
+    listener: TcpListener,
+    logs: Vec<LogPort>,
+    beats: &Arc<Links>,
+) -> io::Result<()> {
     let count = logs.len() - 1 + FIRST_COUNTS;
     let strangers = Places::new(STRANGERS_OF_LOG * count, STRANGERS_OF_ADDRESS * count);
     let connections = CONNECTIONS_OF_NODE + CONNECTIONS_OF_LOG * logs.len();
@@ -77,7 +83,7 @@ pub(crate) fn serve(life: &Life, listener: TcpListener, logs: Vec<LogPort>) -> i
     let waking = listener.try_clone()?;
     // Whoever waits for a connection is woken.
     life.at_end(move || drop(SockRef::from(&waking).shutdown(Shutdown::Both)));
-    let lives = life.clone();
+    let (lives, beats) = (life.clone(), Arc::clone(beats));
     let accept = move || {
         while !lives.is_ending() {
             let Ok((stream, _)) = listener.accept() else {
@@ -87,9 +93,9 @@ pub(crate) fn serve(life: &Life, listener: TcpListener, logs: Vec<LogPort>) -> i
             };
             let Ok(from) = stream.peer_addr() else { continue };
             let Some(stranger) = strangers.take(from.ip()) else { continue };
-            let (nodes, logs) = (nodes.clone(), Arc::clone(&logs));
+            let (nodes, logs, beats) = (nodes.clone(), Arc::clone(&logs), Arc::clone(&beats));
             let Ok(stream) = lives.track(stream) else { continue };
-            let work = move || converse(stream, stranger, &nodes, &logs);
+            let work = move || converse(stream, stranger, &nodes, (&logs, &beats));
             // Without a thread the connection ends with what was to go into it.
             drop(lives.spawn_for_one("node-in", work));
         }
@@ -97,7 +103,12 @@ pub(crate) fn serve(life: &Life, listener: TcpListener, logs: Vec<LogPort>) -> i
     life.spawn("node-port", accept)
 }
 
-fn converse(stream: Arc<TcpStream>, stranger: Place, nodes: &Places, logs: &[LogPort]) {
+fn converse(
+    stream: Arc<TcpStream>,
+    stranger: Place,
+    nodes: &Places,
+    (logs, beats): (&[LogPort], &Links),
+) {
     let Ok(from) = stream.peer_addr() else { return };
     let locals: Vec<&dyn Local> = logs.iter().map(|log| &*log.local).collect();
     let Some((channel, hello)) = greet(stream, &locals, from) else { return };
@@ -107,7 +118,12 @@ fn converse(stream: Arc<TcpStream>, stranger: Place, nodes: &Places, logs: &[Log
     let told = match hello.lane {
         Lane::Files => transfer::answer(channel, &**files),
         Lane::Founding | Lane::Group | Lane::Join => group(channel, &hello, from, &**local),
-        Lane::Beats | Lane::Log => {
+        Lane::Beats => {
+            let told = receive_beats(channel, &hello, logs, beats);
+            logs.iter().for_each(|log| log.host.hung_up(hello.node));
+            told
+        }
+        Lane::Log => {
             let told = receive(channel, &hello, host);
             host.hung_up(hello.node);
             told
@@ -144,13 +160,14 @@ fn group(
 
 /// Hands on what a member says. What is no packet, or another member's, ends the connection.
 fn receive_envelopes(
-    mut channel: Channel,
+    channel: Channel,
     from: MemberId,
     deliver: impl Fn(Envelope),
 ) -> io::Result<()> {
     let invalid = |error: &str| io::Error::new(io::ErrorKind::InvalidData, error);
+    let mut packets = BufReader::with_capacity(READ_BYTES, channel);
     loop {
-        let packet = transfer::read_answer(&mut channel, ENVELOPE_MAX)?;
+        let packet = transfer::read_answer(&mut packets, ENVELOPE_MAX)?;
         let envelope = Envelope::decode(&packet).map_err(|why| invalid(why.what))?;
         if envelope.from != from {
             return Err(invalid("it speaks for another member of the catalog"));
@@ -261,30 +278,68 @@ fn receive(channel: Channel, hello: &Hello, host: &Host) -> io::Result<()> {
     // A small packet is read by one call of the system, and long payloads go past the buffer.
     let mut packets = BufReader::with_capacity(READ_BYTES, channel);
     loop {
-        let packet = read_packet(&mut packets)?;
+        let (log, packet) = read_packet(&mut packets)?;
         let envelope = &packet.envelope;
-        if envelope.from != hello.node || envelope.sender != hello.incarnation {
-            return Err(invalid(malformed("it speaks for another node or disk")));
+        if envelope.from != hello.node || envelope.sender != hello.incarnation || log != hello.log {
+            return Err(invalid(malformed("it speaks for another node, disk or log")));
         }
         host.deliver(packet).map_err(invalid)?;
     }
+}
+
+/// Hands on the beats of a node to the logs that they are about. What answers those that came together goes together.
+fn receive_beats(
+    channel: Channel,
+    hello: &Hello,
+    logs: &[LogPort],
+    beats: &Links,
+) -> io::Result<()> {
+    let mut packets = BufReader::with_capacity(READ_BYTES, channel);
+    loop {
+        beats.together(|| {
+            take_beat(&mut packets, hello, logs)?;
+            while has_packet(packets.buffer()) {
+                take_beat(&mut packets, hello, logs)?;
+            }
+            Ok::<_, io::Error>(())
+        })?;
+    }
+}
+
+/// Waits for a beat and hands it on. Each log knows the disks by their own numbers.
+fn take_beat(from: &mut impl Read, hello: &Hello, logs: &[LogPort]) -> io::Result<()> {
+    let (log, packet) = read_packet(from)?;
+    if packet.envelope.from != hello.node {
+        return Err(invalid(malformed("it speaks for another node")));
+    }
+    let Some(LogPort { host, .. }) = logs.get(log.index()) else {
+        return Err(invalid(malformed("it speaks of a log that this cluster does not have")));
+    };
+    host.deliver_beat(packet).map_err(invalid)
+}
+
+/// True if bytes that were read begin with a whole packet.
+fn has_packet(bytes: &[u8]) -> bool {
+    let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return false };
+    Header::decode(header).is_ok_and(|header| header.message + header.payloads <= rest.len())
 }
 
 fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// Reads one packet.
+/// Reads one packet, and which log it is about.
 ///
 /// # Errors
 /// `InvalidData` if it is none, and the connection's.
-pub fn read_packet(stream: &mut impl Read) -> io::Result<Packet> {
+pub fn read_packet(stream: &mut impl Read) -> io::Result<(LogNumber, Packet)> {
     let mut header = [0; HEADER_BYTES];
     stream.read_exact(&mut header)?;
     let header = Header::decode(&header).map_err(invalid)?;
     let message = read_bytes(stream, header.message)?;
     let payloads = read_bytes(stream, header.payloads)?;
-    packet::decode(header, &message, Bytes::from(payloads)).map_err(invalid)
+    let packet = packet::decode(header, &message, Bytes::from(payloads)).map_err(invalid)?;
+    Ok((header.log, packet))
 }
 
 /// Reads so many bytes, of which there are at most those of a packet. Memory is only set aside before they come, which

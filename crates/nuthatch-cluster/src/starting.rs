@@ -7,13 +7,14 @@ use crate::clock::now;
 use crate::files::{self, Files};
 use crate::heal::{self, DOUBTS_MAX};
 use crate::home::Home;
-use crate::host::{ColdPacket, Helpers, Host, Outbound, PendingSync, Way};
+use crate::hello::Lane;
+use crate::host::{ColdPacket, Helpers, Host, PendingSync, Way};
 use crate::in_bucket::{self, Binding};
 use crate::in_memory::{self, KeeperMemory};
 use crate::journal::Sizes;
 use crate::keeper_dir::KeeperDir;
 use crate::life::Life;
-use crate::links::{Links, Local};
+use crate::links::{Links, Local, LogWays};
 use crate::myself::{Myself, OfLog};
 use crate::port::LogPort;
 use crate::quorum_log::QuorumLog;
@@ -31,7 +32,6 @@ use nuthatch_quorum::effect::{Alarm, Effect};
 use nuthatch_quorum::message::Envelope;
 use nuthatch_quorum::node::{Config, Event, Node, Reads};
 use nuthatch_quorum::store::{Image, Record};
-use nuthatch_quorum::timing::TICK;
 use nuthatch_quorum::types::{Incarnation, Lsn, NodeId};
 use parking_lot::Mutex;
 use std::io;
@@ -123,15 +123,17 @@ impl Starting {
     pub(crate) fn new(
         number: LogNumber,
         kept: Kept,
-        (node, roll): (&Arc<Myself>, &Arc<Roll>),
+        (node, roll, beats): (&Arc<Myself>, &Arc<Roll>, &Arc<Links>),
         catalog: AnyCatalog,
         (report, logs): (Reporter, LogCount),
     ) -> io::Result<Self> {
-        let links = Links::new(&roll.addresses());
+        let links = Links::new(&roll.addresses(), Lane::Log);
+        let ways =
+            LogWays { log: number, links: Arc::clone(&links), beats: Arc::clone(beats) };
         let Kept { disk, dir, image, home } = kept;
         let file_bytes = dir.journal_file_bytes();
         let kept = home.space_kept(file_bytes, logs.all().into());
-        let (helpers, asks) = helpers(&links, (report, home.words()), (logs, kept), roll);
+        let (helpers, asks) = helpers(ways, (report, home.words()), (logs, kept), roll);
         let peers = roll.peers();
         let image = named(&*disk, image, node.id)?;
         let (cores, effects) = Node::boot(setup(node.id, peers), &image, now());
@@ -166,7 +168,7 @@ impl Starting {
         }
     }
 
-    /// Begins to connect and to work, in eight threads and one for each connection.
+    /// Begins to connect and to work, in seven threads and one for each connection.
     pub(crate) fn begin(self) -> io::Result<Arc<QuorumLog>> {
         let Self { log, host, files, local, links, catalog, asks } = self;
         let (number, life) = (log.number(), local.life().clone());
@@ -192,14 +194,13 @@ impl Starting {
             Arc::clone(&local),
         )?;
         files::start_installing(number, Arc::clone(&files), asks.installs, links, local)?;
-        start_ticking((&life, number), host)?;
         files::start_applying(&life, number, files)?;
         Ok(log)
     }
 }
 
 fn helpers(
-    links: &Arc<Links>,
+    ways: LogWays,
     (report, words): (Reporter, fn(&Alarm) -> Option<String>),
     (logs, space): (LogCount, SpaceKept),
     roll: &Arc<Roll>,
@@ -212,7 +213,7 @@ fn helpers(
     let (to_read, reads) = sync_channel(READS_MAX);
     let (to_doubt, doubts) = sync_channel(DOUBTS_MAX);
     let helpers = Helpers {
-        outbound: Arc::clone(links) as Arc<dyn Outbound>,
+        outbound: Arc::new(ways),
         catalog: Way::open(to_catalog),
         syncs: to_sync,
         installs: Way::open(to_install),
@@ -343,11 +344,3 @@ fn start_catalog(
     })
 }
 
-fn start_ticking((life, number): (&Life, LogNumber), host: Arc<Host>) -> io::Result<()> {
-    let lives = life.clone();
-    life.spawn_of(number, "tick", move || {
-        while !lives.pause(Duration::from_micros(TICK)) {
-            host.tick();
-        }
-    })
-}

@@ -18,7 +18,7 @@ use crate::trim_holds::TrimHold;
 use nuthatch_log::env::Disk;
 use nuthatch_quorum::entry::Base;
 use nuthatch_quorum::types::{Incarnation, Lsn, NodeId};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read, Write as _};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -125,12 +125,23 @@ pub fn answer(mut channel: Channel, source: &dyn FileSource) -> io::Result<()> {
 /// # Errors
 /// The connection's.
 pub(crate) fn put_answer(channel: &mut Channel, bytes: &[u8]) -> io::Result<()> {
-    let mut head = Writer::default();
-    head.u32(u32::try_from(bytes.len()).map_err(invalid)?);
-    head.u32(crc(bytes));
-    channel.write_all(&head.0)?;
-    channel.write_all(bytes)?;
+    let mut framed = vec![];
+    frame_answer(&mut framed, bytes)?;
+    channel.write_all(&framed)?;
     channel.flush()
+}
+
+/// Appends an answer to others that are written together.
+///
+/// # Errors
+/// It is longer than any may be.
+pub(crate) fn frame_answer(to: &mut Vec<u8>, bytes: &[u8]) -> io::Result<()> {
+    let mut framed = Writer(std::mem::take(to));
+    framed.u32(u32::try_from(bytes.len()).map_err(invalid)?);
+    framed.u32(crc(bytes));
+    *to = framed.0;
+    to.extend_from_slice(bytes);
+    Ok(())
 }
 
 fn ask(channel: &mut Channel, question: Question, max: u32) -> io::Result<Vec<u8>> {
@@ -143,7 +154,7 @@ fn ask(channel: &mut Channel, question: Question, max: u32) -> io::Result<Vec<u8
 ///
 /// # Errors
 /// The connection's, and `InvalidData` for one that is longer or damaged.
-pub(crate) fn read_answer(channel: &mut Channel, max: u32) -> io::Result<Vec<u8>> {
+pub(crate) fn read_answer(channel: &mut impl Read, max: u32) -> io::Result<Vec<u8>> {
     let mut head = [0; 8];
     channel.read_exact(&mut head)?;
     let mut from = Reader(&head);

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use nuthatch_cluster::coding::payload_hash;
+use nuthatch_cluster::LogNumber;
 use nuthatch_cluster::packet::{
-    HEADER_BYTES, Header, MESSAGE_MAX, PAYLOADS_MAX, Packet, encode, shorten,
+    HEADER_BYTES, Header, MESSAGE_MAX, PAYLOADS_MAX, PROTOCOL, Packet, encode, shorten,
 };
 use nuthatch_cluster::port::read_packet;
 use nuthatch_quorum::entry::{Base, Body, Entry, EpochStart};
@@ -180,8 +181,10 @@ fn packet() -> impl Strategy<Value = Packet> {
     )
 }
 
+const LOG: LogNumber = LogNumber(7);
+
 fn bytes_of(packet: &Packet) -> Vec<u8> {
-    let mut bytes = encode(packet);
+    let mut bytes = encode(LOG, packet);
     for payload in &packet.payloads {
         bytes.extend_from_slice(payload);
     }
@@ -193,7 +196,7 @@ proptest! {
     fn a_packet_comes_back(packet in packet()) {
         let bytes = bytes_of(&packet);
         let mut from = &bytes[..];
-        prop_assert_eq!(read_packet(&mut from).expect("it is one"), packet);
+        prop_assert_eq!(read_packet(&mut from).expect("it is one"), (LOG, packet));
         prop_assert!(from.is_empty());
     }
 
@@ -225,9 +228,14 @@ fn what_announces_too_much_is_refused_by_its_header() {
         let mut header = [0; HEADER_BYTES];
         header[..4].copy_from_slice(&(message as u32).to_le_bytes());
         header[4..8].copy_from_slice(&(payloads as u32).to_le_bytes());
-        header[12] = 1;
+        header[12] = PROTOCOL;
         assert!(Header::decode(&header).is_err(), "{message} and {payloads}");
     }
+    let mut header = [0; HEADER_BYTES];
+    header[12] = PROTOCOL;
+    assert!(Header::decode(&header).is_ok());
+    header[13] = 16;
+    assert!(Header::decode(&header).is_err(), "no cluster has so many logs");
 }
 
 /// Places that are empty count for nothing: what is left has as many payloads as entries.
@@ -249,6 +257,6 @@ fn a_fetched_window_with_holes_is_shortened_by_its_entries() {
         let (from, sender, to) = (NodeId(1), Incarnation(1), NodeId(2));
         let envelope = Envelope { from, sender, to, disk: None, message };
         let packet = Packet { envelope, payloads: vec![payload.clone(); kept] };
-        assert_eq!(read_packet(&mut &bytes_of(&packet)[..]).expect("it is one"), packet);
+        assert_eq!(read_packet(&mut &bytes_of(&packet)[..]).expect("it is one"), (LOG, packet));
     }
 }

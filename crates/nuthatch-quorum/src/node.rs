@@ -10,7 +10,7 @@ use crate::owner::{Here, Owner, Publish};
 use crate::rules::Rule;
 use crate::store::{Image, Names, StoreError};
 use crate::takeover::{Candidate, Lacking, Next};
-use crate::timing::{ASK, BEAT, CATALOG_POLL, RESEND};
+use crate::timing::{ASK, BEAT, CATALOG_POLL, RESEND, passed};
 use crate::types::{
     Epoch, Incarnation, Lsn, Member, NodeId, RequestId, SyncId, Time, WallTime, majority,
 };
@@ -316,13 +316,13 @@ impl Node {
         if self.keeper.is_poisoned() {
             return;
         }
-        if now.since(self.beat_at) >= BEAT {
+        if passed(BEAT, self.beat_at, now) {
             self.beat_at = now;
             self.beat(now, out);
         }
         self.keeper.scrub(now, out);
         self.look_at_clock(now, out);
-        if now.since(self.polled_at) >= CATALOG_POLL {
+        if passed(CATALOG_POLL, self.polled_at, now) {
             self.polled_at = now;
             out.effects.push(Effect::Catalog(Call::Read));
         }

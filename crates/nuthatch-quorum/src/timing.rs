@@ -1,6 +1,13 @@
 //! Times of the protocol, in microseconds.
 
-use crate::types::MILLISECOND;
+use crate::types::{MILLISECOND, Time};
+
+/// True if a multiple of `period` lies behind `last` and not behind `now`. What the logs of a node do periodically they do
+/// at the same ticks so, whenever each has begun with it, and a driver can send it together.
+#[must_use]
+pub const fn passed(period: u64, last: Time, now: Time) -> bool {
+    now.0 / period > last.0 / period
+}
 
 /// Between two beats of a node.
 pub const BEAT: u64 = 50 * MILLISECOND;

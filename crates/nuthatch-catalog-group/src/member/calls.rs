@@ -71,18 +71,32 @@ impl Member {
         }
     }
 
-    /// Has a majority confirm that this member leads, before it answers what there is.
+    /// A read waits until a majority has confirmed that this member leads.
     fn lead_read(&mut self, origin: Origin, of: (LogNumber, Option<TxnId>)) {
-        self.reads += 1;
+        let context = self.read_context();
+        self.reads_due |= self.waiting.read(origin, of, context);
+    }
+
+    /// What names the next confirmation.
+    fn read_context(&self) -> Vec<u8> {
         let mut context = Writer::default();
         context.u64(self.identity.boot.nonce);
         context.u64(self.reads);
-        if !self.waiting.read(origin, of, context.0.clone()) {
+        context.0
+    }
+
+    /// Has a majority confirm that this member leads, once for all reads that came meanwhile.
+    pub(super) fn confirm_reads(&mut self) {
+        // Until an entry of its term is committed the library forgets what it is to confirm.
+        let may_read = self.raw.raft.commit_to_current_term() || !Rule::ReadConfirmed.holds();
+        if !self.is_leader() || !may_read || !std::mem::take(&mut self.reads_due) {
             return;
         }
+        let context = self.read_context();
+        self.reads += 1;
         match Rule::ReadConfirmed.holds() {
-            true => self.raw.read_index(context.0),
-            false => self.waiting.confirmed(&context.0, self.applied),
+            true => self.raw.read_index(context),
+            false => self.waiting.confirmed(&context, self.applied),
         }
     }
 

@@ -8,11 +8,11 @@ use crate::channel::Channel;
 use crate::group_port::member_of;
 use crate::hello::Lane;
 use crate::links::{Local, connect};
-use crate::transfer::put_answer;
+use crate::transfer::frame_answer;
 use nuthatch_catalog_group::{Envelope, MemberId};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -204,23 +204,26 @@ impl Connection {
 
     fn write_all(&self, mut channel: Channel) -> io::Result<()> {
         loop {
-            let packet = {
+            let packets = {
                 let mut queue = self.queue.lock();
                 if queue.packets.is_empty() {
                     self.filled.wait_for(&mut queue, LOOK);
                 }
-                let packet = queue.packets.pop_front();
-                queue.bytes -= packet.as_ref().map_or(0, Vec::len);
-                packet
+                queue.bytes = 0;
+                std::mem::take(&mut queue.packets)
             };
             // A member that came back with another disk is told nothing under its former name, so no write would
             // show that it is gone; and a write into a connection that was ended is lost without an error.
             if channel.is_ended() || self.has_ended.load(Ordering::Acquire) {
                 return Err(io::ErrorKind::ConnectionReset.into());
             }
-            if let Some(packet) = packet {
-                put_answer(&mut channel, &packet)?;
+            if packets.is_empty() {
+                continue;
             }
+            let mut bytes = vec![];
+            packets.iter().try_for_each(|packet| frame_answer(&mut bytes, packet))?;
+            channel.write_all(&bytes)?;
+            channel.flush()?;
         }
     }
 }

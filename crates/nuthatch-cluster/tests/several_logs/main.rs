@@ -1,6 +1,9 @@
 //! Three nodes in one process that keep three logs, on simulated disks and real sockets: each log has its owner, and goes
 //! from one node to another while the nodes live on and serve the other logs.
 
+mod hanging;
+
+use hanging::Hanging;
 use nuthatch_cluster::balance::BalanceTimes;
 use nuthatch_cluster::hello::{HELLO_BYTES, Hello, Lane};
 use nuthatch_cluster::inspect::inspect;
@@ -50,6 +53,7 @@ fn lively() -> BalanceTimes {
 struct Nodes {
     clusters: Vec<Arc<Cluster>>,
     disks: Vec<MemDisk>,
+    hanging: Vec<Hanging>,
     ports: Vec<SocketAddr>,
     catalog: PathBuf,
 }
@@ -68,7 +72,8 @@ impl Nodes {
         let catalog = std::env::temp_dir().join(format!("nuthatch-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&catalog);
         std::fs::create_dir_all(&catalog).expect("a directory");
-        let mut nodes = Self { clusters: vec![], disks: vec![], ports: free_addresses(3), catalog };
+        let (clusters, disks, hanging) = (vec![], vec![], vec![]);
+        let mut nodes = Self { clusters, disks, hanging, ports: free_addresses(3), catalog };
         let begin = |number: usize| {
             let disk = MemDisk::default();
             let config = ClusterConfig {
@@ -88,14 +93,16 @@ impl Nodes {
                 replace_after: None,
             };
             let lock = disk.take().expect("asked").expect("free");
-            let on: Arc<dyn Disk> = Arc::new(disk.clone());
+            let hanging = Hanging::new(disk.clone());
+            let on: Arc<dyn Disk> = Arc::new(hanging.clone());
             let report = Reporter::new(move |text| eprintln!("n{number}: {text}"));
             let start = move || Cluster::start_balanced(&config, (on, lock), report, times);
-            (disk, thread::spawn(start))
+            (disk, hanging, thread::spawn(start))
         };
         let begun: Vec<_> = (0..3).map(begin).collect();
-        for (disk, thread) in begun {
+        for (disk, hanging, thread) in begun {
             nodes.disks.push(disk);
+            nodes.hanging.push(hanging);
             nodes.clusters.push(thread.join().expect("no panic").expect("starts"));
         }
         nodes
@@ -359,6 +366,34 @@ fn every_node_says_who_owns_a_log_and_its_owner_who_has_everything() {
     wait("all of it is known everywhere", knows);
 }
 
+/// A node beats for all its logs by one thread and on one connection.
+#[test]
+fn a_log_whose_disk_hangs_takes_no_other_log_from_its_owner() {
+    let nodes = Nodes::start("one-disk-hangs", false, still());
+    // Who owns the first log keeps another one on a disk that is going to hang.
+    let (node, directory) = nodes.owner(0);
+    let other = if nodes.log(node, 1).owned().is_some() { 2 } else { 1 };
+    let (owner, of_other) = nodes.owner(other);
+    assert_ne!(owner, node, "this node owns no more than two of three logs");
+    let epoch = nodes.log(node, 0).owned();
+    nodes.hanging[node].hang(&format!("logs/{other}/"));
+    wait("its keeper is in the middle of a write", || {
+        let _ = write(&of_other, "anything");
+        nodes.hanging[node].waits() > 0
+    });
+    // Longer than it takes until an owner is missed.
+    let end = Instant::now() + Duration::from_secs(3);
+    let mut written = 0;
+    while Instant::now() < end {
+        write(&directory, &format!("file-{written}")).expect("this log's disk does not hang");
+        written += 1;
+    }
+    assert_eq!(nodes.log(node, 0).owned(), epoch, "the epoch is the same");
+    assert!(nodes.hanging[node].waits() > 0, "the other log still hangs");
+    nodes.hanging[node].go_on();
+    wait("the other log is served, too", || write(&nodes.owner(other).1, "again").is_ok());
+}
+
 /// What a node says to somebody who begins so.
 fn answer(at: SocketAddr, said: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(at).expect("connects");
@@ -392,14 +427,15 @@ fn who_names_a_log_that_there_is_not_is_told_so_and_who_names_another_log_reache
         let node: Arc<dyn Disk> = Arc::new(nodes.disks[0].clone());
         inspect(log_disk(&node, LogNumber(log)).expect("there")).expect("reads").promised
     };
-    let theirs = |log| {
+    let greeted = |hello: &Hello| {
         let mut stream = TcpStream::connect(nodes.ports[0]).expect("connects");
         stream.set_read_timeout(Some(LIMIT)).expect("set");
-        stream.write_all(&hello(1, log).encode()).expect("says");
+        stream.write_all(&hello.encode()).expect("says");
         let mut bytes = [0; HELLO_BYTES];
         stream.read_exact(&mut bytes).expect("answers");
         (stream, Hello::decode(&bytes).expect("a hello"))
     };
+    let theirs = |log| greeted(&hello(1, log));
     let (_, of_first) = theirs(0);
     let (mut stream, of_second) = theirs(1);
     assert_eq!((of_first.log, of_second.log), (LogNumber(0), LogNumber(1)));
@@ -412,10 +448,19 @@ fn who_names_a_log_that_there_is_not_is_told_so_and_who_names_another_log_reache
         message: Message::Seal { epoch: Epoch(1_000_000) },
     };
     let lie = Packet { envelope: seal(of_first.incarnation), payloads: vec![] };
-    stream.write_all(&encode(&lie)).expect("says");
+    stream.write_all(&encode(LogNumber(1), &lie)).expect("says");
     // Behind it something that ends the connection, so that it was handled.
     stream.write_all(&[0xff; 64]).expect("says");
     let _ = stream.read_to_end(&mut vec![]);
+    // On the connection of another log, and on that of beats, which takes nothing else, it is not even looked at.
+    let lie_to_second = Packet { envelope: seal(of_second.incarnation), payloads: vec![] };
+    let (mut first, _) = theirs(0);
+    let beats = Hello { lane: Lane::Beats, ..hello(1, 0) };
+    let (mut beating, _) = greeted(&beats);
+    for (stream, log) in [(&mut first, 1), (&mut beating, 1), (&mut greeted(&beats).0, 14)] {
+        stream.write_all(&encode(LogNumber(log), &lie_to_second)).expect("says");
+        assert_eq!(stream.read_to_end(&mut vec![]).unwrap_or_default(), 0, "it is cut off");
+    }
     for log in 0..3 {
         assert!(promised(log).is_none_or(|epoch| epoch.0 < 1_000_000), "log {log}");
     }
