@@ -11,6 +11,7 @@ mod reading;
 mod room;
 mod sending;
 mod status;
+mod steps;
 mod syncs;
 
 use self::beats::Late;
@@ -18,6 +19,7 @@ use self::core::Core;
 pub use self::ending::Way;
 pub use self::sending::ColdPacket;
 pub use self::status::{NotOwner, Status};
+use self::steps::Who;
 pub use self::syncs::PendingSync;
 use crate::alarms::{self, Named};
 use crate::clock::now;
@@ -75,6 +77,8 @@ pub struct Helpers {
     pub installs: Way<SyncSender<Envelope>>,
     /// Takes entries to be read again, from the first to the last, one such part at a time.
     pub scrubs: Way<SyncSender<(Lsn, Lsn)>>,
+    /// Has a thread of the log do what the threads that all logs share leave to be done.
+    pub deferred: Way<SyncSender<()>>,
     /// Takes parts of files that are not what was written, a few at a time; the driver of the node brings them again.
     pub doubts: Way<SyncSender<FileRange>>,
     /// Takes messages whose payloads are read first, a few at a time.
@@ -134,6 +138,7 @@ impl Host {
             in_step: false,
             watch: Stopwatch::default(),
             shares: None,
+            deferred: vec![],
         };
         let host = Arc::new(Self {
             core: Mutex::new(core),
@@ -189,7 +194,12 @@ impl Host {
 
     /// A node has ended its connection to this one: if it cannot be reached either, the cores hear of that soon.
     pub fn hung_up(&self, node: NodeId) {
-        self.core.lock().node.lose_sight(node);
+        {
+            let mut core = self.core.lock();
+            // What it said before tells nothing any more.
+            self.late.forget(node);
+            core.node.lose_sight(node);
+        }
         self.helpers.outbound.doubt(node);
     }
 
@@ -234,47 +244,6 @@ impl Host {
         Ok(())
     }
 
-    /// Handles a packet whose epoch can be.
-    fn take(&self, core: &mut Core, packet: Packet) -> Vec<PendingSync> {
-        let came = core.hold(&packet);
-        let told = core.told_commit(&packet.envelope);
-        let syncs = self.step(core, Event::Deliver(packet.envelope));
-        if let Some((promise, commit)) = told {
-            core.take_commit(promise, commit);
-            self.note(core);
-        }
-        core.let_go(&came);
-        syncs
-    }
-
-    fn step(&self, core: &mut Core, event: Event) -> Vec<PendingSync> {
-        #[cfg(feature = "mutations")]
-        crate::rules_off::for_this_thread();
-        if self.has_ended() {
-            return vec![];
-        }
-        if std::mem::replace(&mut core.in_step, true) {
-            // A thread has ended in the middle of a step: nothing may be answered on what it may not have written.
-            core.dir_failed = true;
-            self.report("a step of the node was not finished: it must be started again");
-        }
-        let effects = core.node.step(event, now());
-        self.set_lease(core);
-        let mut syncs = self.perform(core, effects);
-        while let Some(lsn) = core.suspect.take() {
-            let strays = core.stray_at(lsn).into_iter().collect();
-            let event = Event::Verified { from: lsn, upto: lsn, damaged: vec![lsn], strays };
-            let effects = core.node.step(event, now());
-            syncs.extend(self.perform(core, effects));
-        }
-        let owned = core.node.owner().map_or(Lsn(0), |owner| owner.commit());
-        core.commit = core.commit.max(owned);
-        core.watch();
-        self.note(core);
-        core.in_step = false;
-        syncs
-    }
-
     /// Before anything leaves: a successor that is told to take over may answer at once.
     fn set_lease(&self, core: &Core) {
         let owner = core.node.owner();
@@ -290,7 +259,10 @@ impl Host {
     pub fn publish(&self, epoch: Epoch, payload: Bytes) -> Result<u64, NotOwner> {
         let (request, syncs) = {
             let mut core = self.core.lock();
+            let mut syncs = self.catch_up(&mut core);
             if self.has_ended() || core.node.owner().map(|owner| owner.epoch()) != Some(epoch) {
+                drop(core);
+                self.hand_on(syncs);
                 return Err(NotOwner { epoch });
             }
             let request = core.next_request;
@@ -303,7 +275,8 @@ impl Host {
             self.status.lock().published = epoch;
             let request_id = RequestId(request);
             let event = Event::Publish(Publish { request: request_id, payload: hash, len });
-            (request, self.step(&mut core, event))
+            syncs.extend(self.step_as(&mut core, event, Who::Own));
+            (request, syncs)
         };
         self.hand_on(syncs);
         Ok(request)

@@ -338,12 +338,12 @@ impl Link {
         }
         let is_next = queue.packets.is_empty() && !queue.owes;
         let packet = (log, packet);
-        if is_next
-            && !self.gathers()
-            && bytes <= AT_ONCE_BYTES
-            && self.write_at_once(&mut queue, &bytes_of(&packet))
-        {
-            return;
+        if is_next && !self.gathers() && bytes <= AT_ONCE_BYTES {
+            let mut all = vec![];
+            put_packet(&mut all, &packet);
+            if self.write_at_once(&mut queue, &all) {
+                return;
+            }
         }
         queue.bytes += bytes;
         queue.packets.push_back(packet);
@@ -364,7 +364,8 @@ impl Link {
             return;
         }
         if !queue.owes && queue.bytes <= AT_ONCE_BYTES {
-            let bytes: Vec<u8> = queue.packets.iter().flat_map(bytes_of).collect();
+            let mut bytes = Vec::with_capacity(queue.bytes);
+            queue.packets.iter().for_each(|packet| put_packet(&mut bytes, packet));
             if self.write_at_once(&mut queue, &bytes) {
                 queue.packets.clear();
                 queue.bytes = 0;
@@ -548,11 +549,10 @@ pub(crate) fn connect(
     Ok((channel, hello))
 }
 
-/// A packet with its payloads, one behind the other.
-fn bytes_of((log, packet): &Addressed) -> Vec<u8> {
-    let mut bytes = packet::encode(*log, packet);
-    packet.payloads.iter().for_each(|payload| bytes.extend_from_slice(payload));
-    bytes
+/// Appends a packet with its payloads.
+fn put_packet(to: &mut Vec<u8>, (log, packet): &Addressed) {
+    to.extend_from_slice(&packet::encode(*log, packet));
+    packet.payloads.iter().for_each(|payload| to.extend_from_slice(payload));
 }
 
 fn write_packet(channel: &mut Channel, (log, packet): &Addressed) -> io::Result<()> {

@@ -63,7 +63,7 @@ impl Local for OfAllLogs {
     }
 
     fn lost(&self, node: NodeId) {
-        self.hosts.iter().for_each(|host| host.lost_beats(node));
+        self.hosts.iter().for_each(|host| host.beats_lost(node));
     }
 
     fn accepts(&self, hello: &Hello, from: SocketAddr) -> bool {

@@ -19,11 +19,11 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Connections of nodes at a time for each log: three of each of seven nodes, and as many that are being replaced.
-const CONNECTIONS_OF_LOG: usize = 42;
+/// Connections of nodes at a time for each log: two of each of seven nodes, and as many that are being replaced.
+const CONNECTIONS_OF_LOG: usize = 28;
 
-/// Connections of nodes for none of the logs: those of the built-in catalog.
-const CONNECTIONS_OF_NODE: usize = 16;
+/// Connections of nodes for all logs together: the beats and the built-in catalog of as many, and some that ask.
+const CONNECTIONS_OF_NODE: usize = 32;
 
 /// Connections at a time, for each log, that have not said yet whose they are. They take no place of a node's. When a node
 /// starts, each of four others may make two at once for each log.
@@ -120,7 +120,7 @@ fn converse(
         Lane::Founding | Lane::Group | Lane::Join => group(channel, &hello, from, &**local),
         Lane::Beats => {
             let told = receive_beats(channel, &hello, logs, beats);
-            logs.iter().for_each(|log| log.host.hung_up(hello.node));
+            logs.iter().for_each(|log| log.host.beats_hung_up(hello.node));
             told
         }
         Lane::Log => {

@@ -6,8 +6,8 @@ use crate::catalog_trouble::CatalogTrouble;
 use crate::clock::now;
 use crate::files::{self, Files};
 use crate::heal::{self, DOUBTS_MAX};
-use crate::home::Home;
 use crate::hello::Lane;
+use crate::home::Home;
 use crate::host::{ColdPacket, Helpers, Host, PendingSync, Way};
 use crate::in_bucket::{self, Binding};
 use crate::in_memory::{self, KeeperMemory};
@@ -64,6 +64,7 @@ struct Asks {
     installs: Receiver<Envelope>,
     reads: Receiver<ColdPacket>,
     doubts: Receiver<FileRange>,
+    deferred: Receiver<()>,
 }
 
 /// A log that is put together and has not begun.
@@ -128,8 +129,7 @@ impl Starting {
         (report, logs): (Reporter, LogCount),
     ) -> io::Result<Self> {
         let links = Links::new(&roll.addresses(), Lane::Log);
-        let ways =
-            LogWays { log: number, links: Arc::clone(&links), beats: Arc::clone(beats) };
+        let ways = LogWays { log: number, links: Arc::clone(&links), beats: Arc::clone(beats) };
         let Kept { disk, dir, image, home } = kept;
         let file_bytes = dir.journal_file_bytes();
         let kept = home.space_kept(file_bytes, logs.all().into());
@@ -168,7 +168,7 @@ impl Starting {
         }
     }
 
-    /// Begins to connect and to work, in seven threads and one for each connection.
+    /// Begins to connect and to work, in eight threads and one for each connection.
     pub(crate) fn begin(self) -> io::Result<Arc<QuorumLog>> {
         let Self { log, host, files, local, links, catalog, asks } = self;
         let (number, life) = (log.number(), local.life().clone());
@@ -185,6 +185,8 @@ impl Starting {
         // Payloads that a node needs which is behind.
         let read = move || reads.iter().for_each(|cold| reading.send_read(cold));
         life.spawn_of(number, "read", read)?;
+        let (doing, deferred) = (Arc::clone(&host), asks.deferred);
+        life.spawn_of(number, "step", move || deferred.iter().for_each(|()| doing.do_deferred()))?;
         links.start(&local)?;
         heal::start_healing(
             number,
@@ -212,6 +214,7 @@ fn helpers(
     let (to_install, installs) = sync_channel(0);
     let (to_read, reads) = sync_channel(READS_MAX);
     let (to_doubt, doubts) = sync_channel(DOUBTS_MAX);
+    let (to_defer, deferred) = sync_channel(1);
     let helpers = Helpers {
         outbound: Arc::new(ways),
         catalog: Way::open(to_catalog),
@@ -219,6 +222,7 @@ fn helpers(
         installs: Way::open(to_install),
         scrubs: Way::open(to_scrub),
         doubts: Way::open(to_doubt),
+        deferred: Way::open(to_defer),
         reads: Way::open(to_read),
         report,
         words,
@@ -226,7 +230,7 @@ fn helpers(
         logs: logs.all().into(),
         space,
     };
-    (helpers, Asks { catalog, syncs, scrubs, installs, reads, doubts })
+    (helpers, Asks { catalog, syncs, scrubs, installs, reads, doubts, deferred })
 }
 
 fn identified(disk: &Arc<dyn Disk>, sizes: Sizes) -> io::Result<(KeeperDir, Image)> {
@@ -343,4 +347,3 @@ fn start_catalog(
         }
     })
 }
-

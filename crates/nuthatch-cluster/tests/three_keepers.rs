@@ -371,7 +371,9 @@ fn an_epoch_that_cannot_be_costs_the_connection_and_nothing_else() {
             disk: Some(theirs.incarnation),
             message: Message::Seal { epoch: Epoch(u32::MAX) },
         };
-        stream.write_all(&encode(LogNumber::FIRST, &Packet { envelope, payloads: vec![] })).expect("says");
+        stream
+            .write_all(&encode(LogNumber::FIRST, &Packet { envelope, payloads: vec![] }))
+            .expect("says");
         let mut rest: Vec<u8> = vec![];
         // It may end with a reset, and does not go on.
         let ended = stream.read_to_end(&mut rest).map_err(|error| error.kind());

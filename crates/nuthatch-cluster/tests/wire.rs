@@ -1,8 +1,8 @@
 //! Packets: what is written is read, and nothing else is.
 
 use bytes::Bytes;
-use nuthatch_cluster::coding::payload_hash;
 use nuthatch_cluster::LogNumber;
+use nuthatch_cluster::coding::payload_hash;
 use nuthatch_cluster::packet::{
     HEADER_BYTES, Header, MESSAGE_MAX, PAYLOADS_MAX, PROTOCOL, Packet, encode, shorten,
 };

@@ -158,6 +158,8 @@ impl JetStream {
             if answer.is_some() || request.is_handed_on {
                 return answer;
             }
+            // What is said beside an answer is said by who gives one.
+            *then = Beside::default();
             if !tries.again().await {
                 let text = "no node takes the call: nothing was done; try again later";
                 return Some(Err(described(JsError::CLUSTER_NOT_AVAIL, text.to_owned())));
@@ -174,13 +176,18 @@ impl JetStream {
     ) -> Option<Answer> {
         let Asked { from, rest, headers, body, scope, is_handed_on } = *request;
         let account = from.account;
+        let was_own = self.places.is_own(account, api_call);
         let place = match self.place(account, api_call, scope).await {
             Ok(place) => place,
             Err(error) => return Some(Err(error)),
         };
         match place {
             Place::Here | Place::HereOnceWhole => {
+                let was_own = was_own || self.places.is_own(account, api_call);
                 let answer = self.dispatch(request, api_call, then, share).await;
+                if self.places.has_left(account, (api_call, was_own), &answer) {
+                    return None;
+                }
                 if answer.is_ok() && api_call.changes_streams() {
                     self.nodes.until_known(account).await;
                 }

@@ -6,8 +6,10 @@
 //! the node of the client, and one more from the leader.
 
 use crate::core_port::CorePort;
+use crate::outcome::{Answer, LOG_HAS_LEFT};
 use crate::request::Call;
 use crate::stream_table::StreamTable;
+use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::served::{Leader, Scope};
 use nuthatch_streams::AccountId;
 use std::sync::Arc;
@@ -74,6 +76,14 @@ fn subject_of<'a>(call: &Call<'a>) -> Subject<'a> {
     }
 }
 
+/// The stream that a call is about, which there is.
+fn stream_of<'a>(call: &Call<'a>) -> Option<&'a str> {
+    match (subject_of(call), *call) {
+        (Subject::Stream(name), _) | (_, Call::StreamUpdate(name)) => Some(name),
+        _ => None,
+    }
+}
+
 /// Finds the node that handles a call.
 pub(super) struct CallPlaces {
     core: Arc<dyn CorePort>,
@@ -83,6 +93,27 @@ pub(super) struct CallPlaces {
 impl CallPlaces {
     pub(super) fn new(core: Arc<dyn CorePort>, streams: Arc<StreamTable>) -> Self {
         Self { core, streams }
+    }
+
+    /// True if the stream that a call is about is one of this node's.
+    pub(super) fn is_own(&self, account: AccountId, call: &Call<'_>) -> bool {
+        stream_of(call).is_some_and(|name| self.streams.has(account, name))
+    }
+
+    /// True if the log of a call left this node before the call did anything there, where `was_own` was so before: what was
+    /// answered tells of this node, and another one may have the stream.
+    pub(super) fn has_left(
+        &self,
+        account: AccountId,
+        (call, was_own): (&Call<'_>, bool),
+        answer: &Answer,
+    ) -> bool {
+        let Err(error) = answer else { return false };
+        let absent = [JsError::STREAM_NOT_FOUND.err_code, JsError::CONSUMER_NOT_FOUND.err_code];
+        let is_absent = absent.contains(&error.err_code);
+        let has_left =
+            *error == LOG_HAS_LEFT || (is_absent && was_own && !self.is_own(account, call));
+        has_left && self.core.served(account).is_some()
     }
 
     /// Where a call is handled that came in this scope.
@@ -98,6 +129,11 @@ impl CallPlaces {
             (Scope::Log(_), _) => Place::Here,
             // It has gone from here since.
             (Scope::Node, Subject::Stream(name)) if !is_own(name) => Place::Nowhere,
+            (Scope::Node, Subject::Streams)
+                if stream_of(call).is_some_and(|name| !is_own(name)) =>
+            {
+                Place::Nowhere
+            }
             (Scope::Node, _) => Place::Here,
             (Scope::Cluster, Subject::Streams) => of_leader(Place::HereOnceWhole),
             (Scope::Cluster, Subject::Leader) => of_leader(Place::Here),
@@ -111,5 +147,86 @@ impl CallPlaces {
                 None => of_leader(Place::HereOnceWhole),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core_port::Take;
+    use crate::logs_port::{CallError, NotTaken};
+    use crate::outcome::told;
+    use crate::pending_changes::tests::{ACCOUNT, Logs};
+    use crate::registry::Entry;
+    use crate::service::{JetStream, Settings};
+    use nuthatch_log::StreamId;
+    use nuthatch_protocol::js::{StreamConfig, Time};
+    use nuthatch_server::jetstream_port::LogId;
+    use nuthatch_server::served::Served;
+    use nuthatch_streams::Message;
+    use std::any::Any;
+
+    /// A node that serves all there is, in a cluster or alone.
+    struct Node {
+        in_cluster: bool,
+    }
+
+    impl CorePort for Node {
+        fn server_name(&self) -> &'static str {
+            "test"
+        }
+        fn publish(&self, _: AccountId, _: &Message<'_>) -> bool {
+            false
+        }
+        fn subscribe(&self, _: AccountId, _: &str, _: Take) -> Option<Box<dyn Any + Send + Sync>> {
+            None
+        }
+        fn served(&self, _: AccountId) -> Option<Arc<Served>> {
+            self.in_cluster.then(Arc::default)
+        }
+    }
+
+    fn node(in_cluster: bool) -> JetStream {
+        let service = JetStream::new(
+            Arc::new(Node { in_cluster }),
+            Arc::new(Logs::default()),
+            Settings::default(),
+        );
+        let config = StreamConfig { name: "S".to_owned(), ..StreamConfig::default() };
+        let (id, engine, config) = (StreamId(1), LogId(1), Arc::new(config));
+        let entry = Entry { id, engine, account: ACCOUNT, config, created: Time(1) };
+        service.streams.change(|registry| registry.insert(entry));
+        service
+    }
+
+    #[test]
+    fn a_call_whose_log_leaves_is_not_told_that_there_is_no_stream() {
+        let absent: Answer = Err(JsError::STREAM_NOT_FOUND);
+        let service = node(true);
+        let places = &service.places;
+        let calls = [Call::StreamInfo("S"), Call::StreamUpdate("S"), Call::ConsumerList("S")];
+        for call in &calls {
+            assert!(places.is_own(ACCOUNT, call));
+            assert!(!places.has_left(ACCOUNT, (call, true), &absent), "it is here: {call:?}");
+        }
+        service.streams.change(|registry| registry.take(ACCOUNT, "S"));
+        for call in &calls {
+            assert!(places.has_left(ACCOUNT, (call, true), &absent), "{call:?}");
+            // It was not here before either, so that it was looked for everywhere.
+            assert!(!places.has_left(ACCOUNT, (call, false), &absent), "{call:?}");
+            assert_eq!(places.of(ACCOUNT, call, &Scope::Node), Place::Nowhere, "{call:?}");
+        }
+    }
+
+    #[test]
+    fn a_call_that_no_log_took_goes_on_elsewhere_and_one_of_an_unknown_fate_does_not() {
+        let untaken = told(Err(CallError::NotTaken(NotTaken::Closed))).map(|_| vec![]);
+        let unknown = told(Err(CallError::Closed)).map(|_| vec![]);
+        let call = Call::ConsumerDelete("S", "c");
+        let left = |in_cluster: bool, answer: &Answer| {
+            node(in_cluster).places.has_left(ACCOUNT, (&call, true), answer)
+        };
+        assert!(left(true, &untaken) && !left(true, &unknown));
+        assert!(!left(false, &untaken), "there is no other node");
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::logs_port::{LogsPort, NotTaken, begin, call, finished};
 use crate::move_table::Moves;
-use crate::outcome::{told, unexpected};
+use crate::outcome::{LOG_HAS_LEFT, told, unexpected};
 use crate::registry::{Entry, is_memory_log};
 use crate::stream_table::StreamTable;
 use nuthatch_log::StreamId;
@@ -76,7 +76,7 @@ impl LogCalls {
             match begin(&*self.logs, log, op.clone()) {
                 Ok(receiver) => return Ok(receiver),
                 Err(NotTaken::Busy) => tokio::time::sleep(BUSY_PAUSE).await,
-                Err(NotTaken::Closed) => return Err(JsError::CLUSTER_NOT_AVAIL),
+                Err(NotTaken::Closed) => return Err(LOG_HAS_LEFT),
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::core_port::CorePort;
 use crate::logs_port::LogsPort;
-use crate::outcome::{Answer, described};
+use crate::outcome::{Answer, LOG_HAS_LEFT, described};
 use crate::pending_changes::{Changing, ELSEWHERE, claim};
 use nuthatch_protocol::js::{StorageType, StreamConfig, StreamInfo};
 use nuthatch_protocol::jserror::JsError;
@@ -260,11 +260,13 @@ impl OtherNodes {
         served.reserved(storage == StorageType::Memory, except)
     }
 
-    /// Asks all nodes to do something, and waits for them.
-    pub(super) async fn ask_all(&self, account: AccountId, call: &str) {
-        let Some(served) = self.core.served(account) else { return };
-        let nodes = served.nodes().into_iter().map(|(node, ..)| (node, Vec::new()));
-        self.gather(account, call, nodes.collect()).await;
+    /// Asks all nodes to do something, and waits for them; `false`: not all have answered.
+    pub(super) async fn ask_all(&self, account: AccountId, call: &str) -> bool {
+        let Some(served) = self.core.served(account) else { return true };
+        let nodes: Vec<_> =
+            served.nodes().into_iter().map(|(node, ..)| (node, Vec::new())).collect();
+        let asked = nodes.len();
+        self.gather(account, call, nodes).await.len() == asked
     }
 
     /// Asks nodes and returns what they answer in time.
@@ -377,14 +379,14 @@ impl HandedOn {
     /// # Errors
     /// There is no answer.
     pub(super) fn or_unknown(self, node: &str) -> Answer {
-        let text = match self {
-            Self::Answered(answer) => return Ok(answer),
-            Self::NotTaken => format!("node {node} does not take the call: nothing was done"),
+        match self {
+            Self::Answered(answer) => Ok(answer),
+            Self::NotTaken => Err(LOG_HAS_LEFT),
             Self::Lost => {
-                format!("node {node} was lost before it answered: whether it was done is not known")
+                let text = "was lost before it answered: whether it was done is not known";
+                Err(described(JsError::CLUSTER_NOT_AVAIL, format!("node {node} {text}")))
             }
-        };
-        Err(described(JsError::CLUSTER_NOT_AVAIL, text))
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use crate::logs_port::{CallError, NotTaken};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::OpOutcome;
 use nuthatch_streams::op::OpResult;
+use std::borrow::Cow;
 use std::pin::Pin;
 
 /// Result of a handler: the body already encoded, or the error to encode.
@@ -17,12 +18,19 @@ pub(super) fn told(outcome: Result<OpResult, CallError>) -> Result<OpOutcome, Js
     match outcome {
         Ok(result) => result,
         Err(CallError::NotTaken(NotTaken::Busy)) => Err(JsError::STREAM_TOO_MANY_REQUESTS),
-        Err(CallError::NotTaken(NotTaken::Closed) | CallError::Closed) => Err(described(
+        Err(CallError::NotTaken(NotTaken::Closed)) => Err(LOG_HAS_LEFT),
+        Err(CallError::Closed) => Err(described(
             JsError::CLUSTER_NOT_AVAIL,
-            "the log was closed: the server stops, or another node has it".to_owned(),
+            "the log was closed meanwhile: whether it was done is not known".to_owned(),
         )),
     }
 }
+
+/// The log was closed before it took an operation: nothing was done, and another node may have the log.
+pub(super) const LOG_HAS_LEFT: JsError = JsError {
+    description: Cow::Borrowed("the log was closed: the server stops, or another node has it"),
+    ..JsError::CLUSTER_NOT_AVAIL
+};
 
 /// An error of the table with a text of its own.
 pub(super) fn described(error: JsError, description: String) -> JsError {

@@ -11,8 +11,8 @@ use crate::log_names::{LogNames, log_tag};
 use crate::metadata::set_stream_metadata;
 use crate::moves::StreamMoves;
 use crate::origins::Origins;
-use crate::other_nodes::OtherNodes;
-use crate::outcome::{Answer, placement_error, unexpected};
+use crate::other_nodes::{OtherNodes, Purpose};
+use crate::outcome::{Answer, LOG_HAS_LEFT, described, placement_error, unexpected};
 use crate::pending_changes::{Changing, claim};
 use crate::placing::{Home, Placing};
 use crate::registry::Entry;
@@ -187,7 +187,7 @@ impl StreamCalls {
         if let Scope::Log(log) = scope {
             // The leader has looked at what is at other nodes.
             self.admission.check_overlap(account, config, false).await?;
-            return self.names.find(log).map(Home::Here).ok_or_else(|| self.names.none_of(log));
+            return self.names.find(log).map(Home::Here).ok_or(LOG_HAS_LEFT);
         }
         self.nodes.check_whole(account)?;
         if let Some((node, stream)) = self.nodes.find(account, &config.name) {
@@ -300,7 +300,8 @@ impl StreamCalls {
         let work = self.calls.run(entry.engine, Op::DeleteStream { id: entry.id });
         let (outcome, _changing) = changing.settle(pending, work).await;
         if let Err(error) = outcome {
-            self.streams.enter((*entry).clone()).await?;
+            // If its log was detached the stream comes back with that.
+            let _ = self.streams.enter((*entry).clone()).await;
             return Err(error);
         }
         self.elections.stream_gone(&entry);
@@ -419,9 +420,15 @@ impl StreamCalls {
 
     /// [`StreamCalls::account_purge`] at all nodes that are connected.
     pub(super) async fn purge_everywhere(&self, name: &str, scope: &Scope) -> Answer {
-        let answer = self.account_purge(name).await?;
         if *scope == Scope::Cluster {
-            self.nodes.ask_all(SYSTEM_ACCOUNT_ID, &format!("ACCOUNT.PURGE.{name}")).await;
+            // Streams of a log that is between two owners would be passed over.
+            self.nodes.until_whole(SYSTEM_ACCOUNT_ID, Purpose::Change).await?;
+        }
+        let answer = self.account_purge(name).await?;
+        let call = format!("ACCOUNT.PURGE.{name}");
+        if *scope == Scope::Cluster && !self.nodes.ask_all(SYSTEM_ACCOUNT_ID, &call).await {
+            let text = "not all nodes have answered: what they serve may still be there; ask again";
+            return Err(described(JsError::CLUSTER_NOT_AVAIL, text.to_owned()));
         }
         Ok(answer)
     }

@@ -35,6 +35,8 @@ struct Waiting {
 struct Lease {
     owner: Incarnation,
     until: Time,
+    /// The last epoch whose owner has given its lease back. What it had sent before may come later.
+    released: Epoch,
 }
 
 /// Whether a directory can be used.
@@ -86,7 +88,11 @@ impl Keeper {
             log: Chain::default(),
             cut: None,
             // Whoever had a lease from this keeper before its start may still rely on it.
-            lease: Lease { owner: Incarnation(0), until: now.plus(LEASE_GRANTED) },
+            lease: Lease {
+                owner: Incarnation(0),
+                until: now.plus(LEASE_GRANTED),
+                released: Epoch(0),
+            },
             next_sync: 0,
             waiting: VecDeque::new(),
             lost_end: None,
@@ -425,19 +431,25 @@ impl Keeper {
         }
     }
 
-    /// Grants the owner of the accepted epoch a lease; whether it is one.
+    /// Grants the owner of the accepted epoch a lease; whether it is one, and has not given it back.
     pub(crate) fn grant(&mut self, owner: Incarnation, epoch: Epoch, now: Time) -> bool {
         let promised = self.promise == Promise { epoch, owner };
-        let granted = !self.is_poisoned() && promised && self.log.position().accepted == epoch;
+        let is_owner = !self.is_poisoned() && promised && self.log.position().accepted == epoch;
+        let has_left = self.lease.released == epoch && Rule::ReleaseLasts.holds();
+        let granted = is_owner && !has_left;
         if granted {
-            self.lease = Lease { owner, until: now.plus(LEASE_GRANTED) };
+            self.lease = Lease { owner, until: now.plus(LEASE_GRANTED), ..self.lease };
         }
         granted
     }
 
     /// The owner of the promised epoch has given its lease back.
     pub(crate) fn release(&mut self, owner: Incarnation, epoch: Epoch, now: Time) {
-        if self.promise == (Promise { epoch, owner }) && self.lease.owner == owner {
+        if self.promise != (Promise { epoch, owner }) {
+            return;
+        }
+        self.lease.released = epoch;
+        if self.lease.owner == owner {
             self.lease.until = now;
         }
     }

@@ -176,6 +176,8 @@ rules! {
     WholeSuccessor = "owner.whole-successor";
     /// An owner that gave its leases back is none any more.
     ReleaseEnds = "owner.release-ends";
+    /// A beat that comes after its owner has given the lease back renews it no more: the next owner would wait for its end.
+    ReleaseLasts = "keeper.release-lasts";
     /// A promise by its own keeper ends an owner's lease at once (M12).
     OwnPromiseEndsLease = "owner.own-promise-ends-lease";
     /// An owner without a majority resigns, and its beats say so (F4, M13).

@@ -1,9 +1,11 @@
 //! Beats and the passing of time. One thread lets it pass for all logs of a node, and one for each other node takes what
-//! that says: where a log is at something long, as on a disk that hangs, neither waits for it. What came meanwhile is
-//! handled before time passes for that log.
+//! that says. These threads are shared, so they neither wait for a log that is at something long, as on a disk that hangs,
+//! nor do such things themselves: what comes meanwhile is kept for whoever steps next, and what is to be written is left to
+//! a thread of the log.
 
 use super::Host;
 use super::core::Core;
+use super::steps::Who;
 use super::syncs::PendingSync;
 use crate::clock::wall_now;
 use crate::coding::{Malformed, malformed};
@@ -15,11 +17,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long the cores of a log are waited for: longer than what they do as long as the disk takes writes.
-const WAIT: Duration = Duration::from_millis(10);
-
-/// The same where they were waited for in vain: the other logs are not to be held up again.
-const SHORT_WAIT: Duration = Duration::from_millis(1);
+/// How long a shared thread waits for the cores of a log: longer than an ordinary step takes.
+const WAIT: Duration = Duration::from_millis(1);
 
 /// Beats that wait for the cores; the oldest gives way. Seven nodes send so many in a second.
 const LATE_MAX: usize = 256;
@@ -28,8 +27,8 @@ const LATE_MAX: usize = 256;
 #[derive(Default)]
 pub(super) struct Late {
     beats: Mutex<VecDeque<Packet>>,
-    /// The cores were waited for in vain the last time.
-    in_vain: AtomicBool,
+    /// Time has passed.
+    tick: AtomicBool,
 }
 
 impl Late {
@@ -40,17 +39,20 @@ impl Late {
         }
         beats.push_back(beat);
     }
+
+    /// What a node has said is not to be handled any more.
+    pub(super) fn forget(&self, node: NodeId) {
+        self.beats.lock().retain(|beat| beat.envelope.from != node);
+    }
 }
 
 impl Host {
     /// Lets time pass. Syncs are handed on: beats must go out although a disk hangs.
     pub fn tick(&self) {
-        let syncs = {
-            let Some(mut core) = self.core_soon() else { return };
-            let mut syncs = self.take_late(&mut core);
-            syncs.extend(self.step(&mut core, Event::Wall(wall_now())));
-            syncs.extend(self.step(&mut core, Event::Tick));
-            syncs
+        let syncs = match self.core_soon() {
+            Some(mut core) => self.pass_time(&mut core, Who::Shared),
+            // Whoever holds the cores lets it pass with the next step.
+            None => return self.late.tick.store(true, Ordering::Release),
         };
         self.hand_on(syncs);
     }
@@ -69,36 +71,68 @@ impl Host {
                 return Ok(());
             };
             core.check(&packet.envelope.message)?;
-            let mut syncs = self.take_late(&mut core);
-            syncs.extend(self.take(&mut core, packet));
-            syncs
+            self.take_beat(&mut core, packet, Who::Shared)
         };
         self.hand_on(syncs);
         Ok(())
     }
 
+    /// A node has ended its connection for beats to this one.
+    pub(crate) fn beats_hung_up(&self, node: NodeId) {
+        self.late.forget(node);
+        if let Some(mut core) = self.core_soon() {
+            core.node.lose_sight(node);
+        }
+        self.helpers.outbound.doubt(node);
+    }
+
     /// The connection for beats to a node was lost and cannot be made again.
-    pub(crate) fn lost_beats(&self, node: NodeId) {
+    pub(crate) fn beats_lost(&self, node: NodeId) {
+        self.late.forget(node);
         // The log's own connection finds that out, too, and waits if the cores are at something long.
         let Some(mut core) = self.core_soon() else { return };
-        let syncs = self.step(&mut core, Event::Reset(node));
+        let syncs = self.step_as(&mut core, Event::Reset(node), Who::Shared);
         drop(core);
         self.hand_on(syncs);
     }
 
-    /// The cores, if they can be had soon.
-    fn core_soon(&self) -> Option<MutexGuard<'_, Core>> {
-        let wait = if self.late.in_vain.load(Ordering::Relaxed) { SHORT_WAIT } else { WAIT };
-        let core = self.core.try_lock_for(wait);
-        self.late.in_vain.store(core.is_none(), Ordering::Relaxed);
-        core
+    /// What was left to be done, or came, while the cores were at something long, as long as they are held now.
+    pub(super) fn catch_up(&self, core: &mut Core) -> Vec<PendingSync> {
+        let mut syncs = self.finish_deferred(core);
+        let late = std::mem::take(&mut *self.late.beats.lock());
+        for beat in late {
+            if core.check(&beat.envelope.message).is_ok() {
+                syncs.extend(self.take_beat(core, beat, Who::Own));
+            }
+        }
+        if self.late.tick.swap(false, Ordering::AcqRel) {
+            syncs.extend(self.pass_time(core, Who::Own));
+        }
+        syncs
     }
 
-    /// Handles what came while nobody could.
-    fn take_late(&self, core: &mut Core) -> Vec<PendingSync> {
-        let late = std::mem::take(&mut *self.late.beats.lock());
-        let good = late.into_iter().filter(|beat| core.check(&beat.envelope.message).is_ok());
-        let good: Vec<Packet> = good.collect();
-        good.into_iter().flat_map(|beat| self.take(core, beat)).collect()
+    /// The cores, if they can be had soon and nothing is left to be done for them.
+    fn core_soon(&self) -> Option<MutexGuard<'_, Core>> {
+        self.core.try_lock_for(WAIT).filter(|core| core.deferred.is_empty())
+    }
+
+    fn pass_time(&self, core: &mut Core, who: Who) -> Vec<PendingSync> {
+        let mut syncs = self.step_as(core, Event::Wall(wall_now()), who);
+        syncs.extend(self.step_as(core, Event::Tick, who));
+        syncs
+    }
+
+    fn take_beat(&self, core: &mut Core, beat: Packet, who: Who) -> Vec<PendingSync> {
+        let told = core.told_commit(&beat.envelope);
+        let syncs = self.step_as(core, Event::Deliver(beat.envelope), who);
+        // What is left to be done has its payloads held, and is not to be seen before it is done.
+        if core.deferred.is_empty() {
+            if let Some((promise, commit)) = told {
+                core.take_commit(promise, commit);
+                self.note(core);
+            }
+            core.let_go(&[]);
+        }
+        syncs
     }
 }

@@ -8,6 +8,7 @@ use crate::packet::{self, BATCH_BYTES, Packet, entries, hash_of};
 use crate::ring::Ring;
 use crate::stopwatch::{Shares, Stopwatch};
 use bytes::Bytes;
+use nuthatch_quorum::effect::Effect;
 use nuthatch_quorum::entry::{Body, Entry};
 use nuthatch_quorum::message::{Envelope, Message};
 use nuthatch_quorum::node::Node;
@@ -63,6 +64,8 @@ pub(super) struct Core {
     pub(super) watch: Stopwatch,
     /// The parts of the last takeover, until they are told.
     pub(super) shares: Option<Shares>,
+    /// What the last step asks for, and whoever takes the next one does before.
+    pub(super) deferred: Vec<Effect>,
 }
 
 impl Core {

@@ -54,6 +54,7 @@ impl Host {
         helpers.scrubs.close();
         helpers.doubts.close();
         helpers.reads.close();
+        helpers.deferred.close();
         // Its thread makes the journal durable, and ends.
         let _ = helpers.syncs.send(None);
     }

@@ -48,11 +48,13 @@ impl Hanging {
 
     fn pass(&self, path: &str) {
         let mut gate = self.gate.0.lock().expect("no panic");
-        gate.waits += 1;
-        while gate.closed.as_ref().is_some_and(|prefix| path.starts_with(prefix)) {
+        let hangs =
+            |gate: &Gate| gate.closed.as_ref().is_some_and(|prefix| path.starts_with(prefix));
+        while hangs(&gate) {
+            gate.waits += 1;
             gate = self.gate.1.wait(gate).expect("no panic");
+            gate.waits -= 1;
         }
-        gate.waits -= 1;
     }
 
     fn file(&self, path: &str, below: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {

@@ -68,6 +68,30 @@ fn a_read_that_is_sent_again_keeps_the_confirmation_that_it_waits_for() {
     }
 }
 
+/// Each log of each node looks at the catalog several times a second.
+#[test]
+fn reads_that_come_together_are_confirmed_together_and_later_ones_anew() {
+    let disks = [(); 3].map(|()| MemDisk::default());
+    let mut members = led(&disks);
+    transact(&mut members, 1..=1);
+    for round in 0..2 {
+        for number in 1..=5 {
+            let call = Event::Call {
+                number: 10 * (round + 1) + number,
+                log: LogNumber::FIRST,
+                call: Call::Read,
+            };
+            members[0].take(call).expect("the disk works");
+        }
+        let effects = members[0].settle().expect("the disk works");
+        let sent = bodies(&effects).len();
+        assert_eq!((effects.len(), sent), (2, 2), "each of the others is asked once: {effects:?}");
+        let others = exchange(&mut members, effects);
+        let answered = others.iter().filter(|one| matches!(one, Effect::Answer { .. })).count();
+        assert_eq!(answered, 5, "{others:?}");
+    }
+}
+
 /// What is asked of a leader by another member, in one event.
 fn ask_of(asks: &Member, number: u64, call: Call) -> Event {
     let (from, boot) = (asks.id(), asks.identity.boot);
