@@ -233,6 +233,7 @@ impl Host {
     pub fn deliver(&self, packet: Packet) -> Result<(), Malformed> {
         let syncs = {
             let mut core = self.core.lock();
+            self.catch_up(&mut core);
             core.check(&packet.envelope.message)?;
             if core.wants_files(&packet.envelope) {
                 self.bring_files(packet.envelope);
@@ -259,10 +260,8 @@ impl Host {
     pub fn publish(&self, epoch: Epoch, payload: Bytes) -> Result<u64, NotOwner> {
         let (request, syncs) = {
             let mut core = self.core.lock();
-            let mut syncs = self.catch_up(&mut core);
+            self.catch_up(&mut core);
             if self.has_ended() || core.node.owner().map(|owner| owner.epoch()) != Some(epoch) {
-                drop(core);
-                self.hand_on(syncs);
                 return Err(NotOwner { epoch });
             }
             let request = core.next_request;
@@ -275,8 +274,7 @@ impl Host {
             self.status.lock().published = epoch;
             let request_id = RequestId(request);
             let event = Event::Publish(Publish { request: request_id, payload: hash, len });
-            syncs.extend(self.step_as(&mut core, event, Who::Own));
-            (request, syncs)
+            (request, self.step_as(&mut core, event, Who::Own))
         };
         self.hand_on(syncs);
         Ok(request)
@@ -314,7 +312,8 @@ impl Host {
     /// The status after the step that is under way: whoever was told that a request failed finds what made it fail.
     #[must_use]
     pub fn settled_status(&self) -> Status {
-        let _core = self.core.lock();
+        let mut core = self.core.lock();
+        self.catch_up(&mut core);
         self.status()
     }
 

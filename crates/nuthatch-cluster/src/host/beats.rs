@@ -32,6 +32,10 @@ pub(super) struct Late {
 }
 
 impl Late {
+    fn is_empty(&self) -> bool {
+        self.beats.lock().is_empty()
+    }
+
     fn push(&self, beat: Packet) {
         let mut beats = self.beats.lock();
         if beats.len() == LATE_MAX {
@@ -51,8 +55,7 @@ impl Host {
     pub fn tick(&self) {
         let syncs = match self.core_soon() {
             Some(mut core) => self.pass_time(&mut core, Who::Shared),
-            // Whoever holds the cores lets it pass with the next step.
-            None => return self.late.tick.store(true, Ordering::Release),
+            None => return self.leave_tick(),
         };
         self.hand_on(syncs);
     }
@@ -68,6 +71,7 @@ impl Host {
         let syncs = {
             let Some(mut core) = self.core_soon() else {
                 self.late.push(packet);
+                self.wake_stepper();
                 return Ok(());
             };
             core.check(&packet.envelope.message)?;
@@ -96,8 +100,15 @@ impl Host {
         self.hand_on(syncs);
     }
 
+    /// Whoever takes the next step lets time pass, too.
+    fn leave_tick(&self) {
+        self.late.tick.store(true, Ordering::Release);
+        self.wake_stepper();
+    }
+
     /// What was left to be done, or came, while the cores were at something long, as long as they are held now.
-    pub(super) fn catch_up(&self, core: &mut Core) -> Vec<PendingSync> {
+    /// The syncs that it leads to are handed on: they are not the business of who came by.
+    pub(super) fn catch_up(&self, core: &mut Core) {
         let mut syncs = self.finish_deferred(core);
         let late = std::mem::take(&mut *self.late.beats.lock());
         for beat in late {
@@ -108,17 +119,22 @@ impl Host {
         if self.late.tick.swap(false, Ordering::AcqRel) {
             syncs.extend(self.pass_time(core, Who::Own));
         }
-        syncs
+        self.hand_on(syncs);
     }
 
-    /// The cores, if they can be had soon and nothing is left to be done for them.
+    /// The cores, if they can be had soon and nothing is left to be done before.
     fn core_soon(&self) -> Option<MutexGuard<'_, Core>> {
-        self.core.try_lock_for(WAIT).filter(|core| core.deferred.is_empty())
+        let core = self.core.try_lock_for(WAIT);
+        core.filter(|core| core.deferred.is_empty() && self.late.is_empty())
     }
 
     fn pass_time(&self, core: &mut Core, who: Who) -> Vec<PendingSync> {
         let mut syncs = self.step_as(core, Event::Wall(wall_now()), who);
-        syncs.extend(self.step_as(core, Event::Tick, who));
+        if core.deferred.is_empty() {
+            syncs.extend(self.step_as(core, Event::Tick, who));
+        } else {
+            self.leave_tick();
+        }
         syncs
     }
 

@@ -25,7 +25,9 @@ impl Host {
     /// called after each with the bytes that were read.
     pub fn scrub(&self, from: Lsn, upto: Lsn, mut pause: impl FnMut(u64)) {
         let records: Vec<(Lsn, Option<RecordOnDisk>)> = {
-            let core = self.core.lock();
+            let mut core = self.core.lock();
+            // What is read is what the cores know.
+            self.catch_up(&mut core);
             let log = core.node.keeper().log();
             let entries = (from.0..=upto.0).filter_map(|lsn| log.get(Lsn(lsn)));
             entries.map(|entry| (entry.lsn, core.dir.record(entry))).collect()

@@ -22,10 +22,10 @@ impl Host {
     /// Handles a packet whose epoch can be.
     pub(super) fn take(&self, core: &mut Core, packet: Packet) -> Vec<PendingSync> {
         // Before its payloads are held: a beat lets go of all that are.
-        let mut syncs = self.catch_up(core);
+        self.catch_up(core);
         let came = core.hold(&packet);
         let told = core.told_commit(&packet.envelope);
-        syncs.extend(self.step_as(core, Event::Deliver(packet.envelope), Who::Own));
+        let syncs = self.step_as(core, Event::Deliver(packet.envelope), Who::Own);
         if let Some((promise, commit)) = told {
             core.take_commit(promise, commit);
             self.note(core);
@@ -36,9 +36,8 @@ impl Host {
 
     /// Takes a step, behind what others have left to be done.
     pub(super) fn step(&self, core: &mut Core, event: Event) -> Vec<PendingSync> {
-        let mut syncs = self.catch_up(core);
-        syncs.extend(self.step_as(core, event, Who::Own));
-        syncs
+        self.catch_up(core);
+        self.step_as(core, event, Who::Own)
     }
 
     /// The cores' part of a step; none after the end. What they ask for is to be done before anything else.
@@ -77,8 +76,13 @@ impl Host {
 
     /// Does what shared threads have left to be done. For a thread of the log.
     pub fn do_deferred(&self) {
-        let syncs = self.catch_up(&mut self.core.lock());
-        self.sync_all(syncs);
+        self.catch_up(&mut self.core.lock());
+    }
+
+    /// Has the thread of the log do what was left to be done.
+    pub(super) fn wake_stepper(&self) {
+        // Where it was asked already it has not looked yet.
+        let _ = self.helpers.deferred.offer(());
     }
 
     pub(super) fn finish_deferred(&self, core: &mut Core) -> Vec<PendingSync> {
@@ -90,16 +94,18 @@ impl Host {
         self.finish_step(core, deferred)
     }
 
-    /// Takes a step. A shared thread leaves what the cores ask for to a thread of the log if some of it is written.
+    /// Takes a step. A shared thread leaves what the cores ask for to a thread of the log if any of it is written, or told.
     pub(super) fn step_as(&self, core: &mut Core, event: Event, who: Who) -> Vec<PendingSync> {
         let mut syncs = self.finish_deferred(core);
         let Some(effects) = self.begin_step(core, event) else { return syncs };
-        let writes = effects.iter().any(|effect| matches!(effect, Effect::Store(_)));
-        if who == Who::Shared && writes {
+        let writes = |effect: &Effect| match effect {
+            Effect::Store(ops) => !ops.is_empty(),
+            effect => matches!(effect, Effect::Alarm(_)),
+        };
+        if who == Who::Shared && effects.iter().any(writes) {
             core.deferred = effects;
             core.in_step = false;
-            // Where it was asked already it has not looked yet.
-            let _ = self.helpers.deferred.offer(());
+            self.wake_stepper();
         } else {
             syncs.extend(self.finish_step(core, effects));
         }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 #[derive(Default)]
 struct Gate {
-    /// Files whose path begins so hang.
-    closed: Option<String>,
+    /// Files whose path begins so hang: what is written to them, or only their syncs.
+    closed: Option<(String, bool)>,
     waits: usize,
 }
 
@@ -29,9 +29,14 @@ impl Hanging {
         Self { below, gate: Arc::default() }
     }
 
-    /// Writes to files whose path begins so hang from now on.
+    /// Writes to files whose path begins so hang from now on, and their syncs.
     pub fn hang(&self, prefix: &str) {
-        self.gate.0.lock().expect("no panic").closed = Some(prefix.to_owned());
+        self.gate.0.lock().expect("no panic").closed = Some((prefix.to_owned(), false));
+    }
+
+    /// Syncs of files whose path begins so hang from now on.
+    pub fn hang_syncs(&self, prefix: &str) {
+        self.gate.0.lock().expect("no panic").closed = Some((prefix.to_owned(), true));
     }
 
     /// Nothing hangs any more.
@@ -46,10 +51,12 @@ impl Hanging {
         self.gate.0.lock().expect("no panic").waits
     }
 
-    fn pass(&self, path: &str) {
+    fn pass(&self, path: &str, is_sync: bool) {
         let mut gate = self.gate.0.lock().expect("no panic");
-        let hangs =
-            |gate: &Gate| gate.closed.as_ref().is_some_and(|prefix| path.starts_with(prefix));
+        let hangs = |gate: &Gate| {
+            let closed = gate.closed.as_ref();
+            closed.is_some_and(|(prefix, syncs)| path.starts_with(prefix) && (is_sync || !syncs))
+        };
         while hangs(&gate) {
             gate.waits += 1;
             gate = self.gate.1.wait(gate).expect("no panic");
@@ -106,7 +113,7 @@ impl Disk for Hanging {
 
 impl DiskFile for HangingFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.disk.pass(&self.path);
+        self.disk.pass(&self.path, false);
         self.below.write_at(bytes, offset)
     }
 
@@ -115,6 +122,7 @@ impl DiskFile for HangingFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.disk.pass(&self.path, true);
         self.below.sync()
     }
 

@@ -403,6 +403,24 @@ fn a_log_whose_disk_hangs_takes_no_other_log_from_its_owner() {
     wait("the other log is served, too", || write(&nodes.owner(1).1, "again").is_ok());
 }
 
+/// Two others commit without it; it goes on beating, whether it has something to send or not.
+#[test]
+fn an_owner_whose_own_syncs_hang_keeps_its_log() {
+    let nodes = Nodes::start("own-syncs-hang", false, still());
+    nodes.own_their_logs(&[1]);
+    let (node, directory) = nodes.owner(1);
+    let epoch = nodes.log(node, 1).owned();
+    nodes.hanging[node].hang_syncs("logs/1/");
+    write(&directory, "before").expect("two others have it");
+    wait("its sync hangs", || nodes.hanging[node].waits() > 0);
+    // It sends its own keeper again what that has not said to be durable.
+    thread::sleep(Duration::from_secs(3));
+    assert_eq!(nodes.log(node, 1).owned(), epoch, "the epoch is the same");
+    write(&directory, "behind").expect("two others have it");
+    assert!(nodes.hanging[node].waits() > 0, "it still hangs");
+    nodes.hanging[node].go_on();
+}
+
 /// A promise is made durable in a step of the cores: that of a log which is taken over is not made by the thread that ticks
 /// for all.
 #[test]
