@@ -19,10 +19,8 @@ pub(super) enum Who {
 }
 
 impl Host {
-    /// Handles a packet whose epoch can be.
+    /// Handles a packet whose epoch can be, when [`Host::catch_up`] was called: a beat lets go of all payloads that are held.
     pub(super) fn take(&self, core: &mut Core, packet: Packet) -> Vec<PendingSync> {
-        // Before its payloads are held: a beat lets go of all that are.
-        self.catch_up(core);
         let came = core.hold(&packet);
         let told = core.told_commit(&packet.envelope);
         let syncs = self.step_as(core, Event::Deliver(packet.envelope), Who::Own);

@@ -137,6 +137,18 @@ impl Nodes {
         }
     }
 
+    /// For longer than it takes until an owner is missed a log takes writes in the same epoch.
+    fn serves_on(&self, node: usize, log: usize, of: (&QuorumDirectory, Option<Epoch>)) {
+        let (directory, epoch) = of;
+        let end = Instant::now() + Duration::from_secs(3);
+        let mut written = 0;
+        while Instant::now() < end {
+            write(directory, &format!("file-{written}")).expect("this log's disk does not hang");
+            written += 1;
+        }
+        assert_eq!(self.log(node, log).owned(), epoch, "the epoch is the same");
+    }
+
     /// True if each node owns the log of its number.
     fn is_balanced(&self) -> bool {
         (0..LOGS).all(|log| self.log(log, log).owned().is_some())
@@ -390,14 +402,7 @@ fn a_log_whose_disk_hangs_takes_no_other_log_from_its_owner() {
         let _ = write(&of_other, "anything");
         nodes.hanging[node].waits() > 0
     });
-    // Longer than it takes until an owner is missed.
-    let end = Instant::now() + Duration::from_secs(3);
-    let mut written = 0;
-    while Instant::now() < end {
-        write(&directory, &format!("file-{written}")).expect("this log's disk does not hang");
-        written += 1;
-    }
-    assert_eq!(nodes.log(node, 0).owned(), epoch, "the epoch is the same");
+    nodes.serves_on(node, 0, (&directory, epoch));
     assert!(nodes.hanging[node].waits() > 0, "the other log still hangs");
     nodes.hanging[node].go_on();
     wait("the other log is served, too", || write(&nodes.owner(1).1, "again").is_ok());
@@ -434,13 +439,7 @@ fn a_log_that_is_taken_over_on_a_disk_that_hangs_takes_no_other_log_from_its_own
     let ending = Arc::clone(&nodes.clusters[2]);
     let ended = thread::spawn(move || ending.stop());
     wait("it is in the middle of a write", || nodes.hanging[node].waits() > 0);
-    let end = Instant::now() + Duration::from_secs(3);
-    let mut written = 0;
-    while Instant::now() < end {
-        write(&directory, &format!("file-{written}")).expect("this log's disk does not hang");
-        written += 1;
-    }
-    assert_eq!(nodes.log(node, 0).owned(), epoch, "the epoch is the same");
+    nodes.serves_on(node, 0, (&directory, epoch));
     assert!(nodes.hanging[node].waits() > 0, "the other log still hangs");
     nodes.hanging[node].go_on();
     let _ = ended.join().expect("no panic");
