@@ -98,6 +98,8 @@ rules! {
     BringsGoal = "takeover.brings-goal";
     /// A candidate that lacks what others have trimmed leaves the log to one of them.
     LeavesToTrimmed = "takeover.leaves-to-trimmed";
+    /// A candidate without room for what it lacks gives up at once: who has it may take over.
+    FullGivesUp = "takeover.full-gives-up";
     /// Who lacks such an entry is not the next candidate, even if its log has another one in that place.
     LacksByContent = "takeover.lacks-by-content";
     /// Who is told to follow an owner or a candidate, and claims from an older row, claims again from the present one.

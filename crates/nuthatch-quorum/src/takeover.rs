@@ -397,7 +397,9 @@ impl Candidate {
                 (self.leased, self.leased_at) = (true, Some(now));
                 false
             }
-            Refusal::Full | Refusal::NotStarted { .. } | Refusal::NotAtStart { .. } => false,
+            // It cannot be what the epoch begins with; what a peer cannot store is asked for again.
+            Refusal::Full => from == self.me && Rule::FullGivesUp.holds(),
+            Refusal::NotStarted { .. } | Refusal::NotAtStart { .. } => false,
         }
     }
 
