@@ -285,7 +285,8 @@ pub trait Machine: Send + 'static {
         false
     }
 
-    /// True if [`Machine::compresses`] is true of any stream.
+    /// True if [`Machine::compresses`] is true of any stream. It may look at all of them: a step of the log asks a fixed
+    /// number of times.
     fn compresses_any(&self) -> bool {
         false
     }

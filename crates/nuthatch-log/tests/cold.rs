@@ -233,6 +233,27 @@ fn streams_that_ask_for_it_are_compressed_in_any_log() {
 }
 
 /// Many rounds leave many small segments; they are merged in their turn.
+/// The machine looks at all its streams to answer: asked for each of them, a log of 34,000 stood still for seconds.
+#[test]
+fn what_compactions_ask_of_all_streams_does_not_grow_with_their_number() {
+    let asked = |streams: u32| {
+        let options = LogOptions { compression: Compression::None, ..cold() };
+        let mut rig = Rig::open(options, Arc::new(MemDisk::default())).expect("opens");
+        (1..=streams).for_each(|stream| rig.create(stream, 0));
+        for n in 0..1200 {
+            rig.publish(1 + n % streams, &text(1, n.into()));
+            if n % 20 == 0 {
+                rig.advance(Duration::from_millis(30));
+            }
+        }
+        settle(&mut rig);
+        assert!(rig.handle.stats().compacted_segments > 0, "{streams} streams");
+        rig.core.machine_mut().asked_for_compressed.get()
+    };
+    let (few, many) = (asked(6), asked(120));
+    assert!(many < 2 * few, "{few} times with 6 streams, {many} with 120");
+}
+
 #[test]
 fn the_number_of_segments_stays_bounded() {
     let disk = MemDisk::default();

@@ -15,6 +15,7 @@ use crate::rules::STATES_BEFORE_COMPACTION;
 use crate::segment::SegmentId;
 use crate::stats::add;
 use crate::types::{Lsn, Timestamp};
+use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -267,11 +268,15 @@ impl<M: Machine> LogCore<M> {
     }
 
     fn packing(&self, survey: &Survey) -> Packing {
-        if self.packs() && self.log.options.compression == Compression::Zstd {
-            return Packing::All;
+        // Asked once: the machine looks at all its streams for it.
+        match (self.packs(), self.log.options.compression) {
+            (false, _) => Packing::Of(FxHashSet::default()),
+            (true, Compression::Zstd) => Packing::All,
+            (true, _) => {
+                let streams = survey.streams.iter().copied();
+                Packing::Of(streams.filter(|stream| self.machine.compresses(*stream)).collect())
+            }
         }
-        let streams = survey.streams.iter().copied().filter(|_| self.packs());
-        Packing::Of(streams.filter(|stream| self.machine.compresses(*stream)).collect())
     }
 
     /// True if the log has not grown enough since a compaction that logged large states.

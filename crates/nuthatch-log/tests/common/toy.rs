@@ -4,6 +4,7 @@ use nuthatch_log::{
     AppendError, IndexedMessage, LogAccess, Lsn, Machine, Read, RecordKind, RecordRef, Seq,
     SnapshotError, StatesError, StreamId, Timestamp, Urgency,
 };
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -116,6 +117,8 @@ pub struct Toy {
     pub dirty_consumer: Option<StreamId>,
     /// Streams whose messages are to be compressed whatever the log does.
     pub compressed: BTreeSet<StreamId>,
+    /// How often it was asked whether there are any.
+    pub asked_for_compressed: Cell<u64>,
     /// First id not given out by the newest `LogState`, and the streams that were there.
     log_state: Option<(u64, BTreeSet<u64>)>,
     next_id: u64,
@@ -137,6 +140,7 @@ impl Toy {
             failed: None,
             dirty_consumer: None,
             compressed: BTreeSet::new(),
+            asked_for_compressed: Cell::new(0),
             log_state: None,
             next_id: 0,
             unreadable: 0,
@@ -449,6 +453,7 @@ impl Machine for Toy {
     }
 
     fn compresses_any(&self) -> bool {
+        self.asked_for_compressed.set(self.asked_for_compressed.get() + 1);
         !self.compressed.is_empty()
     }
 
