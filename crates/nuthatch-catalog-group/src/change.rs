@@ -1,7 +1,7 @@
 //! Changes of the nodes of a cluster, and their bytes.
 
 use crate::coding::{Malformed, Reader, Writer, malformed};
-use crate::types::MemberId;
+use crate::types::{MemberId, Protocol};
 use nuthatch_quorum::types::NodeId;
 use std::net::SocketAddr;
 
@@ -81,6 +81,8 @@ pub enum Change {
     Resized(Resizing),
     /// A node is to own no log and not to lead the catalog while others can, or no more.
     Drain(Draining),
+    /// The nodes speak this protocol from now on, and none that does not know it is a node any more.
+    Finalize(Protocol),
     /// A spare is removed.
     Leave(NodeId),
     /// Another disk takes the place of a node's former one.
@@ -143,7 +145,7 @@ impl Change {
         match self {
             Self::Join { .. } | Self::Address { .. } => true,
             Self::Begin(_) | Self::Cancel(_) | Self::Resize(_) | Self::Leave(_) => true,
-            Self::Drain(_) => true,
+            Self::Drain(_) | Self::Finalize(_) => true,
             Self::Swap(_) | Self::Resized(_) | Self::Disk { .. } => false,
         }
     }
@@ -196,6 +198,10 @@ impl Change {
                 mark(&mut to, 9);
                 put_draining(&mut to, *wanted);
             }
+            Self::Finalize(active) => {
+                mark(&mut to, 10);
+                to.u8(active.0);
+            }
             Self::Disk { node, new, former } => {
                 to.u8(node.0);
                 to.u64(new.0);
@@ -242,6 +248,7 @@ impl Change {
             7 => Self::Resize(resizing(from)?),
             8 => Self::Resized(resizing(from)?),
             9 => Self::Drain(draining(from)?),
+            10 => Self::Finalize(Protocol(from.u8()?)),
             _ => return Err(malformed("a change of the nodes of another kind")),
         })
     }

@@ -4,10 +4,10 @@
 //! A disk takes at most one. A majority is not enough: two disks that were wiped would found a second cluster while
 //! the third, which holds the first one, is away.
 
-use crate::coding::{Malformed, Reader, Writer};
+use crate::coding::{Malformed, Reader, Writer, malformed};
 use crate::roster::{Enrolled, Refusal, Roster};
 use crate::rules::Rule;
-use crate::types::{LogCount, MemberId};
+use crate::types::{LogCount, MemberId, Protocol};
 use nuthatch_quorum::types::{Incarnation, NodeId};
 
 /// A node with its disk, as it says itself.
@@ -39,6 +39,8 @@ pub struct Founding {
     pub founders: Vec<Founder>,
     /// How many quorum logs it has.
     pub logs: LogCount,
+    /// What its nodes speak from the beginning on.
+    pub active: Protocol,
 }
 
 /// What a node answers that is asked who it is.
@@ -98,7 +100,8 @@ impl Founding {
             let (name, member) = (founder.node.name.clone(), founder.node.member);
             (founder.id, Enrolled { name, member, address: None, keeps: true })
         };
-        Roster { nodes: self.founders.iter().map(enrolled).collect(), ..Roster::default() }
+        let nodes = self.founders.iter().map(enrolled).collect();
+        Roster { nodes, active: self.active, ..Roster::default() }
     }
 
     /// Its bytes.
@@ -109,6 +112,10 @@ impl Founding {
             founder.node.put(to);
         });
         self.logs.put(to);
+        if self.active > Protocol::FIRST {
+            to.u8(WITH_ACTIVE);
+            to.u8(self.active.0);
+        }
     }
 
     /// Reads a founding, which is all that is left.
@@ -120,13 +127,29 @@ impl Founding {
         let founder = |from: &mut Reader<'_>| {
             Ok(Founder { id: NodeId(from.u8()?), node: Named::read(from)? })
         };
-        Ok(Self { cluster, founders: from.all(founder)?, logs: LogCount::read(from)? })
+        let (founders, logs) = (from.all(founder)?, LogCount::read(from)?);
+        let active = match from.0.is_empty() {
+            true => Protocol::FIRST,
+            false => active(from)?,
+        };
+        Ok(Self { cluster, founders, logs, active })
     }
 
-    /// The same with so many logs, if it is `fresh`: a node that founds the cluster says how many there are.
+    /// The same with so many logs and such a protocol, if it is `fresh`: a node that founds the cluster says both.
     #[must_use]
-    pub fn begun_with(self, fresh: u128, logs: LogCount) -> Self {
-        if self.cluster == fresh { Self { logs, ..self } } else { self }
+    pub fn begun_with(self, fresh: u128, logs: LogCount, active: Protocol) -> Self {
+        if self.cluster == fresh { Self { logs, active, ..self } } else { self }
+    }
+}
+
+/// Where a founding has a later protocol than the first one: it follows. No number of logs begins like this.
+const WITH_ACTIVE: u8 = 0;
+
+fn active(from: &mut Reader<'_>) -> Result<Protocol, Malformed> {
+    let (mark, active) = (from.u8()?, Protocol(from.u8()?));
+    match mark == WITH_ACTIVE && active > Protocol::FIRST {
+        true => Ok(active),
+        false => Err(malformed("a cluster was founded with something unknown")),
     }
 }
 
@@ -226,6 +249,7 @@ pub fn next(me: &Named, others: &[Option<Answer>], fresh: u128) -> Result<Next, 
         cluster: fresh,
         founders: nodes.into_iter().zip(1..).map(founder).collect(),
         logs: LogCount::ONE,
+        active: Protocol::FIRST,
     };
     let roster = founding.roster();
     Ok(Next::Take(founding, roster))
@@ -296,6 +320,38 @@ mod tests {
     }
 
     #[test]
+    fn a_founding_says_what_its_nodes_speak_if_it_is_not_the_first_protocol() {
+        let founding = founded("a", &[empty("c"), empty("b")]);
+        let bytes = |founding: &Founding| {
+            let mut to = Writer::default();
+            founding.put(&mut to);
+            to.0
+        };
+        let one = bytes(&founding).len();
+        for logs in [LogCount::ONE, LogCount::MAX, LogCount::MOST.in_bucket()] {
+            for active in [Protocol::FIRST, Protocol(5), Protocol(255)] {
+                let founding = founding.clone().begun_with(7, logs, active);
+                let bytes = bytes(&founding);
+                let more = usize::from(logs != LogCount::ONE);
+                let later = if active > Protocol::FIRST { 2 } else { 0 };
+                assert_eq!(bytes.len(), one + more + later);
+                assert_eq!(Founding::read(&mut Reader(&bytes)), Ok(founding.clone()));
+                assert_eq!(founding.roster().active, active);
+            }
+        }
+        assert_eq!(
+            founding.clone().begun_with(8, LogCount::MAX, Protocol(5)),
+            founding,
+            "another's"
+        );
+        for bad in [&[0][..], &[0, 4], &[0, 0], &[1, 0, 5]] {
+            let mut bytes = bytes(&founding);
+            bytes.extend_from_slice(bad);
+            assert!(Founding::read(&mut Reader(&bytes)).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
     fn whoever_holds_one_is_followed_whoever_is_away() {
         let founding = founded("a", &[empty("c"), empty("b")]);
         let roster = founding.roster();
@@ -339,10 +395,10 @@ mod tests {
     #[test]
     fn an_answer_has_one_form() {
         let founding = founded("a", &[empty("c"), empty("b")]);
-        let three = founding.clone().begun_with(7, LogCount::new(3).expect("few"));
+        let three = founding.clone().begun_with(7, LogCount::new(3).expect("few"), Protocol::FIRST);
         assert_eq!(three.logs.get(), 3);
         assert_eq!(
-            three.clone().begun_with(8, LogCount::ONE),
+            three.clone().begun_with(8, LogCount::ONE, Protocol::FIRST),
             three,
             "it was founded by another node"
         );

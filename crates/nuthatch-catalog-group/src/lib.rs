@@ -34,7 +34,7 @@ pub use log_catalog::LogCatalog;
 pub use member::{Effect, Event, Limits, Member};
 pub use packet::{Body, Envelope};
 pub use roster::{Change, Draining, Refusal, Replacing, Resizing, Roster};
-pub use types::{Boot, LogCount, LogNumber, MemberId};
+pub use types::{Boot, LogCount, LogNumber, MemberId, Protocol};
 
 /// Time between two ticks of a member, in microseconds.
 pub const TICK: u64 = 50_000;

@@ -5,13 +5,14 @@
 //! names the new node in the wish of every log instead of the old one. The logs' owners bring that about. When no log is
 //! on the old node any more, and the new one has what the leader has, one joint change gives it the vote.
 
+mod active;
 mod draining;
 
 pub use crate::change::{Change, Draining, NAME_MAX, Replacing, Resizing, is_name};
 use crate::change::{address, put_address, put_replacing, put_resizing, replacing, resizing};
 use crate::coding::{Malformed, Reader, Writer, malformed};
 use crate::rules::Rule;
-use crate::types::MemberId;
+use crate::types::{MemberId, Protocol};
 use nuthatch_quorum::types::NodeId;
 use raft::eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2};
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,6 +82,8 @@ pub struct Roster {
     pub resizing: Option<Resizing>,
     /// Nodes that keep logs, and are to own none of them and not to lead the catalog while others can.
     pub drained: BTreeSet<NodeId>,
+    /// What the nodes speak: one that does not know it is none of them.
+    pub active: Protocol,
 }
 
 /// Why a change is refused.
@@ -247,6 +250,7 @@ impl Roster {
             Change::Drain(Draining { node, drain }) => {
                 self.nodes.contains_key(node) && self.drained.contains(node) == *drain
             }
+            Change::Finalize(wanted) => self.active >= *wanted,
             Change::Leave(node) => is_gone(*node).is_some(),
             Change::Disk { node, new, .. } => {
                 self.nodes.get(node).is_some_and(|one| one.member == *new)
@@ -281,6 +285,7 @@ impl Roster {
                 false => Err(Refusal::Late),
             },
             Change::Drain(wanted) => self.check_drain(*wanted),
+            Change::Finalize(wanted) => self.check_finalize(*wanted),
             Change::Leave(node) => {
                 let leaves = self.enrolled(*node)?;
                 self.is_resized(&[*node])?;
@@ -433,7 +438,7 @@ impl Roster {
                 vec![(*new, as_what), (*former, ConfChangeType::RemoveNode)]
             }
             Change::Address { .. } | Change::Begin(_) | Change::Cancel(_) => return None,
-            Change::Resize(_) | Change::Drain(_) => return None,
+            Change::Resize(_) | Change::Drain(_) | Change::Finalize(_) => return None,
         };
         let single = |(member, change_type): (MemberId, ConfChangeType)| ConfChangeSingle {
             node_id: member.0,
@@ -479,6 +484,7 @@ impl Roster {
                 self.resizing = None;
             }
             Change::Drain(wanted) => self.drain(*wanted),
+            Change::Finalize(active) => self.active = *active,
             Change::Leave(node) => self.remove(*node, None),
             Change::Disk { node, new, .. } => {
                 self.nodes.get_mut(node).expect("it is there").member = *new;
@@ -511,6 +517,7 @@ impl Roster {
             put_address(to, gone.address);
             to.option(gone.by.as_ref(), |to, by| to.bytes(by.as_bytes()));
         });
+        self.put_active(to);
         self.put_drained(to);
         // Rosters of earlier versions end with a replacement or none.
         match (&self.replacing, &self.resizing) {
@@ -541,6 +548,7 @@ impl Roster {
             Ok(Gone { node, name, member, address, by: from.option(Reader::string)? })
         };
         let removed = from.all(gone)?;
+        let active = Self::read_active(from)?;
         let drained = Self::read_drained(from)?;
         let (replacing, resizing) = match from.0.first() {
             Some(&WITH_RESIZING) => {
@@ -549,7 +557,7 @@ impl Roster {
             }
             _ => (from.option(replacing)?, None),
         };
-        let roster = Self { changes, nodes, removed, replacing, resizing, drained };
+        let roster = Self { changes, nodes, removed, replacing, resizing, drained, active };
         if !roster.is_sound() {
             return Err(malformed("the nodes of a cluster contradict each other"));
         }

@@ -54,12 +54,13 @@ impl Seeking {
 mod tests {
     use super::*;
     use crate::founding::{Founding, Named};
-    use crate::types::{LogCount, MemberId};
+    use crate::types::{LogCount, MemberId, Protocol};
     use nuthatch_quorum::types::Incarnation;
 
     fn answer(holds: bool) -> Answer {
         let node = Named { name: "a".to_owned(), keeper: Incarnation(1), member: MemberId(1) };
-        let founding = Founding { cluster: 7, founders: vec![], logs: LogCount::ONE };
+        let founding =
+            Founding { cluster: 7, founders: vec![], logs: LogCount::ONE, active: Protocol::FIRST };
         Answer { node, founding: holds.then_some(founding), roster: None }
     }
 

@@ -25,6 +25,33 @@ impl Boot {
     }
 }
 
+/// A version of all that nodes say to each other, and write for each other into logs and catalog: a number that rises.
+/// What came with a later one than the [first](Protocol::FIRST) is used when both sides of a connection know it, or, where it
+/// is written, when the cluster has it as its active one ([`Change::Finalize`](crate::Change::Finalize)).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Protocol(pub u8);
+
+impl Protocol {
+    /// What clusters speak for which nothing else was decided.
+    pub const FIRST: Self = Self(4);
+
+    /// The newest one that this program knows. From 5 on a cluster has an active version, and nodes tell each other by which
+    /// keys they encrypt.
+    pub const NEWEST: Self = Self(5);
+}
+
+impl Default for Protocol {
+    fn default() -> Self {
+        Self::FIRST
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(to)
+    }
+}
+
 /// Number of one of the cluster's quorum logs, from 0 on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct LogNumber(pub u8);
@@ -128,12 +155,12 @@ impl LogCount {
         }
     }
 
-    /// Reads what is left of a document.
+    /// Reads what follows on everything else of a document, if something does that does not begin with zero.
     ///
     /// # Errors
     /// It is no number of logs.
     pub fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        if from.0.is_empty() {
+        if matches!(from.0.first(), None | Some(0)) {
             return Ok(Self::ONE);
         }
         let byte = from.u8()?;
@@ -167,7 +194,7 @@ mod tests {
             }
             assert!(count.in_bucket().are_in_bucket() && !more.are_in_bucket());
         }
-        for none in [0, 1, 16, 64, 64 + 16, 127, 128, 128 + 16, 128 + 64, 255] {
+        for none in [1, 16, 64, 64 + 16, 127, 128, 128 + 16, 128 + 64, 255] {
             assert!(LogCount::read(&mut Reader(&[none])).is_err(), "{none}");
         }
         assert_eq!((LogCount::new(0), LogCount::new(16)), (None, None));

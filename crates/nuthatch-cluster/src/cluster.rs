@@ -1,5 +1,6 @@
 //! A node of a cluster, put together: its directory, logs, port and catalog.
 
+use crate::about::About;
 use crate::balance::{self, BalanceTimes, Moving, OnMove};
 use crate::beginning::{begin, tell_count};
 use crate::config::ClusterConfig;
@@ -12,7 +13,7 @@ use crate::life::{Life, Unended};
 use crate::line_limit::LineLimit;
 use crate::links::{Links, Local};
 use crate::myself::{Myself, OfAllLogs};
-use crate::nodes::{self, Nodes, NodesError, NodesSight, Replacement};
+use crate::nodes::{self, Finalizing, Nodes, NodesError, NodesSight, Replacement};
 use crate::port;
 use crate::quorum_log::QuorumLog;
 use crate::roll::OnRemoved;
@@ -25,6 +26,7 @@ use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Ownership, RealDisk, Tenure};
 use nuthatch_quorum::timing::TICK;
 use nuthatch_quorum::types::{Epoch, WallTime};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -179,6 +181,11 @@ impl Cluster {
             door: began.door(),
             lines: LineLimit::default(),
             links: OnceLock::new(),
+            roll: Arc::clone(&began.roll),
+            newest: config.protocol_max,
+            about: About { program: config.program.clone(), keys: config.keys.clone() },
+            met: Mutex::default(),
+            turned_away: Mutex::default(),
         });
         let beats = Links::new(&began.roll.addresses(), Lane::Beats);
         let mut first = Some(kept);
@@ -206,7 +213,7 @@ impl Cluster {
         let moving = Arc::new(Moving::default());
         balance::start(&life, began.roll.me(), logs.clone(), Arc::clone(&moving), times)?;
         let id = founding.cluster;
-        let nodes = Nodes::new(Arc::clone(&began.roll), node.door.clone());
+        let nodes = Nodes::new(Arc::clone(&node));
         Ok(Arc::new(Self { logs, id, nodes, node, moving }))
     }
 
@@ -298,6 +305,15 @@ impl Cluster {
     /// [`NodesError`]: for example nobody would be left who is to own the logs.
     pub fn drain(&self, name: &str, drain: bool, only_look: bool) -> Result<bool, NodesError> {
         self.nodes.drain(name, drain, only_look)
+    }
+
+    /// Has the nodes speak the newest protocol that all of them know, which cannot be taken back: a program that does not know
+    /// it is no node of the cluster any more. With `only_look` nothing is changed.
+    ///
+    /// # Errors
+    /// [`NodesError`].
+    pub fn finalize(&self, only_look: bool) -> Result<Finalizing, NodesError> {
+        self.nodes.finalize(&self.logs, only_look)
     }
 
     /// Says who hears that this node was removed from the cluster; at once if it was.

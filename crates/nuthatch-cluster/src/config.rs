@@ -1,9 +1,10 @@
 //! How a node of a cluster is set up.
 
+use crate::about::KeyNames;
 use crate::key::ClusterKey;
 use crate::route::{Route, is_own};
-use nuthatch_catalog_group::LogCount;
 use nuthatch_catalog_group::roster::{SPARES_MAX, is_name};
+use nuthatch_catalog_group::{LogCount, Protocol};
 use nuthatch_object::check_url;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -77,6 +78,12 @@ pub struct ClusterConfig {
     /// Which node leads the catalog has a spare take the place of a node that keeps logs, if it has not heard that for so
     /// long; none: only people replace nodes. At least [`REPLACE_AFTER_MIN`], and only with a built-in catalog.
     pub replace_after: Option<Duration>,
+    /// The newest protocol that this node may speak: what an older program knows, where one is to be stood in for.
+    pub protocol_max: Protocol,
+    /// By which keys it encrypts what it stores.
+    pub keys: KeyNames,
+    /// The version of the program, for people.
+    pub program: String,
 }
 
 /// Why a node cannot be set up so.
@@ -326,6 +333,9 @@ mod tests {
             memory: None,
             store: None,
             replace_after: None,
+            protocol_max: Protocol::NEWEST,
+            keys: KeyNames::default(),
+            program: String::new(),
         }
     }
 

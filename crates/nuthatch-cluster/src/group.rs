@@ -313,6 +313,7 @@ pub(crate) fn start(
         roll: Arc::clone(roll),
         name: named.name.clone(),
         number,
+        newest: config.protocol_max,
         noted: roster.changes,
         disk: Arc::clone(disk),
         report: report.clone(),

@@ -1,8 +1,8 @@
 //! How two nodes begin a connection, and what others that connect to a node's port are told.
 
+use crate::about::Versions;
 use crate::coding::{Malformed, Reader, Writer, crc, malformed};
-use crate::packet::PROTOCOL;
-use nuthatch_catalog_group::{LogCount, LogNumber};
+use nuthatch_catalog_group::{LogCount, LogNumber, Protocol};
 use nuthatch_quorum::types::{BootCount, Incarnation, NodeId};
 
 /// Bytes of a hello.
@@ -44,15 +44,17 @@ pub struct Hello {
     pub lane: Lane,
     /// Which log it is for. What is for the node as such names the first one.
     pub log: LogNumber,
+    /// What it speaks.
+    pub speaks: Versions,
 }
 
 impl Hello {
-    /// Its bytes, with the range of protocols that it is for.
+    /// Its bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut to = Writer(MAGIC.to_vec());
-        to.u8(PROTOCOL);
-        to.u8(PROTOCOL);
+        to.u8(self.speaks.oldest.0);
+        to.u8(self.speaks.newest.0);
         to.u8(self.lane as u8);
         to.u8(self.node.0);
         to.u128(self.cluster);
@@ -67,21 +69,18 @@ impl Hello {
     /// Reads a hello.
     ///
     /// # Errors
-    /// It is none, damaged, or of a node that speaks no protocol of this one's.
+    /// It is none, or damaged. What it speaks may be nothing that this node does.
     pub fn decode(bytes: &[u8; HELLO_BYTES]) -> Result<Self, Malformed> {
         let mut from = Reader(bytes);
         if from.take(MAGIC.len())? != MAGIC {
             return Err(malformed("it is no node of a Nuthatch cluster"));
         }
-        let (low, high) = (from.u8()?, from.u8()?);
+        let (oldest, newest) = (Protocol(from.u8()?), Protocol(from.u8()?));
         let (lane, node) = (from.u8()?, from.u8()?);
         let (cluster, incarnation, boots) = (from.u128()?, from.u128()?, from.u32()?);
         let log = from.u32()?;
         if from.u32()? != crc(&bytes[..HELLO_BYTES - 4]) {
             return Err(malformed("the checksum of its hello does not fit"));
-        }
-        if !(low..=high).contains(&PROTOCOL) {
-            return Err(malformed("it speaks no protocol that this version speaks"));
         }
         let log = named_log(log)?;
         let lane = match lane {
@@ -103,6 +102,7 @@ impl Hello {
             boots: BootCount(boots),
             lane,
             log,
+            speaks: Versions { oldest, newest },
         })
     }
 
@@ -153,6 +153,7 @@ mod tests {
             boots: BootCount(12),
             lane: Lane::Log,
             log: LogNumber(2),
+            speaks: Versions::default(),
         }
     }
 
@@ -173,12 +174,11 @@ mod tests {
     }
 
     #[test]
-    fn another_protocol_is_refused() {
-        let mut bytes = hello().encode();
-        (bytes[8], bytes[9]) = (PROTOCOL + 1, PROTOCOL + 1);
-        let sum = crc(&bytes[..HELLO_BYTES - 4]);
-        bytes[HELLO_BYTES - 4..].copy_from_slice(&sum.to_le_bytes());
-        assert!(Hello::decode(&bytes).is_err());
+    fn a_hello_says_what_its_node_speaks_where_every_version_has_it() {
+        let speaks = Versions { oldest: Protocol(7), newest: Protocol(9) };
+        let later = Hello { speaks, ..hello() };
+        let bytes = later.encode();
+        assert_eq!((bytes[8], bytes[9], Hello::decode(&bytes)), (7, 9, Ok(later)));
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //!   of what that rests on.
 //! - [`operation`], [`replica`], [`directory`]: a log's directory as operations that are entries of the
 //!   quorum log, the files that they make, and the seam `Disk` that a log is opened on.
-//! - [`packet`], [`hello`], [`links`], [`port`]: what nodes say to each other, as bytes and on sockets; [`key`] and
-//!   [`channel`] keep others out of it. [`transfer`] brings the files that trimmed entries have made ([`trim_holds`] what comes behind them).
+//! - [`packet`], [`hello`], [`links`], [`port`]: what nodes say to each other, as bytes and on sockets; [`about`] which
+//!   protocols and keys of encryption they have; [`key`] and [`channel`] keep others out of it. [`transfer`] brings the files that trimmed entries have made ([`trim_holds`] what comes behind them).
 //! - [`link_hello`]: how a connection begins on which messages of clients go; the rest of it is the server's.
 //! - [`catalog`]: transactions as objects of a bucket, of a shared directory or of etcd; [`group`]: the built-in one, which the
 //!   nodes keep themselves.
@@ -29,6 +29,7 @@
 //!
 //! `docs/cluster.md` says what is missing.
 
+pub mod about;
 mod alarms;
 mod any_catalog;
 pub mod balance;
@@ -93,6 +94,7 @@ pub mod sync_gate;
 pub mod transfer;
 pub mod trim_holds;
 
+pub use about::{KeyNames, Versions};
 pub use balance::{Move, OnMove};
 pub use cluster::{Cluster, Prepared};
 pub use config::{ClusterConfig, ConfigError, Logs, OtherBucket};
@@ -101,8 +103,8 @@ pub use in_bucket::QuorumTenure;
 pub use in_memory::{MEMORY_LOG, MemoryUsage};
 pub use key::{ClusterKey, KeyError};
 pub use life::{END_MAX, Life, Unended};
-pub use nodes::{Drain, NodeSight, NodesError, NodesSight, Replacement};
-pub use nuthatch_catalog_group::{LogCount, LogNumber};
+pub use nodes::{Drain, Finalizing, NodeSight, NodesError, NodesSight, Replacement};
+pub use nuthatch_catalog_group::{LogCount, LogNumber, Protocol};
 pub use quorum_log::{KeeperSight, LogSight, NodeName, QuorumLog};
 pub use roll::OnRemoved;
 pub use route::Route;

@@ -9,6 +9,7 @@
 //! Beats that one thread has for the same node at the same time are written together ([`Links::together`]): what they cost
 //! is one call of the system and two threads that wake, however many logs there are.
 
+use crate::about::{self, About};
 use crate::channel::Channel;
 use crate::group_port::GroupPort;
 use crate::hello::{HELLO_BYTES, Hello, Lane};
@@ -16,6 +17,7 @@ use crate::host::Outbound;
 use crate::key::ClusterKey;
 use crate::life::Life;
 use crate::packet::{self, Packet};
+use crate::transfer::put_answer;
 use bytes::Bytes;
 use nuthatch_catalog_group::LogNumber;
 use nuthatch_quorum::types::NodeId;
@@ -67,6 +69,15 @@ pub trait Local: Send + Sync {
     fn report(&self, text: &str);
     /// True if a hello is of another node of the same cluster; tells people if it is not.
     fn accepts(&self, hello: &Hello, from: SocketAddr) -> bool;
+    /// What a connection for beats begins with.
+    fn about(&self) -> About;
+    /// A node begins to beat, and says this of itself; nothing where it does not speak that yet.
+    ///
+    /// # Errors
+    /// Why it is not listened to.
+    fn meets(&self, hello: &Hello, about: Option<About>) -> Result<(), String>;
+    /// A node was turned away, which comes again: people are told once of each reason.
+    fn turns_away(&self, hello: &Hello, from: SocketAddr, why: &str);
 }
 
 struct Link {
@@ -442,11 +453,13 @@ impl Link {
     /// that out, those of logs say it.
     fn tell(&self, error: &io::Error, told: &mut String, local: &dyn Local) {
         let text = error.to_string();
-        if self.lane == Lane::Log && error.kind() == io::ErrorKind::InvalidData && *told != text {
-            local.report(&format!(
-                "no connection to the node at {}: {text}; do all nodes have the same -cluster_key?",
-                self.address
-            ));
+        let asks = match error.kind() {
+            io::ErrorKind::InvalidData => "; do all nodes have the same -cluster_key?",
+            io::ErrorKind::Unsupported => "",
+            _ => return,
+        };
+        if self.lane == Lane::Log && *told != text {
+            local.report(&format!("no connection to the node at {}: {text}{asks}", self.address));
             *told = text;
         }
     }
@@ -524,7 +537,8 @@ pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
 /// Connects to the node port at an address, for a purpose, until `deadline`; gives what the node says of itself.
 ///
 /// # Errors
-/// The connection's; that the other side has another key; `PermissionDenied` if it is of another cluster.
+/// The connection's; that the other side has another key; `PermissionDenied` if it is of another cluster, `Unsupported` if it
+/// speaks nothing that this node does.
 pub(crate) fn connect(
     address: SocketAddr,
     lane: Lane,
@@ -534,17 +548,25 @@ pub(crate) fn connect(
     let stream = local.life().dial(address, deadline)?;
     prepare(&stream)?;
     let mut channel = Channel::outward(stream, local.key(), deadline)?;
-    channel.write_all(&local.hello(lane).encode())?;
+    let mine = local.hello(lane);
+    channel.write_all(&mine.encode())?;
     channel.flush()?;
     let mut answer = [0; HELLO_BYTES];
     channel.read_exact(&mut answer)?;
     let hello = Hello::decode(&answer)
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    let Some(agreed) = mine.speaks.agreed(hello.speaks) else {
+        let why = mine.speaks.apart(hello.speaks);
+        return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+    };
     if !local.accepts(&hello, address) {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    if hello.log != local.hello(lane).log {
+    if hello.log != mine.log {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it answers for another log"));
+    }
+    if lane == Lane::Beats && agreed >= about::SINCE {
+        put_answer(&mut channel, &local.about().encode())?;
     }
     Ok((channel, hello))
 }

@@ -1,5 +1,6 @@
 //! A node as its connections know it: what all its logs share, and what is each one's own.
 
+use crate::about::{About, KeyNames, Versions};
 use crate::group::Door;
 use crate::group_port::GroupPort;
 use crate::hello::{Hello, Lane};
@@ -8,9 +9,12 @@ use crate::key::ClusterKey;
 use crate::life::Life;
 use crate::line_limit::LineLimit;
 use crate::links::Local;
-use nuthatch_catalog_group::LogNumber;
+use crate::roll::Roll;
+use nuthatch_catalog_group::{LogNumber, Protocol};
 use nuthatch_quorum::node::Event;
 use nuthatch_quorum::types::{BootCount, Incarnation, NodeId};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -28,6 +32,53 @@ pub(crate) struct Myself {
     /// Of what other nodes, and those that are none, can have said.
     pub(crate) lines: LineLimit,
     pub(crate) links: OnceLock<OnLink>,
+    pub(crate) roll: Arc<Roll>,
+    /// The newest protocol that it may speak.
+    pub(crate) newest: Protocol,
+    /// What it says of itself to nodes that it beats to.
+    pub(crate) about: About,
+    /// What each other node said last. There are no more nodes than numbers of nodes.
+    pub(crate) met: Mutex<BTreeMap<NodeId, Met>>,
+    /// Why nodes were turned away, as people were told.
+    pub(crate) turned_away: Mutex<BTreeMap<NodeId, String>>,
+}
+
+/// What another node said when it began to beat to this one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Met {
+    /// What it speaks.
+    pub(crate) speaks: Versions,
+    /// The version of its program, if it said so.
+    pub(crate) program: Option<String>,
+}
+
+impl Myself {
+    /// What this node speaks: what its cluster has gone on to, and whatever is newer that it knows.
+    pub(crate) fn speaks(&self) -> Versions {
+        Versions { oldest: self.roll.active(), newest: self.newest }
+    }
+
+    /// What a node speaks and which program it is; none: it has not been met since this one began.
+    pub(crate) fn met(&self, node: NodeId) -> Option<Met> {
+        if node == self.id {
+            let program = Some(self.about.program.clone());
+            return Some(Met { speaks: self.speaks(), program });
+        }
+        self.met.lock().get(&node).cloned()
+    }
+
+    fn meets(&self, node: NodeId, speaks: Versions, about: Option<About>) -> Result<(), String> {
+        let keys = about.as_ref().map_or_else(KeyNames::default, |about| about.keys.clone());
+        if about.is_some()
+            && let Some(why) = self.about.keys.apart(&keys)
+        {
+            return Err(why);
+        }
+        let program = about.map(|about| about.program);
+        self.turned_away.lock().remove(&node);
+        self.met.lock().insert(node, Met { speaks, program });
+        Ok(())
+    }
 }
 
 /// What the connections for the beats of all logs know of this node.
@@ -69,6 +120,18 @@ impl Local for OfAllLogs {
     fn accepts(&self, hello: &Hello, from: SocketAddr) -> bool {
         self.first.accepts(hello, from)
     }
+
+    fn about(&self) -> About {
+        self.first.about()
+    }
+
+    fn meets(&self, hello: &Hello, about: Option<About>) -> Result<(), String> {
+        self.first.meets(hello, about)
+    }
+
+    fn turns_away(&self, hello: &Hello, from: SocketAddr, why: &str) {
+        self.first.turns_away(hello, from, why);
+    }
 }
 
 /// What the connections of one log know of this node.
@@ -85,7 +148,8 @@ impl Local for OfLog {
             _ => self.host.status().incarnation,
         };
         let (cluster, node, log) = (self.node.cluster, self.node.id, self.log);
-        Hello { cluster, node, incarnation, boots: BootCount(0), lane, log }
+        let speaks = self.node.speaks();
+        Hello { cluster, node, incarnation, boots: BootCount(0), lane, log, speaks }
     }
 
     fn key(&self) -> Option<&ClusterKey> {
@@ -125,5 +189,21 @@ impl Local for OfLog {
             return false;
         }
         hello.node != self.node.id
+    }
+
+    fn about(&self) -> About {
+        self.node.about.clone()
+    }
+
+    fn meets(&self, hello: &Hello, about: Option<About>) -> Result<(), String> {
+        self.node.meets(hello.node, hello.speaks, about)
+    }
+
+    fn turns_away(&self, hello: &Hello, from: SocketAddr, why: &str) {
+        let former = self.node.turned_away.lock().insert(hello.node, why.to_owned());
+        if former.is_none_or(|former| former != why) {
+            let name = self.node.roll.name(hello.node);
+            self.report(&format!("node {name} at {from} is turned away: {why}"));
+        }
     }
 }

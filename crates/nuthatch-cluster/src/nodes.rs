@@ -1,11 +1,13 @@
 //! Which nodes a cluster has, and how people change that: a spare takes the place of a node.
 
+use crate::about::Versions;
 use crate::group::{ChangeError, Door};
 use crate::links::{Links, Local};
+use crate::myself::Myself;
 use crate::quorum_log::{LogSight, QuorumLog};
 use crate::roll::Roll;
 use nuthatch_catalog_group::roster::Enrolled;
-use nuthatch_catalog_group::{Change, Draining, Refusal, Replacing, Resizing, Roster};
+use nuthatch_catalog_group::{Change, Draining, Protocol, Refusal, Replacing, Resizing, Roster};
 use nuthatch_quorum::types::NodeId;
 use std::collections::BTreeSet;
 use std::io;
@@ -13,6 +15,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
+
+mod finalizing;
+
+pub use finalizing::Finalizing;
 
 /// Between two looks whether the others know where this node is.
 const LOOK: Duration = Duration::from_secs(1);
@@ -50,6 +56,10 @@ pub struct NodeSight {
     pub silent: Option<Duration>,
     /// Whether it is drained; none: it is not to be.
     pub drain: Option<Drain>,
+    /// What it speaks; none: this node has not heard that since it began.
+    pub speaks: Option<Versions>,
+    /// The version of its program; none: it has not said so, or only an older program is.
+    pub program: Option<String>,
 }
 
 /// How far a node is that is to own no log and not to lead the catalog.
@@ -76,6 +86,8 @@ pub struct NodesSight {
     pub leader: Option<String>,
     /// The names of the logs ([`QuorumLog::name`]), by their numbers.
     pub log_names: Vec<String>,
+    /// What the nodes speak.
+    pub active: Protocol,
     /// Which nodes each log is on is known. A node that has just begun does not know it yet.
     pub knows_logs: bool,
 }
@@ -148,6 +160,15 @@ pub enum NodesError {
         /// The node.
         name: String,
     },
+    /// It is not known what a node speaks.
+    #[error(
+        "node {name} is not connected, and nobody knows which program it comes back with: start it, or remove it \
+         (nuthatch cluster replace), and try again"
+    )]
+    VersionUnknown {
+        /// The node.
+        name: String,
+    },
     /// The catalog refuses it, or does not answer.
     #[error(transparent)]
     Change(#[from] ChangeError),
@@ -171,11 +192,12 @@ impl NodesError {
 pub(crate) struct Nodes {
     roll: Arc<Roll>,
     door: Option<Arc<Door>>,
+    node: Arc<Myself>,
 }
 
 impl Nodes {
-    pub(crate) fn new(roll: Arc<Roll>, door: Option<Arc<Door>>) -> Self {
-        Self { roll, door }
+    pub(crate) fn new(node: Arc<Myself>) -> Self {
+        Self { roll: Arc::clone(&node.roll), door: node.door.clone(), node }
     }
 
     pub(crate) fn roll(&self) -> &Roll {
@@ -191,7 +213,12 @@ impl Nodes {
             (false, Some(log)) => log.hears(*id),
             (is_here, _) => (is_here, is_here.then_some(Duration::ZERO)),
         };
-        let node = |(id, enrolled): (&NodeId, &Enrolled)| kept.by(*id, enrolled, heard(id));
+        let node = |(id, enrolled): (&NodeId, &Enrolled)| {
+            let met = self.node.met(*id);
+            let speaks = met.as_ref().map(|met| met.speaks);
+            let program = met.and_then(|met| met.program);
+            NodeSight { speaks, program, ..kept.by(*id, enrolled, heard(id)) }
+        };
         let name = |node| roster.name(node);
         let mut nodes: Vec<NodeSight> = roster.nodes.iter().map(node).collect();
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
@@ -208,6 +235,7 @@ impl Nodes {
             }),
             leader: leader.map(name),
             log_names: sights.iter().map(|log| log.name.clone()).collect(),
+            active: roster.active,
             knows_logs: sights.iter().all(|log| !log.keepers.is_empty()),
         }
     }
@@ -350,6 +378,8 @@ impl Kept<'_> {
             connected,
             silent,
             drain: self.drained.contains(&id).then_some(drain),
+            speaks: None,
+            program: None,
         }
     }
 }

@@ -17,7 +17,7 @@ use nuthatch_quorum::types::{BootCount, Epoch, Incarnation, Lsn, NodeId, Sum, Ti
 /// Bytes of a packet's header.
 pub const HEADER_BYTES: usize = 16;
 
-/// Version of the protocol that this program speaks.
+/// The protocol in which packets are written as they are: the first one.
 pub const PROTOCOL: u8 = 4;
 
 /// Most bytes of a message without its payloads.

@@ -1,5 +1,6 @@
 //! The port of a node: takes connections of other nodes, each for one of the logs, and tells everybody else what it is.
 
+use crate::about::{self, ABOUT_MAX, About};
 use crate::channel::{Channel, TLS_HANDSHAKE};
 use crate::coding::malformed;
 use crate::group_port::member_of;
@@ -260,8 +261,13 @@ pub(crate) fn greet(
         let _ = channel.write_all(no_such_log(hello.log, locals.len()).as_bytes());
         return None;
     };
+    // Also to who speaks nothing that this node does: it sees why the connection ends.
     channel.write_all(&local.hello(hello.lane).encode()).ok()?;
     channel.flush().ok()?;
+    if let Err(why) = meet(&mut channel, &hello, *local) {
+        local.turns_away(&hello, from, &why);
+        return None;
+    }
     let (silence, write) = match hello.lane {
         Lane::Beats => (SILENCE, HELLO_WITHIN),
         Lane::Log => (IDLE, HELLO_WITHIN),
@@ -271,6 +277,24 @@ pub(crate) fn greet(
     };
     channel.begun(silence, write).ok()?;
     Some((channel, hello))
+}
+
+/// Looks whether a node that has said its hello, and what follows on that, is one to listen to.
+fn meet(channel: &mut Channel, hello: &Hello, local: &dyn Local) -> Result<(), String> {
+    let mine = local.hello(hello.lane).speaks;
+    let agreed = mine.agreed(hello.speaks).ok_or_else(|| mine.apart(hello.speaks))?;
+    if hello.lane != Lane::Beats {
+        return Ok(());
+    }
+    let about = match agreed >= about::SINCE {
+        true => Some(read_about(channel).map_err(|error| error.to_string())?),
+        false => None,
+    };
+    local.meets(hello, about)
+}
+
+fn read_about(channel: &mut Channel) -> io::Result<About> {
+    About::decode(&transfer::read_answer(channel, ABOUT_MAX)?).map_err(invalid)
 }
 
 /// Hands on what a node says. What is no packet, or another node's, ends the connection.

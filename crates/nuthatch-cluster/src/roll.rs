@@ -1,8 +1,8 @@
 //! The nodes of the cluster as this one knows them now, shared by all that connects to them or names them.
 
 use crate::routes::Routes;
-use nuthatch_catalog_group::Roster;
 use nuthatch_catalog_group::roster::Enrolled;
+use nuthatch_catalog_group::{Protocol, Roster};
 use nuthatch_log::Reporter;
 use nuthatch_quorum::types::NodeId;
 use parking_lot::{Condvar, Mutex};
@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Hears that this node was removed, and why it ends.
+/// Hears that this node is none of the cluster any more, and why it ends.
 pub type OnRemoved = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The nodes of the cluster.
@@ -161,6 +161,11 @@ impl Roll {
         self.state.lock().leader = leader;
     }
 
+    /// What the nodes speak.
+    pub(crate) fn active(&self) -> Protocol {
+        self.state.lock().roster.active
+    }
+
     /// Who leads the catalog, as far as this node knows.
     pub(crate) fn leader(&self) -> Option<NodeId> {
         self.state.lock().leader
@@ -171,7 +176,7 @@ impl Roll {
         self.state.lock().roster.drained.clone()
     }
 
-    /// This node was removed.
+    /// This node is none of the cluster any more.
     pub(crate) fn remove_me(&self, why: &str) {
         let mut state = self.state.lock();
         if state.removed.is_none() {

@@ -2,6 +2,7 @@
 
 use crate::catalog::CatalogError;
 use crate::config::ConfigError;
+use nuthatch_catalog_group::Protocol;
 use nuthatch_catalog_group::founding::FoundingError;
 use nuthatch_object::OpenUrlError;
 use std::io;
@@ -70,6 +71,14 @@ pub enum StartError {
         /// Why not.
         why: String,
     },
+    /// The cluster has gone on to what this program does not know.
+    #[error("{}", too_old_text(*active, *newest))]
+    TooOld {
+        /// What its nodes speak.
+        active: Protocol,
+        /// The newest that this one may.
+        newest: Protocol,
+    },
     /// The node's port cannot be listened on.
     #[error("listening for nodes on {address}: {source}")]
     Listen {
@@ -84,6 +93,16 @@ pub enum StartError {
     /// The system refused something basic.
     #[error("{0}")]
     System(#[from] io::Error),
+}
+
+/// What people are told who start an old program as a node of a cluster that has gone on.
+pub(crate) fn too_old_text(active: Protocol, newest: Protocol) -> String {
+    format!(
+        "the cluster was finalized for protocol {active} (nuthatch cluster finalize), and this program may speak {newest} at \
+         most (its own newest is {}, and --protocol-max may keep it below that): start a newer program, or leave --protocol-max \
+         out. Nothing was changed",
+        Protocol::NEWEST
+    )
 }
 
 /// What people are told whose node was removed.

@@ -4,7 +4,9 @@
 
 use nuthatch_cluster::balance::BalanceTimes;
 use nuthatch_cluster::inspect::{further_keepers, inspect};
-use nuthatch_cluster::{Cluster, ClusterConfig, Logs, QuorumDirectory, QuorumLog, Route};
+use nuthatch_cluster::{
+    Cluster, ClusterConfig, KeyNames, Logs, Protocol, QuorumDirectory, QuorumLog, Route,
+};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Ownership as _, ReadOnlyDisk, RealDisk};
 use nuthatch_ports::free_addresses;
@@ -121,6 +123,9 @@ fn node() {
         memory: None,
         store: None,
         replace_after: None,
+        protocol_max: Protocol::NEWEST,
+        keys: KeyNames::default(),
+        program: String::new(),
     };
     let millis = Duration::from_millis;
     let times = BalanceTimes {

@@ -3,7 +3,7 @@
 
 use nuthatch_cluster::balance::BalanceTimes;
 use nuthatch_cluster::{
-    Cluster, ClusterConfig, Logs, QuorumDirectory, QuorumLog, Route, StartError,
+    Cluster, ClusterConfig, KeyNames, Logs, Protocol, QuorumDirectory, QuorumLog, Route, StartError,
 };
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Ownership as _, RealDisk};
@@ -101,6 +101,9 @@ fn node() {
         memory: None,
         store: None,
         replace_after: None,
+        protocol_max: Protocol::NEWEST,
+        keys: KeyNames::default(),
+        program: String::new(),
     };
     let name = config.name.clone();
     let report = Reporter::new(move |text| {

@@ -8,7 +8,8 @@ use nuthatch_cluster::keeper_dir::KeeperDir;
 use nuthatch_cluster::packet::{Packet, encode};
 use nuthatch_cluster::small_files::FORMAT;
 use nuthatch_cluster::{
-    Cluster, ClusterConfig, ClusterKey, LogNumber, Logs, QuorumDirectory, Route,
+    Cluster, ClusterConfig, ClusterKey, KeyNames, LogNumber, Logs, Protocol, QuorumDirectory,
+    Route, Versions,
 };
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Fault, MemDisk, Ownership as _};
@@ -56,6 +57,9 @@ impl Nodes {
                 memory: None,
                 store: None,
                 replace_after: None,
+                protocol_max: Protocol::NEWEST,
+                keys: KeyNames::default(),
+                program: String::new(),
             };
             let lock = disk.take().expect("asked").expect("free");
             let on = Arc::new(disk.clone());
@@ -265,8 +269,8 @@ fn disguised(nodes: &Nodes, at: usize) -> (TcpStream, Hello, Hello) {
     let cluster = nodes.clusters[at].id();
     for node in (1..=3).map(NodeId) {
         let (incarnation, boots) = (Incarnation(77), BootCount(1));
-        let (lane, log) = (Lane::Log, LogNumber::FIRST);
-        let mine = Hello { cluster, node, incarnation, boots, lane, log };
+        let (lane, log, speaks) = (Lane::Log, LogNumber::FIRST, Versions::default());
+        let mine = Hello { cluster, node, incarnation, boots, lane, log, speaks };
         let mut stream = TcpStream::connect(nodes.ports[at]).expect("connects");
         stream.set_read_timeout(Some(LIMIT)).expect("set");
         stream.write_all(&mine.encode()).expect("says");
@@ -303,8 +307,8 @@ fn nodes_with_a_key_talk_to_nobody_without_it() {
     assert!(written, "the log takes writes");
     let (cluster, node) = (nodes.clusters[0].id(), NodeId(2));
     let (incarnation, boots) = (Incarnation(77), BootCount(1));
-    let (lane, log) = (Lane::Log, LogNumber::FIRST);
-    let hello = Hello { cluster, node, incarnation, boots, lane, log }.encode();
+    let (lane, log, speaks) = (Lane::Log, LogNumber::FIRST, Versions::default());
+    let hello = Hello { cluster, node, incarnation, boots, lane, log, speaks }.encode();
     assert!(answer(nodes.ports[0], &hello).contains("--cluster_key"));
     assert!(answer(nodes.ports[0], b"CONNECT {}\r\n").contains("client port"));
     // The hello of somebody with another key is not even read.

@@ -381,6 +381,8 @@ pub struct ClusterSettings {
     pub key: Option<PathBuf>,
     /// Without a key other addresses than loopback are warned of, and not refused: nats-server takes them.
     pub may_be_open: bool,
+    /// `-protocol_max`: the newest protocol that it may speak with other nodes.
+    pub protocol_max: nuthatch_cluster::Protocol,
 }
 
 /// Location of a log.

@@ -1,6 +1,7 @@
 //! `cluster`: which nodes a cluster has, and the replacement of one.
 
 mod drain;
+mod finalize;
 pub mod recover;
 mod resize;
 mod state;
@@ -13,6 +14,7 @@ use nuthatch_client::connect::ConnectArgs;
 use serde_json::{Value, json};
 
 use self::drain::DrainArgs;
+use self::finalize::FinalizeArgs;
 use self::recover::RecoverArgs;
 use self::resize::ResizeArgs;
 use crate::error::CliError;
@@ -48,6 +50,8 @@ pub enum ClusterCommand {
         /// Name of the node
         node: String,
     },
+    /// End a rolling upgrade: the nodes use what all their programs know, and older programs can be no nodes any more
+    Finalize(FinalizeArgs),
     /// Make a store for one server of what the disks of a cluster have that has lost its majority; only reads them
     ForceRecover(RecoverArgs),
     /// Take back the replacement of a node that is under way: the node keeps its place
@@ -95,6 +99,7 @@ pub fn run(command: &ClusterCommand, connect: &ConnectArgs) -> Result<(), CliErr
         ClusterCommand::Shrink(args) => resize::run(&mut session, args, false),
         ClusterCommand::Drain(args) => drain::drain(&mut session, args, connect),
         ClusterCommand::Undrain { node } => drain::undrain(&mut session, node),
+        ClusterCommand::Finalize(args) => finalize::run(&mut session, args),
         ClusterCommand::Keep { node } => keep(&mut session, node),
         ClusterCommand::ForceRecover(args) => recover::run(args, session.json),
     }
@@ -131,15 +136,17 @@ fn status(session: &mut Session) -> Result<(), CliError> {
     state::complete(&mut data, &pages);
     print(session.json, &data, || {
         let mut table =
-            Table::new(&["Node", "Address", "Is", "State", "Quorum logs on it", "Owns"]);
+            Table::new(&["Node", "Address", "Version", "Is", "State", "Quorum logs on it", "Owns"]);
         for node in list(&data, "nodes") {
             let (name, address) = (text(&node["name"]), text(&node["address"]));
             let logs = |key: &str| state::logs(&data, &node[key]);
             let (is, health) = (drain::state(node), state::health(&data, node));
-            table.row(vec![name, address, is, health, logs("logs"), logs("owns")]);
+            let version = finalize::version(node);
+            table.row(vec![name, address, version, is, health, logs("logs"), logs("owns")]);
         }
         let mut out = table.render();
         out.push_str(&state::verdict(&data));
+        out.push_str(&finalize::hint(&data));
         for gone in data["removed"].as_array().into_iter().flatten() {
             let by = match gone["by"].as_str() {
                 Some(by) => format!(", {by} took its place"),

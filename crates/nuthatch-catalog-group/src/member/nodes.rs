@@ -350,6 +350,9 @@ impl Member {
             Change::Drain(Draining { node, drain: false }) => {
                 format!("node {} is drained no more: it may own logs again", name(node))
             }
+            Change::Finalize(active) => format!(
+                "the cluster speaks protocol {active} from now on: programs that do not know it can be no nodes of it any more"
+            ),
             Change::Leave(node) => format!("the spare {} was removed", name(node)),
             Change::Disk { node, .. } => {
                 format!("node {} takes part in the catalog with another disk", node.0)

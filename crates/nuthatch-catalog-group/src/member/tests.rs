@@ -4,7 +4,7 @@ mod calls;
 
 use super::*;
 use crate::founding::{Founder, Named};
-use crate::types::LogCount;
+use crate::types::{LogCount, Protocol};
 use nuthatch_log::env::MemDisk;
 use nuthatch_quorum::catalog::{Key, NodeRow, Txn, TxnId, Value};
 use nuthatch_quorum::types::{BootCount, Incarnation, Revision};
@@ -20,7 +20,12 @@ fn founding() -> Founding {
             member: MemberId(id.into()),
         },
     };
-    Founding { cluster: CLUSTER, founders: (1..=3).map(founder).collect(), logs: LogCount::ONE }
+    Founding {
+        cluster: CLUSTER,
+        founders: (1..=3).map(founder).collect(),
+        logs: LogCount::ONE,
+        active: Protocol::FIRST,
+    }
 }
 
 fn member(disk: &MemDisk, nonce: u64) -> Member {

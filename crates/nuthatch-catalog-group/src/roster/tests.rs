@@ -244,6 +244,10 @@ fn rosters_and_changes_have_one_form() {
         Change::Resize(resize(&[2, 5], false)),
         drain(35, false),
         drain(1, false),
+        Change::Finalize(Protocol(5)),
+        drain(2, true),
+        Change::Finalize(Protocol(7)),
+        drain(2, false),
     ];
     for change in &changes {
         assert_eq!(Change::decode(&change.encode()).as_ref(), Ok(change));
@@ -253,7 +257,7 @@ fn rosters_and_changes_have_one_form() {
         roster.put(&mut to);
         assert_eq!(Roster::read(&mut Reader(&to.0)), Ok(roster.clone()));
     }
-    assert_eq!(roster.changes, 19, "a disk is no other node");
+    assert_eq!(roster.changes, 23, "a disk is no other node");
     assert!(Change::decode(&join("n 4", 40).encode()).is_err(), "no name");
     assert!(Change::decode(&join("n4", 0).encode()).is_err(), "no disk");
     let none = Roster { nodes: BTreeMap::new(), ..roster.clone() };
@@ -290,4 +294,25 @@ fn rosters_without_drained_nodes_are_as_earlier_versions_wrote_them() {
     // But for the number of changes.
     before[..8].copy_from_slice(&4_u64.to_le_bytes());
     assert_eq!(bytes(&drained), before);
+}
+
+#[test]
+fn what_the_nodes_speak_only_rises() {
+    let mut roster = three();
+    assert_eq!(
+        (roster.active, roster.has(&Change::Finalize(Protocol(4)))),
+        (Protocol::FIRST, true)
+    );
+    roster.make(&Change::Finalize(Protocol(6))).expect("later");
+    for earlier in [4, 5, 6].map(|version| Change::Finalize(Protocol(version))) {
+        assert!(roster.has(&earlier));
+        assert_eq!(roster.make(&earlier), Err(Refusal::Late));
+    }
+    assert_eq!((roster.active, roster.changes), (Protocol(6), 1));
+    let mut to = Writer::default();
+    roster.put(&mut to);
+    let at = to.0.len() - 3;
+    assert_eq!(to.0[at..], [4, 6, 0]);
+    to.0[at + 1] = 4;
+    assert!(Roster::read(&mut Reader(&to.0)).is_err(), "the first one has one form");
 }

@@ -2,6 +2,7 @@
 //! have answered that they hold nothing, or one holds what the cluster was founded with.
 
 use super::joining::{JoinAnswer, JoinRequest};
+use crate::about::{About, Versions};
 use crate::catalog::CatalogError;
 use crate::channel::Channel;
 use crate::config::ClusterConfig;
@@ -17,7 +18,7 @@ use crate::transfer::{put_answer, read_answer};
 use nuthatch_catalog_group::founding::{self, Answer, Founding, Named, Next};
 use nuthatch_catalog_group::identity;
 use nuthatch_catalog_group::seeking::Seeking;
-use nuthatch_catalog_group::{LogCount, LogNumber, MemberId, Roster};
+use nuthatch_catalog_group::{LogCount, LogNumber, MemberId, Protocol, Roster};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Entropy as _, SystemEntropy};
 use nuthatch_quorum::types::{BootCount, Incarnation, NodeId};
@@ -85,6 +86,7 @@ pub fn belong(
         }
         None => sought((config, routes), listener, &me, (life, report))?,
     };
+    check_protocol(config, &roster)?;
     let number = roster.number(&config.name).ok_or_else(|| {
         let nodes: Vec<&str> = roster.nodes.values().map(|one| one.name.as_str()).collect();
         let (name, nodes) = (config.name.clone(), nodes.join(", "));
@@ -97,6 +99,12 @@ pub fn belong(
     Ok(Belonging { founding, roster, number, me })
 }
 
+/// A program that is older than what the cluster has gone on to is no node of it.
+pub(super) fn check_protocol(config: &ClusterConfig, roster: &Roster) -> Result<(), StartError> {
+    let (active, newest) = (roster.active, config.protocol_max);
+    if active > newest { Err(StartError::TooOld { active, newest }) } else { Ok(()) }
+}
+
 fn sought(
     told: (&ClusterConfig, &Routes),
     listener: &TcpListener,
@@ -104,7 +112,9 @@ fn sought(
     (life, report): (&Life, &Reporter),
 ) -> Result<(Founding, Roster), StartError> {
     let (key, life, report) = (told.0.key.clone(), life.clone(), report.clone());
-    let local: Arc<dyn Local> = Arc::new(Newcomer { keeper: me.keeper, key, life, report });
+    let speaks = Versions { oldest: Protocol::FIRST, newest: told.0.protocol_max };
+    let newcomer = Newcomer { keeper: me.keeper, speaks, key, life, report };
+    let local: Arc<dyn Local> = Arc::new(newcomer);
     let answer = Answer { node: me.clone(), founding: None, roster: None }.encode();
     listener.set_nonblocking(true)?;
     let done = AtomicBool::new(false);
@@ -183,8 +193,11 @@ fn seek(
         seeking.lock().ask();
         let told_each = ask_each(&others, local, &|answer| seeking.lock().counts(answer));
         let strangers = strangers(&others, &told_each);
+        let told_each = told_each.into_iter().map(|told| told.ok().flatten());
+        let told_each: Vec<Option<(Answer, Versions)>> = told_each.collect();
+        let active = begins_with(config, &told_each);
         let answers: Vec<Option<Answer>> =
-            told_each.into_iter().map(|told| told.ok().flatten()).collect();
+            told_each.into_iter().map(|told| told.map(|(answer, _)| answer)).collect();
         let is_there = answers.iter().flatten().any(|answer| answer.founding.is_some());
         let next = match founds.is_some() || is_there {
             true => founding::next(me, &answers, fresh)?,
@@ -193,7 +206,7 @@ fn seek(
         let waits = match next {
             Next::Take(founding, roster) => {
                 let logs = founds.map_or(Ok(LogCount::ONE), |size| config.founds(size))?;
-                return Ok((founding.begun_with(fresh, logs), roster));
+                return Ok((founding.begun_with(fresh, logs, active), roster));
             }
             Next::Join(founding, _) => match join_one(config, me, &others, local)? {
                 Ok(roster) => return Ok((founding, roster)),
@@ -209,6 +222,12 @@ fn seek(
             return Err(StartError::Ended);
         }
     }
+}
+
+/// What a cluster speaks that is founded by this node and those that have answered: the newest that all of them know.
+fn begins_with(config: &ClusterConfig, told: &[Option<(Answer, Versions)>]) -> Protocol {
+    let others = told.iter().flatten().map(|(_, speaks)| speaks.newest);
+    others.fold(config.protocol_max, Protocol::min).max(Protocol::FIRST)
 }
 
 /// What a node waits for, for people.
@@ -240,18 +259,26 @@ fn waits_for(
     }
 }
 
-/// Says of addresses where something answers that is no node with the same key: that does not pass by itself.
-fn strangers(others: &[SocketAddr], told: &[io::Result<Option<Answer>>]) -> String {
-    let is_other = |told: &io::Result<Option<Answer>>| {
-        told.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidData)
+/// What one of those answered that were asked who they are, and what it speaks; nothing: its answer does not count.
+type Told = io::Result<Option<(Answer, Versions)>>;
+
+/// Says of addresses where something answers that is no node with the same key, or speaks something else: that does not pass
+/// by itself.
+fn strangers(others: &[SocketAddr], told: &[Told]) -> String {
+    let of_kind = |kind: io::ErrorKind| {
+        let is = move |told: &Told| told.as_ref().is_err_and(|error| error.kind() == kind);
+        let all = others.iter().zip(told).filter(move |(_, told)| is(told));
+        all.filter_map(|(address, told)| Some((address.to_string(), told.as_ref().err()?)))
     };
-    let all = others.iter().zip(told).filter(|(_, told)| is_other(told));
-    let all: Vec<String> = all.map(|(address, _)| address.to_string()).collect();
+    let apart = of_kind(io::ErrorKind::Unsupported);
+    let apart: String = apart.map(|(at, why)| format!(". The node at {at}: {why}")).collect();
+    let all = of_kind(io::ErrorKind::InvalidData);
+    let all: Vec<String> = all.map(|(address, _)| address).collect();
     if all.is_empty() {
-        return String::new();
+        return apart;
     }
     format!(
-        ". At {} somebody answers who has another cluster key than this node, or none, or is no node: give all nodes the same \
+        "{apart}. At {} somebody answers who has another cluster key than this node, or none, or is no node: give all nodes the same \
          --cluster_key (cluster.key_file)",
         all.join(" and ")
     )
@@ -271,6 +298,7 @@ fn join_one(
             Ok(JoinAnswer::Joined(roster)) => return Ok(Ok(roster)),
             Ok(JoinAnswer::Refused(why)) => return Err(StartError::Refused { why }),
             Ok(JoinAnswer::Later(told)) => why = told,
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => why = error.to_string(),
             Err(_) => {}
         }
     }
@@ -297,8 +325,8 @@ pub(super) fn ask_all(
     local: &Arc<dyn Local>,
     counts: &(dyn Fn(&Answer) -> bool + Sync),
 ) -> Vec<Option<Answer>> {
-    let told = ask_each(others, local, counts);
-    told.into_iter().map(|told| told.ok().flatten()).collect()
+    let told = ask_each(others, local, counts).into_iter();
+    told.map(|told| told.ok().flatten().map(|(answer, _)| answer)).collect()
 }
 
 /// As [`ask_all`], with what went wrong.
@@ -306,11 +334,11 @@ fn ask_each(
     others: &[SocketAddr],
     local: &Arc<dyn Local>,
     counts: &(dyn Fn(&Answer) -> bool + Sync),
-) -> Vec<io::Result<Option<Answer>>> {
+) -> Vec<Told> {
     thread::scope(|scope| {
         let ask = |address: &SocketAddr| {
             let (address, local) = (*address, Arc::clone(local));
-            scope.spawn(move || Ok(Some(ask(address, &*local)?).filter(counts)))
+            scope.spawn(move || Ok(Some(ask(address, &*local)?).filter(|told| counts(&told.0))))
         };
         let asked: Vec<_> = others.iter().map(ask).collect();
         let ended = |_| Err(io::Error::other("it was not asked"));
@@ -318,17 +346,19 @@ fn ask_each(
     })
 }
 
-fn ask(address: SocketAddr, local: &dyn Local) -> io::Result<Answer> {
+fn ask(address: SocketAddr, local: &dyn Local) -> io::Result<(Answer, Versions)> {
     let deadline = Instant::now() + ANSWER_WITHIN;
-    let (mut channel, _): (Channel, _) = connect(address, Lane::Founding, local, deadline)?;
+    let (mut channel, hello) = connect(address, Lane::Founding, local, deadline)?;
     channel.begun(ANSWER_WITHIN, ANSWER_WITHIN)?;
-    let answer = read_answer(&mut channel, ANSWER_MAX)?;
-    Answer::decode(&answer).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
+    let answer = Answer::decode(&read_answer(&mut channel, ANSWER_MAX)?);
+    let answer = answer.map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))?;
+    Ok((answer, hello.speaks))
 }
 
 /// A node that does not know its cluster yet, as its connections know it.
 struct Newcomer {
     keeper: Incarnation,
+    speaks: Versions,
     key: Option<ClusterKey>,
     life: Life,
     report: Reporter,
@@ -337,7 +367,8 @@ struct Newcomer {
 impl Local for Newcomer {
     fn hello(&self, lane: Lane) -> Hello {
         let (node, boots, log) = (NodeId(0), BootCount(0), LogNumber::FIRST);
-        Hello { cluster: 0, node, incarnation: self.keeper, boots, lane, log }
+        let (incarnation, speaks) = (self.keeper, self.speaks);
+        Hello { cluster: 0, node, incarnation, boots, lane, log, speaks }
     }
 
     fn key(&self) -> Option<&ClusterKey> {
@@ -365,4 +396,15 @@ impl Local for Newcomer {
         // Nothing else can be said to a node without a cluster.
         matches!(hello.lane, Lane::Founding | Lane::Join)
     }
+
+    fn about(&self) -> About {
+        About::default()
+    }
+
+    fn meets(&self, _: &Hello, _: Option<About>) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// This node asks that one, too, and says then why they are apart.
+    fn turns_away(&self, _: &Hello, _: SocketAddr, _: &str) {}
 }

@@ -4,7 +4,8 @@ use super::connections::Connections;
 use super::{Answering, Deciding, Input, was_removed};
 use crate::life::Life;
 use crate::roll::Roll;
-use nuthatch_catalog_group::{Effect, Event, Member, Roster, TICK, identity};
+use crate::start_error::too_old_text;
+use nuthatch_catalog_group::{Effect, Event, Member, Protocol, Roster, TICK, identity};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::Disk;
 use nuthatch_quorum::catalog::CatalogReply;
@@ -37,6 +38,8 @@ pub(super) struct Driver {
     /// The node's name and number.
     pub name: String,
     pub number: NodeId,
+    /// The newest protocol that the node may speak.
+    pub newest: Protocol,
     /// How many changes of the nodes are noted on the disk.
     pub noted: u64,
     pub disk: Arc<dyn Disk>,
@@ -163,6 +166,9 @@ impl Driver {
             self.noted = roster.changes;
         }
         self.roll.note(roster);
+        if roster.active > self.newest {
+            self.roll.remove_me(&too_old_text(roster.active, self.newest));
+        }
         Ok(())
     }
 

@@ -10,7 +10,8 @@ use nuthatch_cluster::inspect::inspect;
 use nuthatch_cluster::packet::{Packet, encode};
 use nuthatch_cluster::sub_disk::log_disk;
 use nuthatch_cluster::{
-    Cluster, ClusterConfig, Drain, LogNumber, Logs, Move, QuorumDirectory, QuorumLog, Route,
+    Cluster, ClusterConfig, Drain, KeyNames, LogNumber, Logs, Move, Protocol, QuorumDirectory,
+    QuorumLog, Route, Versions,
 };
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, MemDisk, Ownership as _};
@@ -91,6 +92,9 @@ impl Nodes {
                 memory: None,
                 store: None,
                 replace_after: None,
+                protocol_max: Protocol::NEWEST,
+                keys: KeyNames::default(),
+                program: String::new(),
             };
             let lock = disk.take().expect("asked").expect("free");
             let hanging = Hanging::new(disk.clone());
@@ -466,6 +470,8 @@ fn who_names_a_log_that_there_is_not_is_told_so_and_who_names_another_log_reache
         boots: BootCount(1),
         lane: Lane::Log,
         log: LogNumber(log),
+        // Beats of later ones begin with more.
+        speaks: Versions { oldest: Protocol::FIRST, newest: Protocol::FIRST },
     };
     for log in [3, 14] {
         let text = answer(nodes.ports[0], &hello(1, log).encode());

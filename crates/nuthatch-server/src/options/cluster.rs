@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nuthatch_cluster::Route;
+use nuthatch_cluster::{Protocol, Route};
 use nuthatch_protocol::config::{Entry, Map, Node, Value};
 
 use super::address::{self, Port};
@@ -39,6 +39,8 @@ pub(super) struct ClusterDraft {
     node: Option<String>,
     cluster: Option<String>,
     key: Option<PathBuf>,
+    /// `-protocol_max`.
+    protocol_max: Option<Protocol>,
 }
 
 impl ClusterDraft {
@@ -114,6 +116,9 @@ impl ClusterDraft {
             "catalog" => self.catalog = given,
             "cluster_key" => self.key = given.map(PathBuf::from),
             "cluster_name" => self.cluster = given,
+            "protocol_max" => {
+                self.protocol_max = given.map(|text| protocol(flag, &text)).transpose()?;
+            }
             _ => self.node = given,
         }
         Ok(())
@@ -127,6 +132,7 @@ impl ClusterDraft {
             || self.replace_after.is_some()
             || self.node.is_some()
             || self.key.is_some()
+            || self.protocol_max.is_some()
     }
 
     /// True if the server is named as one of a cluster, and is alone.
@@ -143,8 +149,8 @@ impl ClusterDraft {
         if !self.is_node() {
             return Ok(None);
         }
-        let Self { host, port, routes, catalog, logs_per_node, replace_after, node, cluster, key } =
-            self;
+        let Self { host, port, routes, catalog, logs_per_node, replace_after, .. } = self;
+        let Self { node, cluster, key, protocol_max, .. } = self;
         let node = node.or_else(|| server_name.map(str::to_owned));
         let (Some(name), Some(Port::Fixed(port)), Some(routes)) = (node, port, routes) else {
             return Err(Conflict::IncompleteCluster.into());
@@ -164,6 +170,7 @@ impl ClusterDraft {
             replace_after,
             key,
             may_be_open,
+            protocol_max: protocol_max.unwrap_or(Protocol::NEWEST),
         }))
     }
 }
@@ -179,6 +186,21 @@ impl ClusterSettings {
             )
         })
     }
+}
+
+/// A protocol that this program speaks.
+fn protocol(flag: &str, text: &str) -> Result<Protocol, FlagError> {
+    let known = Protocol::FIRST.0..=Protocol::NEWEST.0;
+    let given = text.parse().ok().filter(|version| known.contains(version));
+    given.map(Protocol).ok_or_else(|| FlagError::BadValue {
+        name: flag.to_owned(),
+        found: text.to_owned(),
+        wanted: format!(
+            "a protocol that this version speaks: {} to {}",
+            known.start(),
+            known.end()
+        ),
+    })
 }
 
 fn bracketed(host: &str, port: u16) -> String {

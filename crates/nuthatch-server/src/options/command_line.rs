@@ -121,9 +121,8 @@ fn apply_text(
         "cluster_name" if text.contains(' ') => {
             return Err(given.bad("a name without spaces").into());
         }
-        "routes" | "cluster_listen" | "catalog" | "node_name" | "cluster_key" | "cluster_name" => {
-            draft.cluster.flag(name, text)?
-        }
+        "routes" | "cluster_listen" | "catalog" | "node_name" | "cluster_key" | "cluster_name"
+        | "protocol_max" => draft.cluster.flag(name, text)?,
         "console" => draft.console.flag(text, given)?,
         "store_dir" => draft.store_dir = some_path().or(draft.store_dir.take()),
         "sync_interval" => options.jetstream.sync = sync(text, given)?,

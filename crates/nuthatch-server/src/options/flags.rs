@@ -183,6 +183,12 @@ const CLUSTER: &[Flag] = &[
     ),
     flag(&["node_name"], Kind::Text, "<name>", "Name of this node of a cluster; else -name (*)"),
     flag(&["cluster_name"], Kind::Text, "<name>", "Name of the cluster, as clients see it (*)"),
+    flag(
+        &["protocol_max"],
+        Kind::Text,
+        "<number>",
+        "Newest protocol to speak with other nodes, as an older version would: to try a rolling upgrade (*)",
+    ),
     no(&["cluster_advertise"], Kind::Text, "<host:port>", "Address to tell other servers"),
     said(
         &["no_advertise"],

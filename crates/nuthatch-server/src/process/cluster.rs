@@ -8,8 +8,8 @@ use crate::node_service;
 use crate::options::Options;
 use crate::private_files::{OUR_DIRECTORY, close_directory};
 use crate::server::Server;
-use nuthatch_cluster::{Cluster, ClusterConfig, ClusterKey, Life, Logs, Prepared};
-use nuthatch_log::Reporter;
+use nuthatch_cluster::{Cluster, ClusterConfig, ClusterKey, KeyNames, Life, Logs, Prepared};
+use nuthatch_log::{KeyId, Reporter};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -76,9 +76,21 @@ pub(super) fn config_of(options: &Options) -> Result<Option<ClusterConfig>, RunE
         memory: Some(keeper_memory_bytes(options)),
         store: options.jetstream.store.clone(),
         replace_after: settings.replace_after,
+        protocol_max: settings.protocol_max,
+        keys: key_names(&options.jetstream.keys),
+        program: env!("CARGO_PKG_VERSION").to_owned(),
     };
     config.check().map_err(|error| RunError::Cluster(error.to_string()))?;
     Ok(Some(config))
+}
+
+/// The names of the keys that the logs are encrypted with, and read with.
+fn key_names(keys: &nuthatch_log::Keys) -> KeyNames {
+    let all = keys.current.iter().chain(&keys.previous).map(nuthatch_log::Key::id);
+    KeyNames {
+        writes: keys.current.as_ref().map_or(KeyId::NONE, nuthatch_log::Key::id),
+        reads: all.collect(),
+    }
 }
 
 /// True if a log of this name may be one of the cluster's (`quorum_log_name` of the JetStream service).

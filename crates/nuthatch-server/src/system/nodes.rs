@@ -29,6 +29,7 @@ pub(super) async fn about_nodes(
         "REPLACE" => replace(cluster, options).await,
         "RESIZE" => resize(cluster, options).await,
         "DRAIN" => drain(cluster, options).await,
+        "FINALIZE" => finalize(cluster, options).await,
         "KEEP" => keep(cluster, options).await,
         _ => Ok(Answer::Silence),
     }
@@ -78,6 +79,7 @@ fn described(sight: &NodesSight) -> Value {
         "resizing": resizing,
         "leader": sight.leader,
         "log_names": sight.log_names,
+        "protocol": sight.active.0,
     })
 }
 
@@ -96,6 +98,8 @@ fn described_node(node: &NodeSight) -> Value {
         "connected": node.connected,
         "silent_ms": node.silent.map(|silent| u64::try_from(silent.as_millis()).unwrap_or(u64::MAX)),
         "drain": drain,
+        "protocol_max": node.speaks.map(|speaks| speaks.newest.0),
+        "program": node.program,
     })
 }
 
@@ -176,6 +180,20 @@ async fn drain(cluster: Arc<Cluster>, options: &Map<String, Value>) -> Result<An
     }
 }
 
+async fn finalize(cluster: Arc<Cluster>, options: &Map<String, Value>) -> Result<Answer, Failure> {
+    let only_look = options.get("dry_run").and_then(Value::as_bool) == Some(true);
+    // It waits for the catalog.
+    let finalizing = tokio::task::spawn_blocking(move || cluster.finalize(only_look));
+    match finalizing.await.map_err(|panic| Failure::internal(panic.to_string()))? {
+        Ok(done) => Ok(Answer::Data(json!({
+            "protocol": done.all_know.0,
+            "before": done.active.0,
+            "held_back_by": done.held_back_by,
+        }))),
+        Err(error) => Err(Failure(code(&error), error.to_string())),
+    }
+}
+
 fn code(error: &NodesError) -> u16 {
     use nuthatch_cluster::group::ChangeError;
     match error {
@@ -186,6 +204,7 @@ fn code(error: &NodesError) -> u16 {
         | NodesError::Busy { .. }
         | NodesError::NotReplaced { .. }
         | NodesError::Removed { .. }
+        | NodesError::VersionUnknown { .. }
         | NodesError::Change(ChangeError::Refused(_)) => 409,
     }
 }

@@ -62,6 +62,7 @@ fn a_node_of_a_cluster_as_nats_server_is_told_of_it() {
         replace_after: Some(Duration::from_secs(1800)),
         key: None,
         may_be_open: true,
+        protocol_max: nuthatch_cluster::Protocol::NEWEST,
     };
     assert_eq!(o.cluster.as_ref(), Some(&expect));
     let text = "cluster: whoever reaches 0.0.0.0:6222 can be a node and read everything: give all nodes the same \
@@ -78,6 +79,7 @@ fn a_node_of_a_cluster_as_nats_server_is_told_of_it() {
         replace_after: Some(Duration::from_secs(1800)),
         key: Some("k".into()),
         may_be_open: false,
+        protocol_max: nuthatch_cluster::Protocol::NEWEST,
     };
     let o = options(file, flags);
     assert_eq!((o.cluster, o.warnings.len()), (Some(expect), 0));

@@ -1,0 +1,56 @@
+//! The cluster goes on to a later protocol, when all its nodes know it.
+
+use super::{Nodes, NodesError};
+use crate::quorum_log::QuorumLog;
+use nuthatch_catalog_group::{Change, Protocol, Roster};
+use nuthatch_quorum::types::NodeId;
+use std::sync::Arc;
+
+/// What the nodes speak, and what they may.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finalizing {
+    /// What they speak.
+    pub active: Protocol,
+    /// The newest that all of them know.
+    pub all_know: Protocol,
+    /// The nodes that know nothing newer than that, while another one does.
+    pub held_back_by: Vec<String>,
+}
+
+impl Nodes {
+    /// Has the nodes speak the newest protocol that all of them know; with `only_look` it says only which one that is.
+    /// Gives what they spoke before.
+    pub(crate) fn finalize(
+        &self,
+        logs: &[Arc<QuorumLog>],
+        only_look: bool,
+    ) -> Result<Finalizing, NodesError> {
+        let (door, roster) = self.asked()?;
+        let finalizing = self.finalizing(&roster, logs)?;
+        if finalizing.all_know > finalizing.active && !only_look {
+            door.change(Change::Finalize(finalizing.all_know))?;
+        }
+        Ok(finalizing)
+    }
+
+    /// What could be done now. A node that is away may come back with whatever program.
+    fn finalizing(
+        &self,
+        roster: &Roster,
+        logs: &[Arc<QuorumLog>],
+    ) -> Result<Finalizing, NodesError> {
+        let newest = |node: &NodeId| {
+            let is_there = *node == self.roll.me() || logs.iter().any(|log| log.hears(*node).0);
+            let met = self.node.met(*node).filter(|_| is_there);
+            let unknown = || NodesError::VersionUnknown { name: roster.name(*node) };
+            met.map(|met| (*node, met.speaks.newest)).ok_or_else(unknown)
+        };
+        let newest = roster.nodes.keys().map(newest).collect::<Result<Vec<_>, NodesError>>()?;
+        let known = newest.iter().map(|(_, newest)| *newest);
+        let all_know = known.clone().min().unwrap_or_default().max(roster.active);
+        let is_behind = |(_, newest): &&(NodeId, Protocol)| known.clone().max() > Some(*newest);
+        let behind = newest.iter().filter(is_behind).filter(|(_, newest)| *newest <= all_know);
+        let held_back_by = behind.map(|(node, _)| roster.name(*node)).collect();
+        Ok(Finalizing { active: roster.active, all_know, held_back_by })
+    }
+}

@@ -1,0 +1,267 @@
+//! A rolling upgrade: nodes that speak what an older program knows (`--protocol-max`) are started anew one after the other under
+//! load, and the cluster is finalized. Which keys nodes have is looked at when they meet. Real processes.
+
+#[path = "quorum_nodes/publishing.rs"]
+mod publishing;
+mod quorum_nodes;
+mod support;
+
+use nuthatch_client::Client;
+use publishing::Load;
+use quorum_nodes::{ANSWER, NODES, Node, Nodes};
+use serde_json::{Value, json};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use support::{TIMEOUT, TempDir};
+
+const CONFIG: &str = r#"
+accounts {
+  SYS { users: [ { user: sys, password: pw } ] }
+  A { jetstream: enabled, users: [ { user: a, password: a } ] }
+}
+system_account: SYS
+no_auth_user: a
+"#;
+
+/// What programs speak that know nothing newer than the first protocol.
+const OLD: [&str; 2] = ["--protocol-max", "4"];
+
+fn be_old(node: &mut Node) {
+    node.args.extend(OLD.map(str::to_owned));
+}
+
+fn be_new(node: &mut Node) {
+    node.args.truncate(node.args.len() - OLD.len());
+}
+
+/// `nuthatch cluster …` at a node: its code and what it said.
+fn cluster(at: &Node, args: &[&str]) -> (i32, String) {
+    let url = format!("nats://sys:pw@127.0.0.1:{}", at.port);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nuthatch"));
+    command.args(["cluster"]).args(args).args(["-s", &url]).stdin(Stdio::null());
+    let output = command.output().expect("it runs");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code().expect("it ended"), String::from_utf8_lossy(&said).into_owned())
+}
+
+fn status(at: &Node) -> Option<Value> {
+    let (code, said) = cluster(at, &["status", "--json"]);
+    (code == 0).then(|| serde_json::from_str(&said).expect("JSON"))
+}
+
+/// Waits until a node says this of the cluster.
+fn wait_status(at: &Node, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let status = status(at);
+        if let Some(status) = status.as_ref().filter(|status| is_so(status)) {
+            return status.clone();
+        }
+        assert!(Instant::now() < deadline, "{}: not {what}: {status:?}", at.name);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The newest protocol that each node speaks, in the order of their names.
+fn newest(status: &Value) -> Vec<Option<u64>> {
+    let nodes = status["nodes"].as_array().expect("nodes");
+    nodes.iter().map(|node| node["protocol_max"].as_u64()).collect()
+}
+
+fn founded(name: &str, config: &str, set_up: impl Fn(usize, &mut Node)) -> Nodes {
+    let mut nodes = Nodes::of(NODES, TempDir::new(name), "built-in");
+    nodes.configure(config);
+    nodes.nodes.iter_mut().enumerate().for_each(|(at, node)| {
+        set_up(at, node);
+        node.start();
+    });
+    nodes
+}
+
+fn create_stream(nodes: &Nodes) {
+    let config = json!({"name": "Q", "subjects": ["Q.>"], "num_replicas": 3}).to_string();
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let (mut client, _) = nodes.owner();
+        let asked = client.request("$JS.API.STREAM.CREATE.Q", b"", config.as_bytes(), ANSWER);
+        let told = asked.map(|answer| String::from_utf8_lossy(&answer.payload).into_owned());
+        if told.as_ref().is_ok_and(|told| !told.contains("\"error\"")) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "the stream is not created: {told:?}");
+    }
+}
+
+/// Publishes as a client of a node that stays, while something is done.
+fn under_load(mut client: Client, name: &str, during: impl FnOnce()) -> Load {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let publishing = scope.spawn(|| {
+            let mut load = Load::default();
+            let deadline = Instant::now() + 4 * TIMEOUT;
+            while !done.load(Ordering::Acquire) {
+                let id = format!("{name}-{}", load.acked);
+                load.publish(&mut client, ("Q.load", &id, "load"), deadline);
+            }
+            load
+        });
+        // Whatever becomes of it, the load ends.
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(during));
+        done.store(true, Ordering::Release);
+        let load = publishing.join().expect("all are acknowledged");
+        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        load
+    })
+}
+
+#[test]
+fn nodes_are_upgraded_one_after_the_other_under_load_and_the_cluster_is_finalized() {
+    let mut nodes = founded("upgrade", CONFIG, |_, node| be_old(node));
+    create_stream(&nodes);
+    let is_old = |status: &Value| newest(status) == [Some(4); NODES];
+    wait_status(&nodes.nodes[0], "all are old", is_old);
+    let (code, said) = cluster(&nodes.nodes[0], &["finalize", "--force"]);
+    assert!(code == 0 && said.contains("nothing is to be done"), "{said}");
+    let mut acked = 0;
+    for at in 0..NODES {
+        let stays = (at + 1) % NODES;
+        wait_status(&nodes.nodes[stays], "current", |status| status["may_stop"] == true);
+        let client = nodes.client(stays);
+        let (going, rest) = pair(&mut nodes.nodes, at, stays);
+        let load = under_load(client, &format!("of-{at}"), || {
+            going.signal("TERM");
+            assert!(going.ended().success(), "{}", going.text());
+            be_new(going);
+            going.start();
+            let is_back =
+                |status: &Value| status["may_stop"] == true && newest(status)[at] == Some(5);
+            wait_status(rest, "back and new", is_back);
+        });
+        assert!(load.errors.is_empty() && load.acked > 0, "{load:?}");
+        acked += load.acked;
+        let (code, said) = cluster(&nodes.nodes[stays], &["finalize", "--force"]);
+        if at + 1 < NODES {
+            assert!(code == 0 && said.contains("know nothing newer"), "{said}");
+            let status = status(&nodes.nodes[stays]).expect("it answers");
+            assert_eq!(status["protocol"], 4);
+        } else {
+            assert!(code == 0 && said.contains("protocol 5 from now on"), "{said}");
+        }
+    }
+    for node in &nodes.nodes {
+        wait_status(node, "finalized", |status| status["protocol"] == 5);
+    }
+    nodes.expect(acked);
+    let (code, said) = cluster(&nodes.nodes[0], &["finalize", "--force"]);
+    assert!(code == 0 && said.contains("the newest that their programs know"), "{said}");
+
+    // An older program is refused: at its start, and before it joins.
+    nodes.nodes[2].signal("TERM");
+    assert!(nodes.nodes[2].ended().success());
+    be_old(&mut nodes.nodes[2]);
+    nodes.nodes[2].start();
+    assert!(!nodes.nodes[2].ended().success());
+    nodes.wait_text(2, "the cluster was finalized for protocol 5");
+    be_new(&mut nodes.nodes[2]);
+    nodes.nodes[2].start();
+    let joins = nodes.add();
+    be_old(&mut nodes.nodes[joins]);
+    nodes.nodes[joins].start();
+    nodes.wait_text(joins, "this node's program is older than what the cluster was finalized for");
+    nodes.nodes[joins].kill();
+    be_new(&mut nodes.nodes[joins]);
+    nodes.nodes[joins].start();
+    nodes.wait_text(joins, "this node is a spare of the cluster");
+    let all_new =
+        |status: &Value| newest(status) == [Some(5); NODES + 1] && status["may_stop"] == true;
+    wait_status(&nodes.nodes[0], "whole again", all_new);
+}
+
+/// A node, and one that stays.
+fn pair(nodes: &mut [Node], at: usize, stays: usize) -> (&mut Node, &Node) {
+    let [one, other] = nodes.get_disjoint_mut([at, stays]).expect("two nodes");
+    (one, other)
+}
+
+/// The protocol of a new cluster is the newest that all that found it know. A node that was away when a later one was
+/// decided upon hears of it by the others.
+#[test]
+fn a_cluster_begins_with_what_all_know_and_a_node_that_was_away_is_told() {
+    let nodes = founded("upgrade-new", CONFIG, |_, _| {});
+    let status = wait_status(&nodes.nodes[1], "there", |status| newest(status) == [Some(5); NODES]);
+    assert_eq!(status["protocol"], 5, "{status}");
+    let programs = status["nodes"].as_array().expect("nodes").iter();
+    assert!(programs.clone().all(|node| node["program"] == env!("CARGO_PKG_VERSION")), "{status}");
+    drop(nodes);
+
+    let mut nodes = founded("upgrade-away", CONFIG, |at, node| {
+        if at == 2 {
+            be_old(node);
+        }
+    });
+    create_stream(&nodes);
+    let is_mixed = |status: &Value| newest(status) == [Some(5), Some(5), Some(4)];
+    let status = wait_status(&nodes.nodes[0], "mixed", is_mixed);
+    assert_eq!(status["protocol"], 4, "{status}");
+    // Nobody knows with which program it comes back.
+    nodes.nodes[2].kill();
+    wait_status(&nodes.nodes[0], "alone", |status| status["may_stop"] == false);
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let (code, said) = cluster(&nodes.nodes[0], &["finalize", "--force"]);
+        if code != 0 && said.contains("node n2 is not connected") {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{said}");
+    }
+    be_new(&mut nodes.nodes[2]);
+    nodes.nodes[2].start();
+    let all_new = |status: &Value| newest(status) == [Some(5); NODES] && status["may_stop"] == true;
+    wait_status(&nodes.nodes[0], "all new", all_new);
+    let (code, said) = cluster(&nodes.nodes[1], &["status"]);
+    assert!(code == 0 && said.contains("all of them know 5"), "{said}");
+    let (code, said) = cluster(&nodes.nodes[0], &["finalize", "--force"]);
+    assert!(code == 0 && said.contains("protocol 5 from now on"), "{said}");
+}
+
+#[test]
+fn nodes_with_different_keys_of_encryption_turn_each_other_away() {
+    let with = |keys: &str| format!("{CONFIG}\njetstream {{ {keys} }}\n");
+    let dir = TempDir::new("upgrade-keys-files");
+    let files = [
+        ("one", "key: first-secret"),
+        ("other", "key: second-secret"),
+        ("both", "key: second-secret, prev_key: first-secret"),
+        ("ready", "key: first-secret, prev_key: second-secret"),
+    ];
+    for (name, keys) in files {
+        std::fs::write(dir.path().join(name), with(keys)).expect("written");
+    }
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let file = |node: &mut Node, name: &str| {
+        let at = node.args.iter().position(|arg| arg == "-c").expect("it has one");
+        node.args[at + 1] = path(name);
+    };
+    let mut nodes = founded("upgrade-keys", CONFIG, |at, node| {
+        file(node, if at == 2 { "other" } else { "one" });
+    });
+    // The two others are a majority, and serve.
+    create_stream(&nodes);
+    nodes.publish(0);
+    nodes.wait_text(0, "is turned away: it encrypts, and none of this node's keys");
+    nodes.wait_text(2, "is turned away: it encrypts, and none of this node's keys");
+    // Each node reads what the other one writes: it is listened to.
+    for at in [0, 1] {
+        nodes.nodes[at].signal("TERM");
+        assert!(nodes.nodes[at].ended().success());
+        file(&mut nodes.nodes[at], "ready");
+        nodes.nodes[at].start();
+    }
+    nodes.nodes[2].kill();
+    file(&mut nodes.nodes[2], "both");
+    nodes.nodes[2].start();
+    wait_status(&nodes.nodes[0], "whole", |status| status["may_stop"] == true);
+    nodes.publish(1);
+    nodes.expect(2);
+}
