@@ -243,11 +243,12 @@ fn waits_for(
     match (routes.size(), missing.is_empty()) {
         (None, _) => routes.told_not_found(),
         (Some(count), _) if !config.may_found(count) && routes.has_names() => {
-            format!("{}. It joins a cluster as soon as a node of one answers", routes.told_wrong())
+            let wrong = routes.told_wrong();
+            format!("{wrong}. It joins a cluster as soon as a node of one answers{strangers}")
         }
         (Some(count), _) if !config.may_found(count) => format!(
             "this node and its routes are {count}: so many found no cluster (3 or 5 do). It joins one as soon as a node \
-             of one answers"
+             of one answers{strangers}"
         ),
         (Some(_), true) => {
             "all nodes have answered: the first by name founds the cluster".to_owned()
