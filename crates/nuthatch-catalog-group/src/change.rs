@@ -82,7 +82,12 @@ pub enum Change {
     /// A node is to own no log and not to lead the catalog while others can, or no more.
     Drain(Draining),
     /// The nodes speak this protocol from now on, and none that does not know it is a node any more.
-    Finalize(Protocol),
+    Finalize {
+        /// Which one.
+        active: Protocol,
+        /// How often the nodes had changed when all of them were known to speak it.
+        changes: u64,
+    },
     /// A spare is removed.
     Leave(NodeId),
     /// Another disk takes the place of a node's former one.
@@ -145,7 +150,7 @@ impl Change {
         match self {
             Self::Join { .. } | Self::Address { .. } => true,
             Self::Begin(_) | Self::Cancel(_) | Self::Resize(_) | Self::Leave(_) => true,
-            Self::Drain(_) | Self::Finalize(_) => true,
+            Self::Drain(_) | Self::Finalize { .. } => true,
             Self::Swap(_) | Self::Resized(_) | Self::Disk { .. } => false,
         }
     }
@@ -198,9 +203,10 @@ impl Change {
                 mark(&mut to, 9);
                 put_draining(&mut to, *wanted);
             }
-            Self::Finalize(active) => {
+            Self::Finalize { active, changes } => {
                 mark(&mut to, 10);
                 to.u8(active.0);
+                to.u64(*changes);
             }
             Self::Disk { node, new, former } => {
                 to.u8(node.0);
@@ -248,7 +254,7 @@ impl Change {
             7 => Self::Resize(resizing(from)?),
             8 => Self::Resized(resizing(from)?),
             9 => Self::Drain(draining(from)?),
-            10 => Self::Finalize(Protocol(from.u8()?)),
+            10 => Self::Finalize { active: Protocol(from.u8()?), changes: from.u64()? },
             _ => return Err(malformed("a change of the nodes of another kind")),
         })
     }

@@ -2,6 +2,10 @@
 
 use crc_fast::{CrcAlgorithm, checksum};
 
+/// Why something is not read that is not damaged.
+pub const LATER: &str =
+    "the cluster was finalized for a protocol that this program does not know: start a newer one";
+
 /// The bytes are not what they must be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{what}")]

@@ -4,7 +4,7 @@
 //! A disk takes at most one. A majority is not enough: two disks that were wiped would found a second cluster while
 //! the third, which holds the first one, is away.
 
-use crate::coding::{Malformed, Reader, Writer, malformed};
+use crate::coding::{LATER, Malformed, Reader, Writer, malformed};
 use crate::roster::{Enrolled, Refusal, Roster};
 use crate::rules::Rule;
 use crate::types::{LogCount, MemberId, Protocol};
@@ -146,10 +146,10 @@ impl Founding {
 const WITH_ACTIVE: u8 = 0;
 
 fn active(from: &mut Reader<'_>) -> Result<Protocol, Malformed> {
-    let (mark, active) = (from.u8()?, Protocol(from.u8()?));
-    match mark == WITH_ACTIVE && active > Protocol::FIRST {
-        true => Ok(active),
-        false => Err(malformed("a cluster was founded with something unknown")),
+    match (from.u8()?, Protocol(from.u8()?)) {
+        (WITH_ACTIVE, later) if later > Protocol::NEWEST => Err(malformed(LATER)),
+        (WITH_ACTIVE, active) if active > Protocol::FIRST && from.0.is_empty() => Ok(active),
+        _ => Err(malformed("a cluster was founded with something unknown")),
     }
 }
 
@@ -329,7 +329,7 @@ mod tests {
         };
         let one = bytes(&founding).len();
         for logs in [LogCount::ONE, LogCount::MAX, LogCount::MOST.in_bucket()] {
-            for active in [Protocol::FIRST, Protocol(5), Protocol(255)] {
+            for active in [Protocol::FIRST, Protocol::NEWEST] {
                 let founding = founding.clone().begun_with(7, logs, active);
                 let bytes = bytes(&founding);
                 let more = usize::from(logs != LogCount::ONE);
@@ -344,7 +344,7 @@ mod tests {
             founding,
             "another's"
         );
-        for bad in [&[0][..], &[0, 4], &[0, 0], &[1, 0, 5]] {
+        for bad in [&[0][..], &[0, 4], &[0, 0], &[1, 0, 5], &[0, 5, 0], &[0, 255]] {
             let mut bytes = bytes(&founding);
             bytes.extend_from_slice(bad);
             assert!(Founding::read(&mut Reader(&bytes)).is_err(), "{bad:?}");

@@ -1,7 +1,7 @@
 //! The small files of a member: which one it is and how often it began, what it was founded with, and the greatest
 //! boot counter that it has seen of each other member.
 
-use crate::coding::{Malformed, Reader, Writer, crc, malformed};
+use crate::coding::{LATER, Malformed, Reader, Writer, crc, malformed};
 use crate::founding::Founding;
 use crate::roster::Roster;
 use crate::types::{Boot, MemberId};
@@ -77,7 +77,17 @@ fn load<T>(
             false => Err(malformed("its checksum does not fit")),
         }
     };
-    decode(&bytes).map(Some).map_err(|why| damaged(disk, path, why.what))
+    decode(&bytes).map(Some).map_err(|why| match why.what {
+        LATER => later(disk, path),
+        what => damaged(disk, path, what),
+    })
+}
+
+/// Says that a file is of a later program: moving it away would throw away what is good.
+fn later(disk: &dyn Disk, path: &str) -> io::Error {
+    let what =
+        format!("{}/{path}: {LATER}. Nothing is damaged, and nothing was changed", disk.label());
+    io::Error::new(io::ErrorKind::Unsupported, what)
 }
 
 /// Says what is damaged, and what to do.

@@ -163,6 +163,9 @@ pub enum Refusal {
          (nuthatch cluster undrain)"
     )]
     AllDrained,
+    /// Whoever leads does not know that protocol.
+    #[error("the node that leads the catalog knows no protocol after {}", Protocol::NEWEST)]
+    UnknownProtocol,
     /// It is not what is under way.
     #[error("another change came first")]
     Late,
@@ -250,7 +253,7 @@ impl Roster {
             Change::Drain(Draining { node, drain }) => {
                 self.nodes.contains_key(node) && self.drained.contains(node) == *drain
             }
-            Change::Finalize(wanted) => self.active >= *wanted,
+            Change::Finalize { active, .. } => self.active >= *active,
             Change::Leave(node) => is_gone(*node).is_some(),
             Change::Disk { node, new, .. } => {
                 self.nodes.get(node).is_some_and(|one| one.member == *new)
@@ -285,7 +288,7 @@ impl Roster {
                 false => Err(Refusal::Late),
             },
             Change::Drain(wanted) => self.check_drain(*wanted),
-            Change::Finalize(wanted) => self.check_finalize(*wanted),
+            Change::Finalize { active, changes } => self.check_finalize(*active, *changes),
             Change::Leave(node) => {
                 let leaves = self.enrolled(*node)?;
                 self.is_resized(&[*node])?;
@@ -438,7 +441,7 @@ impl Roster {
                 vec![(*new, as_what), (*former, ConfChangeType::RemoveNode)]
             }
             Change::Address { .. } | Change::Begin(_) | Change::Cancel(_) => return None,
-            Change::Resize(_) | Change::Drain(_) | Change::Finalize(_) => return None,
+            Change::Resize(_) | Change::Drain(_) | Change::Finalize { .. } => return None,
         };
         let single = |(member, change_type): (MemberId, ConfChangeType)| ConfChangeSingle {
             node_id: member.0,
@@ -484,7 +487,7 @@ impl Roster {
                 self.resizing = None;
             }
             Change::Drain(wanted) => self.drain(*wanted),
-            Change::Finalize(active) => self.active = *active,
+            Change::Finalize { active, .. } => self.active = *active,
             Change::Leave(node) => self.remove(*node, None),
             Change::Disk { node, new, .. } => {
                 self.nodes.get_mut(node).expect("it is there").member = *new;

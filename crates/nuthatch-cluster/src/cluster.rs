@@ -13,7 +13,7 @@ use crate::life::{Life, Unended};
 use crate::line_limit::LineLimit;
 use crate::links::{Links, Local};
 use crate::myself::{Myself, OfAllLogs};
-use crate::nodes::{self, Finalizing, Nodes, NodesError, NodesSight, Replacement};
+use crate::nodes::{self, Finalize, Finalizing, Nodes, NodesError, NodesSight, Replacement};
 use crate::port;
 use crate::quorum_log::QuorumLog;
 use crate::roll::OnRemoved;
@@ -308,12 +308,12 @@ impl Cluster {
     }
 
     /// Has the nodes speak the newest protocol that all of them know, which cannot be taken back: a program that does not know
-    /// it is no node of the cluster any more. With `only_look` nothing is changed.
+    /// it is no node of the cluster any more.
     ///
     /// # Errors
     /// [`NodesError`].
-    pub fn finalize(&self, only_look: bool) -> Result<Finalizing, NodesError> {
-        self.nodes.finalize(&self.logs, only_look)
+    pub fn finalize(&self, finalize: Finalize) -> Result<Finalizing, NodesError> {
+        self.nodes.finalize(&self.logs, finalize)
     }
 
     /// Says who hears that this node was removed from the cluster; at once if it was.

@@ -47,6 +47,7 @@ pub mod directory;
 #[cfg(feature = "etcd")]
 mod etcd_store;
 mod files;
+mod framed;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod group;
@@ -103,7 +104,7 @@ pub use in_bucket::QuorumTenure;
 pub use in_memory::{MEMORY_LOG, MemoryUsage};
 pub use key::{ClusterKey, KeyError};
 pub use life::{END_MAX, Life, Unended};
-pub use nodes::{Drain, Finalizing, NodeSight, NodesError, NodesSight, Replacement};
+pub use nodes::{Drain, Finalize, Finalizing, NodeSight, NodesError, NodesSight, Replacement};
 pub use nuthatch_catalog_group::{LogCount, LogNumber, Protocol};
 pub use quorum_log::{KeeperSight, LogSight, NodeName, QuorumLog};
 pub use roll::OnRemoved;

@@ -11,15 +11,15 @@
 
 use crate::about::{self, About};
 use crate::channel::Channel;
+use crate::framed::put_answer;
 use crate::group_port::GroupPort;
 use crate::hello::{HELLO_BYTES, Hello, Lane};
 use crate::host::Outbound;
 use crate::key::ClusterKey;
 use crate::life::Life;
 use crate::packet::{self, Packet};
-use crate::transfer::put_answer;
 use bytes::Bytes;
-use nuthatch_catalog_group::LogNumber;
+use nuthatch_catalog_group::{LogNumber, Protocol};
 use nuthatch_quorum::types::NodeId;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use socket2::SockRef;
@@ -69,6 +69,8 @@ pub trait Local: Send + Sync {
     fn report(&self, text: &str);
     /// True if a hello is of another node of the same cluster; tells people if it is not.
     fn accepts(&self, hello: &Hello, from: SocketAddr) -> bool;
+    /// The oldest protocol that is spoken: who knows only older ones is not listened to any more.
+    fn oldest(&self) -> Protocol;
     /// What a connection for beats begins with.
     fn about(&self) -> About;
     /// A node begins to beat, and says this of itself; nothing where it does not speak that yet.
@@ -555,13 +557,13 @@ pub(crate) fn connect(
     channel.read_exact(&mut answer)?;
     let hello = Hello::decode(&answer)
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    if !local.accepts(&hello, address) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
     let Some(agreed) = mine.speaks.agreed(hello.speaks) else {
         let why = mine.speaks.apart(hello.speaks);
         return Err(io::Error::new(io::ErrorKind::Unsupported, why));
     };
-    if !local.accepts(&hello, address) {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
     if hello.log != mine.log {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it answers for another log"));
     }

@@ -1,6 +1,6 @@
 //! A node as its connections know it: what all its logs share, and what is each one's own.
 
-use crate::about::{About, KeyNames, Versions};
+use crate::about::{About, Versions};
 use crate::group::Door;
 use crate::group_port::GroupPort;
 use crate::hello::{Hello, Lane};
@@ -67,10 +67,14 @@ impl Myself {
         self.met.lock().get(&node).cloned()
     }
 
+    /// Why a node is turned away that has come last; none: it was not.
+    pub(crate) fn turned_away(&self, node: NodeId) -> Option<String> {
+        self.turned_away.lock().get(&node).cloned()
+    }
+
     fn meets(&self, node: NodeId, speaks: Versions, about: Option<About>) -> Result<(), String> {
-        let keys = about.as_ref().map_or_else(KeyNames::default, |about| about.keys.clone());
-        if about.is_some()
-            && let Some(why) = self.about.keys.apart(&keys)
+        if let Some(about) = &about
+            && let Some(why) = self.about.keys.apart(&about.keys)
         {
             return Err(why);
         }
@@ -119,6 +123,10 @@ impl Local for OfAllLogs {
 
     fn accepts(&self, hello: &Hello, from: SocketAddr) -> bool {
         self.first.accepts(hello, from)
+    }
+
+    fn oldest(&self) -> Protocol {
+        self.first.oldest()
     }
 
     fn about(&self) -> About {
@@ -191,6 +199,10 @@ impl Local for OfLog {
         hello.node != self.node.id
     }
 
+    fn oldest(&self) -> Protocol {
+        self.node.roll.active()
+    }
+
     fn about(&self) -> About {
         self.node.about.clone()
     }
@@ -200,6 +212,10 @@ impl Local for OfLog {
     }
 
     fn turns_away(&self, hello: &Hello, from: SocketAddr, why: &str) {
+        if matches!(hello.lane, Lane::Founding | Lane::Join) {
+            // It has no number yet, and says itself why it does not join.
+            return;
+        }
         let former = self.node.turned_away.lock().insert(hello.node, why.to_owned());
         if former.is_none_or(|former| former != why) {
             let name = self.node.roll.name(hello.node);

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 mod finalizing;
 
-pub use finalizing::Finalizing;
+pub use finalizing::{Finalize, Finalizing};
 
 /// Between two looks whether the others know where this node is.
 const LOOK: Duration = Duration::from_secs(1);
@@ -60,6 +60,8 @@ pub struct NodeSight {
     pub speaks: Option<Versions>,
     /// The version of its program; none: it has not said so, or only an older program is.
     pub program: Option<String>,
+    /// Why this node does not listen to it, if it has come and was turned away.
+    pub turned_away: Option<String>,
 }
 
 /// How far a node is that is to own no log and not to lead the catalog.
@@ -86,8 +88,8 @@ pub struct NodesSight {
     pub leader: Option<String>,
     /// The names of the logs ([`QuorumLog::name`]), by their numbers.
     pub log_names: Vec<String>,
-    /// What the nodes speak.
-    pub active: Protocol,
+    /// What the nodes speak, where that can be raised.
+    pub active: Option<Protocol>,
     /// Which nodes each log is on is known. A node that has just begun does not know it yet.
     pub knows_logs: bool,
 }
@@ -169,6 +171,17 @@ pub enum NodesError {
         /// The node.
         name: String,
     },
+    /// It is not what all nodes know.
+    #[error(
+        "the cluster is to be finalized for protocol {asked}, and the newest that all nodes know is {all_know} now: look \
+         again (nuthatch cluster status)"
+    )]
+    OtherProtocol {
+        /// What was asked for.
+        asked: Protocol,
+        /// What all know.
+        all_know: Protocol,
+    },
     /// The catalog refuses it, or does not answer.
     #[error(transparent)]
     Change(#[from] ChangeError),
@@ -217,7 +230,8 @@ impl Nodes {
             let met = self.node.met(*id);
             let speaks = met.as_ref().map(|met| met.speaks);
             let program = met.and_then(|met| met.program);
-            NodeSight { speaks, program, ..kept.by(*id, enrolled, heard(id)) }
+            let turned_away = self.node.turned_away(*id);
+            NodeSight { speaks, program, turned_away, ..kept.by(*id, enrolled, heard(id)) }
         };
         let name = |node| roster.name(node);
         let mut nodes: Vec<NodeSight> = roster.nodes.iter().map(node).collect();
@@ -235,7 +249,7 @@ impl Nodes {
             }),
             leader: leader.map(name),
             log_names: sights.iter().map(|log| log.name.clone()).collect(),
-            active: roster.active,
+            active: self.door.as_ref().map(|_| roster.active),
             knows_logs: sights.iter().all(|log| !log.keepers.is_empty()),
         }
     }
@@ -380,6 +394,7 @@ impl Kept<'_> {
             drain: self.drained.contains(&id).then_some(drain),
             speaks: None,
             program: None,
+            turned_away: None,
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::about::{self, ABOUT_MAX, About};
 use crate::channel::{Channel, TLS_HANDSHAKE};
 use crate::coding::malformed;
+use crate::framed::{put_answer, read_answer};
 use crate::group_port::member_of;
 use crate::hello::{HELLO_BYTES, Hello, KEY_WANTED, Lane, NO_KEY, WRONG_PORT, no_such_log};
 use crate::host::Host;
@@ -47,6 +48,9 @@ const READ_BYTES: usize = 8 << 10;
 
 /// How long somebody who connected may take for a hello: a client waits for the server to begin.
 const HELLO_WITHIN: Duration = Duration::from_secs(1);
+
+/// A node that was turned away is left waiting for so long: it would come again at once.
+const TURNED_AWAY: Duration = Duration::from_secs(1);
 
 /// A connection for entries that brings none for so long may be one whose other end is gone. A node that is
 /// there connects again.
@@ -120,12 +124,12 @@ fn converse(
         Lane::Files => transfer::answer(channel, &**files),
         Lane::Founding | Lane::Group | Lane::Join => group(channel, &hello, from, &**local),
         Lane::Beats => {
-            let told = receive_beats(channel, &hello, logs, beats);
+            let told = receive_beats(channel, (&hello, &**local), logs, beats);
             logs.iter().for_each(|log| log.host.beats_hung_up(hello.node));
             told
         }
         Lane::Log => {
-            let told = receive(channel, &hello, host);
+            let told = receive(channel, (&hello, &**local), host);
             host.hung_up(hello.node);
             told
         }
@@ -146,12 +150,12 @@ fn group(
 ) -> io::Result<()> {
     let Some(door) = local.group() else { return Ok(()) };
     if hello.lane == Lane::Founding {
-        return transfer::put_answer(&mut channel, &door.answer());
+        return put_answer(&mut channel, &door.answer());
     }
     if hello.lane == Lane::Join {
-        let asked = transfer::read_answer(&mut channel, JOIN_MAX)?;
+        let asked = read_answer(&mut channel, JOIN_MAX)?;
         let answer = door.let_join(&asked, from.ip());
-        return transfer::put_answer(&mut channel, &answer);
+        return put_answer(&mut channel, &answer);
     }
     let member = member_of(hello.incarnation.0)?;
     let told = receive_envelopes(channel, member, |envelope| door.deliver(envelope));
@@ -168,7 +172,7 @@ fn receive_envelopes(
     let invalid = |error: &str| io::Error::new(io::ErrorKind::InvalidData, error);
     let mut packets = BufReader::with_capacity(READ_BYTES, channel);
     loop {
-        let packet = transfer::read_answer(&mut packets, ENVELOPE_MAX)?;
+        let packet = read_answer(&mut packets, ENVELOPE_MAX)?;
         let envelope = Envelope::decode(&packet).map_err(|why| invalid(why.what))?;
         if envelope.from != from {
             return Err(invalid("it speaks for another member of the catalog"));
@@ -262,10 +266,13 @@ pub(crate) fn greet(
         return None;
     };
     // Also to who speaks nothing that this node does: it sees why the connection ends.
-    channel.write_all(&local.hello(hello.lane).encode()).ok()?;
+    let mine = local.hello(hello.lane);
+    channel.write_all(&mine.encode()).ok()?;
     channel.flush().ok()?;
-    if let Err(why) = meet(&mut channel, &hello, *local) {
+    if let Err(why) = meet(&mut channel, (&mine, &hello), *local).ok()? {
         local.turns_away(&hello, from, &why);
+        // It comes again at once when this ends.
+        local.life().pause(TURNED_AWAY);
         return None;
     }
     let (silence, write) = match hello.lane {
@@ -279,30 +286,49 @@ pub(crate) fn greet(
     Some((channel, hello))
 }
 
-/// Looks whether a node that has said its hello, and what follows on that, is one to listen to.
-fn meet(channel: &mut Channel, hello: &Hello, local: &dyn Local) -> Result<(), String> {
-    let mine = local.hello(hello.lane).speaks;
-    let agreed = mine.agreed(hello.speaks).ok_or_else(|| mine.apart(hello.speaks))?;
+/// Looks whether a node that has said its hello, and what follows on that, is one to listen to; or why not.
+///
+/// # Errors
+/// The connection's.
+fn meet(
+    channel: &mut Channel,
+    (mine, hello): (&Hello, &Hello),
+    local: &dyn Local,
+) -> io::Result<Result<(), String>> {
+    let Some(agreed) = mine.speaks.agreed(hello.speaks) else {
+        return Ok(Err(mine.speaks.apart(hello.speaks)));
+    };
     if hello.lane != Lane::Beats {
-        return Ok(());
+        return Ok(Ok(()));
     }
     let about = match agreed >= about::SINCE {
-        true => Some(read_about(channel).map_err(|error| error.to_string())?),
+        true => Some(read_answer(channel, ABOUT_MAX)?),
         false => None,
     };
-    local.meets(hello, about)
+    let about = about.map(|bytes| About::decode(&bytes)).transpose();
+    Ok(match about {
+        Ok(about) => local.meets(hello, about),
+        Err(error) => Err(error.to_string()),
+    })
 }
 
-fn read_about(channel: &mut Channel) -> io::Result<About> {
-    About::decode(&transfer::read_answer(channel, ABOUT_MAX)?).map_err(invalid)
+/// Ends a connection with a node that speaks nothing any more that the cluster does: it was finalized meanwhile.
+fn check_spoken(hello: &Hello, local: &dyn Local) -> io::Result<()> {
+    match hello.speaks.newest < local.oldest() {
+        true => Err(invalid(malformed(
+            "the cluster was finalized for a protocol that it does not know",
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// Hands on what a node says. What is no packet, or another node's, ends the connection.
-fn receive(channel: Channel, hello: &Hello, host: &Host) -> io::Result<()> {
+fn receive(channel: Channel, (hello, local): (&Hello, &dyn Local), host: &Host) -> io::Result<()> {
     // A small packet is read by one call of the system, and long payloads go past the buffer.
     let mut packets = BufReader::with_capacity(READ_BYTES, channel);
     loop {
         let (log, packet) = read_packet(&mut packets)?;
+        check_spoken(hello, local)?;
         let envelope = &packet.envelope;
         if envelope.from != hello.node || envelope.sender != hello.incarnation || log != hello.log {
             return Err(invalid(malformed("it speaks for another node, disk or log")));
@@ -314,12 +340,13 @@ fn receive(channel: Channel, hello: &Hello, host: &Host) -> io::Result<()> {
 /// Hands on the beats of a node to the logs that they are about. What answers those that came together goes together.
 fn receive_beats(
     channel: Channel,
-    hello: &Hello,
+    (hello, local): (&Hello, &dyn Local),
     logs: &[LogPort],
     beats: &Links,
 ) -> io::Result<()> {
     let mut packets = BufReader::with_capacity(READ_BYTES, channel);
     loop {
+        check_spoken(hello, local)?;
         beats.together(|| {
             take_beat(&mut packets, hello, logs)?;
             while has_packet(packets.buffer()) {

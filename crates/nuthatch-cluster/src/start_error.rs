@@ -100,7 +100,7 @@ pub(crate) fn too_old_text(active: Protocol, newest: Protocol) -> String {
     format!(
         "the cluster was finalized for protocol {active} (nuthatch cluster finalize), and this program may speak {newest} at \
          most (its own newest is {}, and --protocol-max may keep it below that): start a newer program, or leave --protocol-max \
-         out. Nothing was changed",
+         out",
         Protocol::NEWEST
     )
 }

@@ -2,6 +2,7 @@
 //! synced is in the next owner's.
 
 use nuthatch_cluster::channel::Channel;
+use nuthatch_cluster::coding::crc;
 use nuthatch_cluster::hello::{HELLO_BYTES, Hello, Lane};
 use nuthatch_cluster::inspect::inspect;
 use nuthatch_cluster::keeper_dir::KeeperDir;
@@ -292,6 +293,34 @@ fn answer(at: SocketAddr, said: &[u8]) -> String {
     // What it still had to read is lost with the connection, which may end it with a reset.
     let _ = stream.read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// What a node says of itself before its beats costs it its connection where it is none, and nothing else.
+#[test]
+fn what_a_node_says_of_itself_is_read_whole_and_bounded() {
+    let nodes = Nodes::start("about");
+    let framed = |len: usize, bytes: &[u8]| {
+        let len = u32::try_from(len).expect("small").to_le_bytes();
+        [&len[..], &crc(bytes).to_le_bytes(), bytes].concat()
+    };
+    let program = [1, 2, 0, 0, 0, 10, 10];
+    for bad in [vec![0xff; 8], framed(5 << 10, &[0; 5 << 10]), framed(1, &[1]), framed(7, &program)]
+    {
+        let (lane, log, speaks) = (Lane::Beats, LogNumber::FIRST, Versions::default());
+        let (_, mine, _) = disguised(&nodes, 0);
+        let mut stream = TcpStream::connect(nodes.ports[0]).expect("connects");
+        stream.set_read_timeout(Some(LIMIT)).expect("set");
+        stream.write_all(&Hello { lane, log, speaks, ..mine }.encode()).expect("says");
+        let mut theirs = [0; HELLO_BYTES];
+        stream.read_exact(&mut theirs).expect("answers");
+        stream.write_all(&bad).expect("says");
+        assert_eq!(stream.read_to_end(&mut vec![]).unwrap_or_default(), 0, "it is cut off");
+    }
+    let goes_on = (0..5).any(|attempt| {
+        let (_, directory) = nodes.owner(&[]);
+        write(&directory, &format!("a{attempt}"), b"as before").is_ok()
+    });
+    assert!(goes_on, "the log takes writes as before");
 }
 
 #[test]

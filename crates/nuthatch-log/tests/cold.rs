@@ -232,7 +232,6 @@ fn streams_that_ask_for_it_are_compressed_in_any_log() {
     }
 }
 
-/// Many rounds leave many small segments; they are merged in their turn.
 /// The machine looks at all its streams to answer: asked for each of them, a log of 34,000 stood still for seconds.
 #[test]
 fn what_compactions_ask_of_all_streams_does_not_grow_with_their_number() {
@@ -254,6 +253,7 @@ fn what_compactions_ask_of_all_streams_does_not_grow_with_their_number() {
     assert!(many < 2 * few, "{few} times with 6 streams, {many} with 120");
 }
 
+/// Many rounds leave many small segments; they are merged in their turn.
 #[test]
 fn the_number_of_segments_stays_bounded() {
     let disk = MemDisk::default();

@@ -251,6 +251,11 @@ fn nodes_with_different_keys_of_encryption_turn_each_other_away() {
     nodes.publish(0);
     nodes.wait_text(0, "is turned away: it encrypts, and none of this node's keys");
     nodes.wait_text(2, "is turned away: it encrypts, and none of this node's keys");
+    let is_told = |status: &Value| {
+        let why = status["nodes"][2]["turned_away"].as_str();
+        why.is_some_and(|why| why.contains("jetstream.prev_key")) && status["may_stop"] == false
+    };
+    wait_status(&nodes.nodes[0], "turned away", is_told);
     // Each node reads what the other one writes: it is listened to.
     for at in [0, 1] {
         nodes.nodes[at].signal("-TERM");
@@ -261,7 +266,24 @@ fn nodes_with_different_keys_of_encryption_turn_each_other_away() {
     nodes.nodes[2].kill();
     file(&mut nodes.nodes[2], "both");
     nodes.nodes[2].start();
-    wait_status(&nodes.nodes[0], "whole", |status| status["may_stop"] == true);
+    let is_whole =
+        |status: &Value| status["may_stop"] == true && status["nodes"][2]["turned_away"].is_null();
+    wait_status(&nodes.nodes[0], "whole", is_whole);
     nodes.publish(1);
     nodes.expect(2);
+}
+
+/// Where the catalog is elsewhere nothing can be finalized, and nobody is told to.
+#[test]
+fn a_cluster_with_a_catalog_elsewhere_is_not_finalized() {
+    let mut nodes = Nodes::new("upgrade-elsewhere");
+    nodes.configure(CONFIG);
+    nodes.nodes.iter_mut().for_each(Node::start);
+    let is_there = |status: &Value| newest(status) == [Some(5); NODES];
+    let status = wait_status(&nodes.nodes[0], "there", is_there);
+    assert!(status["protocol"].is_null(), "{status}");
+    let (code, said) = cluster(&nodes.nodes[0], &["status"]);
+    assert!(code == 0 && !said.contains("finalize"), "{said}");
+    let (code, said) = cluster(&nodes.nodes[0], &["finalize", "--force"]);
+    assert!(code != 0 && said.contains("only a cluster with a built-in catalog"), "{said}");
 }

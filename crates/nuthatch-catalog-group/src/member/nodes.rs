@@ -2,11 +2,11 @@
 
 use super::{Effect, Member};
 use crate::asked::Origin;
-use crate::coding::{Malformed, malformed};
+use crate::coding::{LATER, Malformed, malformed};
 use crate::packet::{Body, Envelope};
 use crate::roster::{Change, Draining, Refusal, Replacing, Resizing};
 use crate::rules::Rule;
-use crate::types::MemberId;
+use crate::types::{MemberId, Protocol};
 use nuthatch_quorum::types::NodeId;
 use raft::eraftpb::{ConfChangeV2, Entry};
 use std::collections::BTreeMap;
@@ -97,8 +97,11 @@ impl Member {
         if !self.is_leader() || !change.is_asked_for() {
             return;
         }
+        let is_unknown =
+            matches!(change, Change::Finalize { active, .. } if *active > Protocol::NEWEST);
         let refused = match (self.roster.has(change), self.check(change)) {
             (true, _) => None,
+            _ if is_unknown => Some(Refusal::UnknownProtocol.to_string()),
             (false, Err(why)) => Some(why.to_string()),
             (false, Ok(())) => return self.propose_change(change),
         };
@@ -275,6 +278,10 @@ impl Member {
             return self.apply_members(&ConfChangeV2::default());
         }
         let change = Change::decode(&entry.context)?;
+        if matches!(change, Change::Finalize { active, .. } if active > Protocol::NEWEST) {
+            // What follows may be of kinds that nobody here knows.
+            return Err(malformed(LATER));
+        }
         let before = self.roster.replacing;
         if self.check(&change).is_err() {
             return Ok(());
@@ -350,7 +357,7 @@ impl Member {
             Change::Drain(Draining { node, drain: false }) => {
                 format!("node {} is drained no more: it may own logs again", name(node))
             }
-            Change::Finalize(active) => format!(
+            Change::Finalize { active, .. } => format!(
                 "the cluster speaks protocol {active} from now on: programs that do not know it can be no nodes of it any more"
             ),
             Change::Leave(node) => format!("the spare {} was removed", name(node)),

@@ -6,6 +6,7 @@ use crate::about::{About, Versions};
 use crate::catalog::CatalogError;
 use crate::channel::Channel;
 use crate::config::ClusterConfig;
+use crate::framed::{put_answer, read_answer};
 use crate::group_port::GroupPort;
 use crate::hello::{Hello, Lane};
 use crate::key::ClusterKey;
@@ -14,7 +15,6 @@ use crate::links::{Local, connect};
 use crate::port::greet;
 use crate::routes::Routes;
 use crate::start_error::StartError;
-use crate::transfer::{put_answer, read_answer};
 use nuthatch_catalog_group::founding::{self, Answer, Founding, Named, Next};
 use nuthatch_catalog_group::identity;
 use nuthatch_catalog_group::seeking::Seeking;
@@ -396,6 +396,10 @@ impl Local for Newcomer {
     fn accepts(&self, hello: &Hello, _: SocketAddr) -> bool {
         // Nothing else can be said to a node without a cluster.
         matches!(hello.lane, Lane::Founding | Lane::Join)
+    }
+
+    fn oldest(&self) -> Protocol {
+        self.speaks.oldest
     }
 
     fn about(&self) -> About {

@@ -5,10 +5,10 @@
 
 use super::Input;
 use crate::channel::Channel;
+use crate::framed::frame_answer;
 use crate::group_port::member_of;
 use crate::hello::Lane;
 use crate::links::{Local, connect};
-use crate::transfer::frame_answer;
 use nuthatch_catalog_group::{Envelope, MemberId};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::VecDeque;

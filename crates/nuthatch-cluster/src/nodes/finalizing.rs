@@ -6,6 +6,15 @@ use nuthatch_catalog_group::{Change, Protocol, Roster};
 use nuthatch_quorum::types::NodeId;
 use std::sync::Arc;
 
+/// Whether the nodes are to speak something else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Finalize {
+    /// Nothing is changed: what could be.
+    Look,
+    /// They are to speak this, if it is the newest that all of them know.
+    To(Protocol),
+}
+
 /// What the nodes speak, and what they may.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finalizing {
@@ -18,18 +27,23 @@ pub struct Finalizing {
 }
 
 impl Nodes {
-    /// Has the nodes speak the newest protocol that all of them know; with `only_look` it says only which one that is.
-    /// Gives what they spoke before.
+    /// Has the nodes speak the newest protocol that all of them know. Gives what they spoke before.
     pub(crate) fn finalize(
         &self,
         logs: &[Arc<QuorumLog>],
-        only_look: bool,
+        finalize: Finalize,
     ) -> Result<Finalizing, NodesError> {
         let (door, roster) = self.asked()?;
         let finalizing = self.finalizing(&roster, logs)?;
-        if finalizing.all_know > finalizing.active && !only_look {
-            door.change(Change::Finalize(finalizing.all_know))?;
+        let Finalize::To(active) = finalize else { return Ok(finalizing) };
+        if active <= finalizing.active {
+            return Ok(finalizing);
         }
+        if active != finalizing.all_know {
+            let (asked, all_know) = (active, finalizing.all_know);
+            return Err(NodesError::OtherProtocol { asked, all_know });
+        }
+        door.change(Change::Finalize { active, changes: roster.changes })?;
         Ok(finalizing)
     }
 

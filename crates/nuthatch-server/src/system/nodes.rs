@@ -2,7 +2,9 @@
 
 use super::{Answer, Failure};
 use crate::server::Server;
-use nuthatch_cluster::{Cluster, Drain, NodeSight, NodesError, NodesSight, Replacement};
+use nuthatch_cluster::{
+    Cluster, Drain, Finalize, NodeSight, NodesError, NodesSight, Protocol, Replacement,
+};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,7 +81,7 @@ fn described(sight: &NodesSight) -> Value {
         "resizing": resizing,
         "leader": sight.leader,
         "log_names": sight.log_names,
-        "protocol": sight.active.0,
+        "protocol": sight.active.map(|active| active.0),
     })
 }
 
@@ -100,6 +102,7 @@ fn described_node(node: &NodeSight) -> Value {
         "drain": drain,
         "protocol_max": node.speaks.map(|speaks| speaks.newest.0),
         "program": node.program,
+        "turned_away": node.turned_away,
     })
 }
 
@@ -182,8 +185,18 @@ async fn drain(cluster: Arc<Cluster>, options: &Map<String, Value>) -> Result<An
 
 async fn finalize(cluster: Arc<Cluster>, options: &Map<String, Value>) -> Result<Answer, Failure> {
     let only_look = options.get("dry_run").and_then(Value::as_bool) == Some(true);
+    let wanted = options.get("protocol").and_then(Value::as_u64);
+    let wanted = wanted.and_then(|version| u8::try_from(version).ok()).map(Protocol);
+    let finalize = match (only_look, wanted) {
+        (true, _) => Finalize::Look,
+        (false, Some(active)) => Finalize::To(active),
+        (false, None) => {
+            let why = "a request to finalize says for which protocol: {\"protocol\": 5}, or {\"dry_run\": true}";
+            return Err(Failure(400, why.to_owned()));
+        }
+    };
     // It waits for the catalog.
-    let finalizing = tokio::task::spawn_blocking(move || cluster.finalize(only_look));
+    let finalizing = tokio::task::spawn_blocking(move || cluster.finalize(finalize));
     match finalizing.await.map_err(|panic| Failure::internal(panic.to_string()))? {
         Ok(done) => Ok(Answer::Data(json!({
             "protocol": done.all_know.0,
@@ -205,6 +218,7 @@ fn code(error: &NodesError) -> u16 {
         | NodesError::NotReplaced { .. }
         | NodesError::Removed { .. }
         | NodesError::VersionUnknown { .. }
+        | NodesError::OtherProtocol { .. }
         | NodesError::Change(ChangeError::Refused(_)) => 409,
     }
 }

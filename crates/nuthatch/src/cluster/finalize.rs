@@ -50,11 +50,11 @@ pub(super) fn run(session: &mut Session, args: &FinalizeArgs) -> Result<(), CliE
         eprint!("{}", plan(&would));
         confirm("Go on?", false)?;
     }
-    let done = ask(session, "FINALIZE", &json!({}))?;
+    let protocol = would["protocol"].clone();
+    let done = ask(session, "FINALIZE", &json!({ "protocol": protocol }))?;
     print(session.json, &done, || {
         format!(
-            "the nodes use protocol {} from now on: a program that does not know it is refused\n",
-            done["protocol"]
+            "the nodes use protocol {protocol} from now on: a program that does not know it is refused\n"
         )
     })
 }

@@ -115,6 +115,9 @@ pub(super) fn logs(data: &Value, numbers: &Value) -> String {
 /// Whether a node is there, and has everything.
 pub(super) fn health(data: &Value, node: &Value) -> String {
     let names: Vec<String> = list(data, "log_names").map(text).collect();
+    if let Some(why) = node["turned_away"].as_str() {
+        return format!("TURNED AWAY: {why}");
+    }
     match (node["connected"].as_bool(), node["silent_ms"].as_u64()) {
         // The server is older than that.
         (None, _) => String::new(),
