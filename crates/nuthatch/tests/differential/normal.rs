@@ -141,6 +141,10 @@ impl Normaliser<'_> {
                     // Steps of a trace: whom a message goes to first is nobody's business.
                     list.sort_by_key(Value::to_string);
                 }
+                if key == "sources" && list.iter().all(|source| source.get("active").is_some()) {
+                    // How far sources are: nats-server has them in a map, in whose order it tells them (rarely another one).
+                    list.sort_by_key(Value::to_string);
+                }
                 Value::Array(list)
             }
             Value::String(text)
