@@ -3,9 +3,10 @@
 
     bench/many_streams.py [--streams 100000] [--messages 0] [--rounds 3] [--kills 5] [--json FILE]
 
-Measures publishes to one stream, then makes as many R3 streams, each with a durable consumer, publishes as many messages of 128 B
-to the first one, and measures again: the same publishes to it (which purge it: not where it is to have messages), the CPU and the bytes between the nodes of an idle cluster, memory, and the time from the last acknowledgement of an
-owner that is killed to the first of the next one. Everything listens on loopback and stores below a new directory of --dir.
+Measures publishes to one stream, then makes as many R3 streams, each with a durable consumer, and measures again: the same
+publishes, the CPU and the bytes between the nodes of an idle cluster, memory, and the time from the last acknowledgement of an
+owner that is killed to the first of the next one. With --messages so many of 128 B are in the first stream meanwhile, and
+publishes are not measured again, since that purges it. Everything listens on loopback and stores below a new directory of --dir.
 """
 
 import argparse

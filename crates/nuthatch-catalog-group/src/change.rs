@@ -155,6 +155,12 @@ impl Change {
         }
     }
 
+    /// True for a protocol that this program does not know: what follows it may be of kinds that nobody here knows.
+    #[must_use]
+    pub fn is_later(&self) -> bool {
+        matches!(self, Self::Finalize { active, .. } if *active > Protocol::NEWEST)
+    }
+
     /// Its bytes. Other disks are written as before there were other changes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {

@@ -1,6 +1,7 @@
 //! Numbers and strings as bytes, little-endian, and back: of records, packets and operations.
 
 use crc_fast::{CrcAlgorithm, checksum};
+use std::io;
 
 /// Why something is not read that is not damaged.
 pub const LATER: &str =
@@ -12,6 +13,27 @@ pub const LATER: &str =
 pub struct Malformed {
     /// What is wrong with them.
     pub what: &'static str,
+}
+
+impl Malformed {
+    /// True for what is not damaged, but of a later program.
+    #[must_use]
+    pub fn is_later(self) -> bool {
+        self.what == LATER
+    }
+}
+
+impl From<Malformed> for io::Error {
+    fn from(why: Malformed) -> Self {
+        Self::other(why)
+    }
+}
+
+/// True if bytes were not read because they are of a later program.
+#[must_use]
+pub fn is_later(error: &io::Error) -> bool {
+    let why = error.get_ref().and_then(|inner| inner.downcast_ref::<Malformed>());
+    why.is_some_and(|why| why.is_later())
 }
 
 /// An error with its reason.
@@ -193,5 +215,17 @@ impl<'a> Reader<'a> {
     /// Something is.
     pub fn end(&self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(malformed("there is more than it says")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_of_a_later_program_is_told_from_damage() {
+        assert!(is_later(&malformed(LATER).into()));
+        assert!(!is_later(&malformed("it ends too early").into()));
+        assert!(!is_later(&io::Error::other(LATER)), "by its kind, not by its text");
     }
 }

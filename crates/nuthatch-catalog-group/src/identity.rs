@@ -77,9 +77,9 @@ fn load<T>(
             false => Err(malformed("its checksum does not fit")),
         }
     };
-    decode(&bytes).map(Some).map_err(|why| match why.what {
-        LATER => later(disk, path),
-        what => damaged(disk, path, what),
+    decode(&bytes).map(Some).map_err(|why| match why.is_later() {
+        true => later(disk, path),
+        false => damaged(disk, path, why.what),
     })
 }
 

@@ -184,7 +184,7 @@ impl Member {
         }
         let peers = identity::load_peers(&*disk)?;
         let store = Store::open(Arc::clone(&disk), || founded(&founding))?;
-        let held = state(store.snapshot(), &founding).map_err(|why| io::Error::other(why.what))?;
+        let held = state(store.snapshot(), &founding).map_err(io::Error::from)?;
         let applied = store.index();
         let raw = RawNode::new(
             &config(identity.member, node, applied),
@@ -506,7 +506,7 @@ impl Member {
     }
 
     fn restore(&mut self, snapshot: &Snapshot) -> io::Result<()> {
-        let held = state(snapshot, &self.founding).map_err(|why| io::Error::other(why.what))?;
+        let held = state(snapshot, &self.founding).map_err(io::Error::from)?;
         (self.catalogs, self.roster) = held;
         self.applied = snapshot.get_metadata().index;
         Ok(())
@@ -522,7 +522,7 @@ impl Member {
                     self.apply_change(&entry)
                 }
             };
-            applied.map_err(|why| io::Error::other(why.what))?;
+            applied.map_err(io::Error::from)?;
             self.applied = entry.index;
             if entry.entry_type != EntryType::EntryNormal {
                 self.raw.mut_store().keep_committed(entry.index)?;

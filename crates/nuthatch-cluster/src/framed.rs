@@ -1,4 +1,4 @@
-//! Documents that a connection carries one behind the other: each with its length and its checksum.
+//! Answers that a connection carries one behind the other: each is a length (u32), a CRC-32 (u32) and as many bytes.
 
 use crate::channel::Channel;
 use crate::coding::{Reader, Writer, crc};

@@ -230,8 +230,10 @@ impl Nodes {
             let met = self.node.met(*id);
             let speaks = met.as_ref().map(|met| met.speaks);
             let program = met.and_then(|met| met.program);
-            let turned_away = self.node.turned_away(*id);
-            NodeSight { speaks, program, turned_away, ..kept.by(*id, enrolled, heard(id)) }
+            let seen = kept.by(*id, enrolled, heard(id));
+            // Somebody else may have come under its name.
+            let turned_away = self.node.turned_away(*id).filter(|_| !seen.connected);
+            NodeSight { speaks, program, turned_away, ..seen }
         };
         let name = |node| roster.name(node);
         let mut nodes: Vec<NodeSight> = roster.nodes.iter().map(node).collect();

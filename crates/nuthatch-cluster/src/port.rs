@@ -158,7 +158,8 @@ fn group(
         return put_answer(&mut channel, &answer);
     }
     let member = member_of(hello.incarnation.0)?;
-    let told = receive_envelopes(channel, member, |envelope| door.deliver(envelope));
+    let told =
+        receive_envelopes(channel, (member, hello, local), |envelope| door.deliver(envelope));
     door.hung_up(member);
     told
 }
@@ -166,13 +167,14 @@ fn group(
 /// Hands on what a member says. What is no packet, or another member's, ends the connection.
 fn receive_envelopes(
     channel: Channel,
-    from: MemberId,
+    (from, hello, local): (MemberId, &Hello, &dyn Local),
     deliver: impl Fn(Envelope),
 ) -> io::Result<()> {
     let invalid = |error: &str| io::Error::new(io::ErrorKind::InvalidData, error);
     let mut packets = BufReader::with_capacity(READ_BYTES, channel);
     loop {
         let packet = read_answer(&mut packets, ENVELOPE_MAX)?;
+        check_spoken(hello, local)?;
         let envelope = Envelope::decode(&packet).map_err(|why| invalid(why.what))?;
         if envelope.from != from {
             return Err(invalid("it speaks for another member of the catalog"));

@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 /// Hears that this node is none of the cluster any more, and why it ends.
@@ -23,6 +24,8 @@ pub(crate) struct Roll {
     routes: Arc<Routes>,
     state: Mutex<State>,
     changed: Condvar,
+    /// The protocol of `state`, for who asks for it with each packet.
+    active: AtomicU8,
 }
 
 #[derive(Default)]
@@ -40,8 +43,9 @@ struct State {
 
 impl Roll {
     pub(crate) fn new(me: NodeId, listen: SocketAddr, routes: Arc<Routes>, roster: Roster) -> Self {
+        let active = AtomicU8::new(roster.active.0);
         let state = Mutex::new(State { roster, ..State::default() });
-        Self { me, listen, routes, state, changed: Condvar::new() }
+        Self { me, listen, routes, state, changed: Condvar::new(), active }
     }
 
     /// This node.
@@ -65,6 +69,7 @@ impl Roll {
         if roster.changes >= state.roster.changes && *roster != state.roster {
             state.roster = roster.clone();
             state.version += 1;
+            self.active.store(roster.active.0, Ordering::Release);
             self.changed.notify_all();
         }
     }
@@ -163,7 +168,7 @@ impl Roll {
 
     /// What the nodes speak.
     pub(crate) fn active(&self) -> Protocol {
-        self.state.lock().roster.active
+        Protocol(self.active.load(Ordering::Acquire))
     }
 
     /// Who leads the catalog, as far as this node knows.

@@ -3,8 +3,6 @@
 //! Whoever lacks them connects and asks: first for the snapshot (what the files are, and the last entry that made
 //! them), then for parts of the files, one at a time. The files go on being changed meanwhile by later entries, which
 //! whoever gets them applies again.
-//!
-//! An answer is a length (u32), a CRC-32 (u32) and as many bytes.
 
 use crate::channel::Channel;
 use crate::coding::{Malformed, Reader, Writer};

@@ -8,40 +8,22 @@ mod support;
 
 use nuthatch_client::Client;
 use publishing::Load;
-use quorum_nodes::{ANSWER, Node, Nodes};
+use quorum_nodes::{ACCOUNTS, ANSWER, Node, Nodes};
 use serde_json::{Value, json};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use support::{TIMEOUT, TempDir};
 
-const CONFIG: &str = r#"
-accounts {
-  SYS { users: [ { user: sys, password: pw } ] }
-  A { jetstream: enabled, users: [ { user: a, password: a } ] }
-}
-system_account: SYS
-no_auth_user: a
-"#;
-
 /// So many nodes and a stream on three or all of them.
 fn with_stream(name: &str, count: usize, key: Option<&str>) -> Nodes {
     let mut nodes = Nodes::of(count, TempDir::new(name), "built-in");
-    nodes.configure(CONFIG);
+    nodes.configure(ACCOUNTS);
     if let Some(key) = key {
         nodes.give_keys(&vec![key; count]);
     }
     nodes.nodes.iter_mut().for_each(Node::start);
-    let config = json!({"name": "Q", "subjects": ["Q.>"], "num_replicas": 3}).to_string();
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        let (mut client, _) = nodes.owner();
-        let asked = client.request("$JS.API.STREAM.CREATE.Q", b"", config.as_bytes(), ANSWER);
-        let told = asked.map(|answer| String::from_utf8_lossy(&answer.payload).into_owned());
-        if told.as_ref().is_ok_and(|told| !told.contains("\"error\"")) {
-            return nodes;
-        }
-        assert!(Instant::now() < deadline, "the stream is not created: {told:?}");
-    }
+    nodes.create_replicated();
+    nodes
 }
 
 fn add_spare(nodes: &mut Nodes) -> usize {

@@ -3,11 +3,9 @@
 mod quorum_nodes;
 mod support;
 
-use quorum_nodes::{ANSWER, Node, Nodes};
-use serde_json::json;
+use quorum_nodes::{Node, Nodes};
 use std::process::Command;
-use std::time::Instant;
-use support::{TIMEOUT, TempDir};
+use support::TempDir;
 
 const KEY: &str = "a secret of all nodes, long enough for that";
 
@@ -47,20 +45,6 @@ fn name_nodes(nodes: &Nodes, last: &[usize]) {
     std::fs::write(nodes.dir.path().join("hosts"), text).expect("written");
 }
 
-fn create(nodes: &Nodes) {
-    let config = json!({"name": "Q", "subjects": ["Q.>"], "num_replicas": 3}).to_string();
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        let (mut client, _) = nodes.owner();
-        let asked = client.request("$JS.API.STREAM.CREATE.Q", b"", config.as_bytes(), ANSWER);
-        let told = asked.map(|answer| String::from_utf8_lossy(&answer.payload).into_owned());
-        if told.as_ref().is_ok_and(|told| !told.contains("\"error\"")) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "the stream is not created: {told:?}");
-    }
-}
-
 fn find_each_other(name: &str, catalog: Option<&str>) {
     let mut probe = Command::new("unshare");
     let probe = probe.args(["--mount", "mount", "--bind", "/etc/hosts", "/etc/hosts"]);
@@ -75,7 +59,7 @@ fn find_each_other(name: &str, catalog: Option<&str>) {
         format!("no cluster is founded while names of its nodes are not found: n2.test:{port}");
     (0..3).for_each(|at| nodes.wait_text(at, &waits));
     name_nodes(&nodes, &[1, 2, 3]);
-    create(&nodes);
+    nodes.create_replicated();
     nodes.publish(0);
     // It comes back elsewhere, and nothing but its name says so.
     nodes.nodes[2].kill();

@@ -8,21 +8,12 @@ mod support;
 
 use nuthatch_client::Client;
 use publishing::Load;
-use quorum_nodes::{ANSWER, NODES, Node, Nodes};
-use serde_json::{Value, json};
+use quorum_nodes::{ACCOUNTS, NODES, Node, Nodes};
+use serde_json::Value;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::{TIMEOUT, TempDir};
-
-const CONFIG: &str = r#"
-accounts {
-  SYS { users: [ { user: sys, password: pw } ] }
-  A { jetstream: enabled, users: [ { user: a, password: a } ] }
-}
-system_account: SYS
-no_auth_user: a
-"#;
 
 /// What programs speak that know nothing newer than the first protocol.
 const OLD: [&str; 2] = ["--protocol-max", "4"];
@@ -79,20 +70,6 @@ fn founded(name: &str, config: &str, set_up: impl Fn(usize, &mut Node)) -> Nodes
     nodes
 }
 
-fn create_stream(nodes: &Nodes) {
-    let config = json!({"name": "Q", "subjects": ["Q.>"], "num_replicas": 3}).to_string();
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        let (mut client, _) = nodes.owner();
-        let asked = client.request("$JS.API.STREAM.CREATE.Q", b"", config.as_bytes(), ANSWER);
-        let told = asked.map(|answer| String::from_utf8_lossy(&answer.payload).into_owned());
-        if told.as_ref().is_ok_and(|told| !told.contains("\"error\"")) {
-            return;
-        }
-        assert!(Instant::now() < deadline, "the stream is not created: {told:?}");
-    }
-}
-
 /// Publishes as a client of a node that stays, while something is done.
 fn under_load(mut client: Client, name: &str, during: impl FnOnce()) -> Load {
     let done = AtomicBool::new(false);
@@ -117,8 +94,8 @@ fn under_load(mut client: Client, name: &str, during: impl FnOnce()) -> Load {
 
 #[test]
 fn nodes_are_upgraded_one_after_the_other_under_load_and_the_cluster_is_finalized() {
-    let mut nodes = founded("upgrade", CONFIG, |_, node| be_old(node));
-    create_stream(&nodes);
+    let mut nodes = founded("upgrade", ACCOUNTS, |_, node| be_old(node));
+    nodes.create_replicated();
     let is_old = |status: &Value| newest(status) == [Some(4); NODES];
     wait_status(&nodes.nodes[0], "all are old", is_old);
     let (code, said) = cluster(&nodes.nodes[0], &["finalize", "--force"]);
@@ -188,19 +165,19 @@ fn pair(nodes: &mut [Node], at: usize, stays: usize) -> (&mut Node, &Node) {
 /// decided upon hears of it by the others.
 #[test]
 fn a_cluster_begins_with_what_all_know_and_a_node_that_was_away_is_told() {
-    let nodes = founded("upgrade-new", CONFIG, |_, _| {});
+    let nodes = founded("upgrade-new", ACCOUNTS, |_, _| {});
     let status = wait_status(&nodes.nodes[1], "there", |status| newest(status) == [Some(5); NODES]);
     assert_eq!(status["protocol"], 5, "{status}");
     let programs = status["nodes"].as_array().expect("nodes").iter();
     assert!(programs.clone().all(|node| node["program"] == env!("CARGO_PKG_VERSION")), "{status}");
     drop(nodes);
 
-    let mut nodes = founded("upgrade-away", CONFIG, |at, node| {
+    let mut nodes = founded("upgrade-away", ACCOUNTS, |at, node| {
         if at == 2 {
             be_old(node);
         }
     });
-    create_stream(&nodes);
+    nodes.create_replicated();
     let is_mixed = |status: &Value| newest(status) == [Some(5), Some(5), Some(4)];
     let status = wait_status(&nodes.nodes[0], "mixed", is_mixed);
     assert_eq!(status["protocol"], 4, "{status}");
@@ -227,7 +204,7 @@ fn a_cluster_begins_with_what_all_know_and_a_node_that_was_away_is_told() {
 
 #[test]
 fn nodes_with_different_keys_of_encryption_turn_each_other_away() {
-    let with = |keys: &str| format!("{CONFIG}\njetstream {{ {keys} }}\n");
+    let with = |keys: &str| format!("{ACCOUNTS}\njetstream {{ {keys} }}\n");
     let dir = TempDir::new("upgrade-keys-files");
     let files = [
         ("one", "key: first-secret"),
@@ -243,11 +220,11 @@ fn nodes_with_different_keys_of_encryption_turn_each_other_away() {
         let at = node.args.iter().position(|arg| arg == "-c").expect("it has one");
         node.args[at + 1] = path(name);
     };
-    let mut nodes = founded("upgrade-keys", CONFIG, |at, node| {
+    let mut nodes = founded("upgrade-keys", ACCOUNTS, |at, node| {
         file(node, if at == 2 { "other" } else { "one" });
     });
     // The two others are a majority, and serve.
-    create_stream(&nodes);
+    nodes.create_replicated();
     nodes.publish(0);
     nodes.wait_text(0, "is turned away: it encrypts, and none of this node's keys");
     nodes.wait_text(2, "is turned away: it encrypts, and none of this node's keys");
@@ -277,7 +254,7 @@ fn nodes_with_different_keys_of_encryption_turn_each_other_away() {
 #[test]
 fn a_cluster_with_a_catalog_elsewhere_is_not_finalized() {
     let mut nodes = Nodes::new("upgrade-elsewhere");
-    nodes.configure(CONFIG);
+    nodes.configure(ACCOUNTS);
     nodes.nodes.iter_mut().for_each(Node::start);
     let is_there = |status: &Value| newest(status) == [Some(5); NODES];
     let status = wait_status(&nodes.nodes[0], "there", is_there);

@@ -7,7 +7,7 @@ mod support;
 
 use nuthatch_client::Client;
 use publishing::Load;
-use quorum_nodes::{ANSWER, Node, Nodes};
+use quorum_nodes::{ACCOUNTS, ANSWER, Node, Nodes};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,18 +15,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use support::{TIMEOUT, TempDir};
 
-const CONFIG: &str = r#"
-accounts {
-  SYS { users: [ { user: sys, password: pw } ] }
-  A { jetstream: enabled, users: [ { user: a, password: a } ] }
-}
-system_account: SYS
-no_auth_user: a
-"#;
-
 /// Three nodes and a stream on all of them.
 fn with_stream(name: &str) -> Nodes {
-    with_stream_so(name, CONFIG)
+    with_stream_so(name, ACCOUNTS)
 }
 
 /// The same, of nodes with this in their configuration file.
@@ -34,17 +25,8 @@ fn with_stream_so(name: &str, config: &str) -> Nodes {
     let mut nodes = Nodes::with_catalog(TempDir::new(name), "built-in");
     nodes.configure(config);
     nodes.nodes.iter_mut().for_each(Node::start);
-    let config = json!({"name": "Q", "subjects": ["Q.>"], "num_replicas": 3}).to_string();
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        let (mut client, _) = nodes.owner();
-        let asked = client.request("$JS.API.STREAM.CREATE.Q", b"", config.as_bytes(), ANSWER);
-        let told = asked.map(|answer| String::from_utf8_lossy(&answer.payload).into_owned());
-        if told.as_ref().is_ok_and(|told| !told.contains("\"error\"")) {
-            return nodes;
-        }
-        assert!(Instant::now() < deadline, "the stream is not created: {told:?}");
-    }
+    nodes.create_replicated();
+    nodes
 }
 
 /// Asks the cluster at a node; what it is answered, or why that is refused.
@@ -262,7 +244,7 @@ fn a_removed_node_that_comes_back_says_so_and_deletes_nothing() {
 fn a_node_that_stays_away_is_replaced_by_itself() {
     let mut nodes = with_stream_so(
         "replace-away",
-        &format!("{CONFIG}\njetstream {{ quorum {{ replace_after: '10s' }} }}"),
+        &format!("{ACCOUNTS}\njetstream {{ quorum {{ replace_after: '10s' }} }}"),
     );
     (0..10).for_each(|number| nodes.publish(number));
     ask(&nodes.nodes[0], "DRAIN", &json!({"node": "n1", "drain": true})).expect("it begins");

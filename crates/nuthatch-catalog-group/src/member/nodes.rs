@@ -6,7 +6,7 @@ use crate::coding::{LATER, Malformed, malformed};
 use crate::packet::{Body, Envelope};
 use crate::roster::{Change, Draining, Refusal, Replacing, Resizing};
 use crate::rules::Rule;
-use crate::types::{MemberId, Protocol};
+use crate::types::MemberId;
 use nuthatch_quorum::types::NodeId;
 use raft::eraftpb::{ConfChangeV2, Entry};
 use std::collections::BTreeMap;
@@ -97,11 +97,9 @@ impl Member {
         if !self.is_leader() || !change.is_asked_for() {
             return;
         }
-        let is_unknown =
-            matches!(change, Change::Finalize { active, .. } if *active > Protocol::NEWEST);
         let refused = match (self.roster.has(change), self.check(change)) {
             (true, _) => None,
-            _ if is_unknown => Some(Refusal::UnknownProtocol.to_string()),
+            _ if change.is_later() => Some(Refusal::UnknownProtocol.to_string()),
             (false, Err(why)) => Some(why.to_string()),
             (false, Ok(())) => return self.propose_change(change),
         };
@@ -278,8 +276,7 @@ impl Member {
             return self.apply_members(&ConfChangeV2::default());
         }
         let change = Change::decode(&entry.context)?;
-        if matches!(change, Change::Finalize { active, .. } if active > Protocol::NEWEST) {
-            // What follows may be of kinds that nobody here knows.
+        if change.is_later() {
             return Err(malformed(LATER));
         }
         let before = self.roster.replacing;

@@ -5,7 +5,7 @@ use super::{Answering, Deciding, Input, was_removed};
 use crate::life::Life;
 use crate::roll::Roll;
 use crate::start_error::too_old_text;
-use nuthatch_catalog_group::coding::LATER;
+use nuthatch_catalog_group::coding::{LATER, is_later};
 use nuthatch_catalog_group::{Effect, Event, Member, Protocol, Roster, TICK, identity};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::Disk;
@@ -68,7 +68,7 @@ impl Driver {
             let Err(error) = ended else { return };
             self.answering.clear();
             self.deciding.clear();
-            if error.to_string().contains(LATER) {
+            if is_later(&error) {
                 self.roll.remove_me(LATER);
                 return;
             }

@@ -15,6 +15,16 @@ use std::time::{Duration, Instant};
 
 pub const NODES: usize = 3;
 
+/// A configuration with a user of the system account, `sys:pw`, and one of clients that say no name.
+pub const ACCOUNTS: &str = r#"
+accounts {
+  SYS { users: [ { user: sys, password: pw } ] }
+  A { jetstream: enabled, users: [ { user: a, password: a } ] }
+}
+system_account: SYS
+no_auth_user: a
+"#;
+
 /// How long one answer of a client is waited for before the next node is tried.
 pub const ANSWER: Duration = Duration::from_secs(2);
 
@@ -390,7 +400,16 @@ impl Nodes {
 
     /// Creates the stream at whoever owns the log: on a busy machine that may change meanwhile.
     pub fn create_stream(&self) {
-        let config = json!({"name": "Q", "subjects": ["Q.>"], "storage": "file"}).to_string();
+        self.create(&json!({"name": "Q", "subjects": ["Q.>"], "storage": "file"}));
+    }
+
+    /// The same with three replicas.
+    pub fn create_replicated(&self) {
+        self.create(&json!({"name": "Q", "subjects": ["Q.>"], "num_replicas": 3}));
+    }
+
+    fn create(&self, config: &Value) {
+        let config = config.to_string();
         let deadline = Instant::now() + TIMEOUT;
         loop {
             let (mut client, _) = self.owner();
