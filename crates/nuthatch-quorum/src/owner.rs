@@ -445,7 +445,10 @@ impl Owner {
                 self.advance(index, Stage::Live);
             }
             Message::Fetched { epoch, base, from, entries, .. } if *epoch == self.epoch => {
-                self.unhealable = log.first_damaged().filter(|first| first <= base);
+                if let Some(first) = log.first_damaged().filter(|first| first <= base) {
+                    self.unhealable = Some(first);
+                    self.has_trimmed(index, *base);
+                }
                 if let Some(heal) = self.healed_by(*from, entries, log) {
                     self.send(self.own(), heal, now, out);
                 }
@@ -503,6 +506,15 @@ impl Owner {
     fn advance(&mut self, index: usize, stage: Stage) {
         if self.progress[index].stage != Stage::Live {
             self.progress[index].stage = stage;
+        }
+    }
+
+    /// A keeper has had durably what it has trimmed, whatever it said in a message that came late. What the own keeper
+    /// cannot read of that cannot be sent to it again.
+    fn has_trimmed(&mut self, index: usize, base: Lsn) {
+        let progress = &mut self.progress[index];
+        if progress.stage == Stage::Live && Rule::TrimmedIsDone.holds() {
+            progress.done = progress.done.max(base.min(self.commit));
         }
     }
 

@@ -110,6 +110,8 @@ rules! {
     Scrubs = "keeper.scrubs";
     /// An owner whose own entries are damaged gets them from its keepers.
     HealsOwn = "owner.heals-own";
+    /// What a keeper has trimmed it has had durably: an owner that cannot read it any more need not send it to hear that.
+    TrimmedIsDone = "owner.trimmed-is-done";
     /// Keepers tell the owner what they cannot read any more, and get it.
     TellsDamage = "keeper.tells-damage";
     /// The stamps of a log never go back.

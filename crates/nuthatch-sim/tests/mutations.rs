@@ -45,7 +45,7 @@ fn search(rule: Rule) -> Option<String> {
 }
 
 /// Seeds beyond those that an ordinary run plays, or of a theme, which found a rule's loss.
-const FAR_SEEDS: [(Rule, &str, u64); 19] = [
+const FAR_SEEDS: [(Rule, &str, u64); 20] = [
     (Rule::CutsBehindDamage, "m10", 20_032_747),
     (Rule::TrimmedIsHere, "trimmed", 5_001_583),
     (Rule::ReplacedIsACut, "trimmed", 5_013_332),
@@ -62,6 +62,7 @@ const FAR_SEEDS: [(Rule, &str, u64); 19] = [
     (Rule::LeaseByClock, "m12", 54),
     (Rule::ReleaseEnds, "m12", 24),
     (Rule::LeavesToTrimmed, "m19", 708),
+    (Rule::TrimmedIsDone, "drawn", 16_132_917),
     (Rule::LacksByContent, "trimmed", 7_008_898),
     (Rule::CatalogRefusesBehind, "m25", 188),
     (Rule::CatalogNeverGoesBack, "m25", 188),
