@@ -8,14 +8,20 @@ use crate::coding::{Malformed, Reader, Writer, crc, malformed};
 /// What whoever connects sends first, in the clear: it begins like no hello of another kind and like no TLS.
 pub const LINK_BEGINS: u8 = b'L';
 
-/// The version of all that is said on such a connection.
-pub const LINK_PROTOCOL: u8 = 1;
+/// The oldest version of what is said on such a connection that this program speaks.
+const LINK_OLDEST: u8 = 1;
+
+/// The newest one.
+const LINK_NEWEST: u8 = 2;
+
+/// From this version on a node knows by the table of streams what is for them beside their own subjects.
+const KNOWS_BY_TABLE: u8 = 2;
 
 const MAGIC: [u8; 8] = *b"NUTHLINK";
 
 /// How a hello of this program begins: the magic and its range of protocols.
 #[doc(hidden)]
-pub const LINK_HELLO_FRONT: &[u8; 10] = b"NUTHLINK\x01\x01";
+pub const LINK_HELLO_FRONT: &[u8; 10] = b"NUTHLINK\x01\x02";
 
 /// Bytes in front of the body: magic, lowest and highest protocol, length.
 const FRONT_BYTES: usize = 8 + 2 + 4;
@@ -69,6 +75,23 @@ pub struct LinkHello {
     pub is_leaving: bool,
     /// What becomes of the connection; without meaning from the one that has connected.
     pub verdict: Verdict,
+    /// The newest version that it speaks, of those that this program knows.
+    pub version: LinkVersion,
+}
+
+/// What is said on a connection for clients' messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkVersion(u8);
+
+impl LinkVersion {
+    /// The newest one.
+    pub const NEWEST: Self = Self(LINK_NEWEST);
+
+    /// True if its nodes know by the table of streams what is for them beside their own subjects.
+    #[must_use]
+    pub const fn knows_by_table(self) -> bool {
+        self.0 >= KNOWS_BY_TABLE
+    }
 }
 
 impl LinkHello {
@@ -124,13 +147,15 @@ impl LinkHello {
         if sum.u32()? != crc(summed) {
             return Err(malformed("the checksum of its hello does not fit"));
         }
-        if !(low..=high).contains(&LINK_PROTOCOL) {
+        let version = high.min(LINK_NEWEST);
+        if version < low.max(LINK_OLDEST) {
             return Err(malformed("it speaks no protocol of links that this version speaks"));
         }
-        Self::body(&summed[FRONT_BYTES..]).map(|hello| Some((hello, total)))
+        let version = LinkVersion(version);
+        Self::body(&summed[FRONT_BYTES..], version).map(|hello| Some((hello, total)))
     }
 
-    fn body(bytes: &[u8]) -> Result<Self, Malformed> {
+    fn body(bytes: &[u8], version: LinkVersion) -> Result<Self, Malformed> {
         let mut from = Reader(bytes);
         let cluster = from.u128()?;
         let verdict = match from.u8()? {
@@ -154,7 +179,7 @@ impl LinkHello {
         if !from.0.is_empty() {
             return Err(malformed("its hello is longer than what it says"));
         }
-        Ok(Self { cluster, node, server, account, clients, is_leaving, verdict })
+        Ok(Self { cluster, node, server, account, clients, is_leaving, verdict, version })
     }
 }
 
@@ -189,7 +214,31 @@ mod tests {
             clients: vec!["127.0.0.1:4222".to_owned(), "[::1]:4222".to_owned()],
             is_leaving: false,
             verdict: Verdict::Welcome,
+            version: LinkVersion::NEWEST,
         }
+    }
+
+    /// Its bytes as a program says it that speaks these versions.
+    fn of_program(low: u8, high: u8) -> Vec<u8> {
+        let mut bytes = hello().encode().expect("it fits");
+        bytes.truncate(bytes.len() - SUM_BYTES);
+        bytes[MAGIC.len()..MAGIC.len() + 2].copy_from_slice(&[low, high]);
+        let mut to = Writer(bytes);
+        let sum = crc(&to.0);
+        to.u32(sum);
+        to.0
+    }
+
+    #[test]
+    fn the_newest_version_of_both_is_spoken() {
+        let version = |low, high| {
+            let read = LinkHello::decode(&of_program(low, high));
+            read.map(|read| read.expect("all of it").0.version.0).ok()
+        };
+        assert_eq!((version(1, 1), version(1, 2), version(2, 2)), (Some(1), Some(2), Some(2)));
+        assert_eq!((version(1, 9), version(2, 9)), (Some(2), Some(2)));
+        assert_eq!((version(0, 0), version(3, 9), version(2, 1)), (None, None, None));
+        assert!(LinkVersion::NEWEST.knows_by_table() && !LinkVersion(1).knows_by_table());
     }
 
     #[test]

@@ -94,22 +94,32 @@ impl Default for Taken {
 
 /// Subjects that JetStream takes for a stream, as patterns: its own, acknowledgements, and flow control.
 pub fn subjects_of(config: &StreamConfig) -> impl Iterator<Item = Box<[u8]>> {
-    let own = config.subjects.iter().map(|subject| subject.as_bytes().into());
-    let name = &config.name;
-    let others = [format!("$JS.ACK.{name}.>"), format!("$JS.FC.{name}.>")];
-    own.chain(others.map(|text| text.into_bytes().into()))
+    own_subjects_of(config).chain(answers_of(&config.name))
 }
 
-/// Subjects of pulls and direct gets of a stream, which only other nodes are told of: they go to its node without a look at
-/// what they ask for. Other calls are handed on by whoever takes them.
-fn requests_of(config: &StreamConfig) -> impl Iterator<Item = Box<[u8]>> {
-    let name = &config.name;
+fn own_subjects_of(config: &StreamConfig) -> impl Iterator<Item = Box<[u8]>> {
+    config.subjects.iter().map(|subject| subject.as_bytes().into())
+}
+
+/// Subjects of what consumers of a stream answer: acknowledgements, and flow control.
+fn answers_of(name: &str) -> [Box<[u8]>; 2] {
+    [format!("$JS.ACK.{name}.>"), format!("$JS.FC.{name}.>")].map(|text| text.into_bytes().into())
+}
+
+/// Subjects of pulls and direct gets of a stream: at other nodes they go to its node without a look at what they ask for.
+/// Other calls are handed on by whoever takes them.
+fn requests_of(name: &str) -> [Box<[u8]>; 3] {
     let all = [
         format!("$JS.API.CONSUMER.MSG.NEXT.{name}.*"),
         format!("$JS.API.DIRECT.GET.{name}"),
         format!("$JS.API.DIRECT.GET.{name}.>"),
     ];
-    all.into_iter().map(|text| text.into_bytes().into())
+    all.map(|text| text.into_bytes().into())
+}
+
+/// All that is for a stream of another node beside its own subjects.
+pub(crate) fn all_requests_of(name: &str) -> impl Iterator<Item = Box<[u8]>> + use<> {
+    answers_of(name).into_iter().chain(requests_of(name))
 }
 
 /// How what is told differs from what was told last.
@@ -126,17 +136,32 @@ pub(crate) struct Difference {
 }
 
 impl Difference {
+    /// Other nodes know by the table of streams what is for a stream beside its own subjects, if they are told of it.
     fn count(&mut self, stream: &AdvertisedStream, delta: i64) {
-        if stream.is_taken {
-            for subject in subjects_of(&stream.config) {
-                *self.others.entry(subject.clone()).or_default() += delta;
-                *self.nodes.entry(subject).or_default() += delta;
-            }
+        if !stream.is_taken {
+            return;
         }
-        if stream.log.is_some() {
-            for subject in requests_of(&stream.config) {
-                *self.nodes.entry(subject).or_default() += delta;
+        for subject in own_subjects_of(&stream.config) {
+            *self.others.entry(subject.clone()).or_default() += delta;
+            *self.nodes.entry(subject).or_default() += delta;
+        }
+        for subject in answers_of(&stream.config.name) {
+            if stream.log.is_none() {
+                *self.nodes.entry(subject.clone()).or_default() += delta;
             }
+            *self.others.entry(subject).or_default() += delta;
+        }
+    }
+
+    /// What nodes do not know by the table that speak the first protocol of links.
+    fn count_for_older(&mut self, stream: &AdvertisedStream, delta: i64) {
+        if stream.log.is_none() {
+            return;
+        }
+        let name = &stream.config.name;
+        let answers = answers_of(name).into_iter().filter(|_| stream.is_taken);
+        for subject in answers.chain(requests_of(name)) {
+            *self.nodes.entry(subject).or_default() += delta;
         }
     }
 }
@@ -149,9 +174,17 @@ pub(crate) struct Told {
     /// What belongs to no stream of the account: for other servers, and for other nodes.
     others: Subjects,
     nodes: Subjects,
+    /// A node was connected that speaks the first protocol of links, and whether all nodes were told what it needs.
+    has_older: bool,
+    is_told_older: bool,
 }
 
 impl Told {
+    /// A node is connected that speaks the first protocol of links: from the next look on all nodes are told what it needs.
+    pub(crate) fn meet_older(&mut self) {
+        self.has_older = true;
+    }
+
     /// When that was.
     pub(crate) fn at(&self) -> Option<&AskedAt> {
         self.at.as_ref()
@@ -170,6 +203,9 @@ impl Told {
         (others, nodes): (Subjects, Subjects),
     ) -> Difference {
         let mut difference = Difference::default();
+        if self.has_older && !std::mem::replace(&mut self.is_told_older, true) {
+            self.streams.values().for_each(|stream| difference.count_for_older(stream, 1));
+        }
         replace(&mut self.others, others, &mut difference.others);
         replace(&mut self.nodes, nodes, &mut difference.nodes);
         match streams {
@@ -206,8 +242,13 @@ impl Told {
     ) {
         let is_same = old.as_ref().zip(new.as_ref()).is_some_and(|(old, new)| old.is_same(new));
         if !is_same {
-            old.iter().for_each(|old| difference.count(old, -1));
-            new.iter().for_each(|new| difference.count(new, 1));
+            let of_old = old.iter().map(|old| (old, -1));
+            for (stream, delta) in of_old.chain(new.iter().map(|new| (new, 1))) {
+                difference.count(stream, delta);
+                if self.is_told_older {
+                    difference.count_for_older(stream, delta);
+                }
+            }
             match new.as_ref().and_then(AdvertisedStream::own) {
                 Some(own) => difference.come.push(own),
                 None if old.is_some_and(|old| old.log.is_some()) => {
@@ -268,7 +309,7 @@ mod tests {
         let api: Vec<Box<[u8]>> = vec![b"$JS.hub.API.>".as_slice().into()];
         let all = Streams::All(vec![a.clone(), b.clone()]);
         let first = told.follow(at(1), all, (api.clone(), api.clone()));
-        assert_eq!((first.others.len(), first.nodes.len()), (7, 13));
+        assert_eq!((first.others.len(), first.nodes.len()), (7, 3));
         assert_eq!((names(&first.come), first.gone.len()), (vec!["A", "B"], 0));
         assert_eq!(told.at(), Some(&at(1)));
         // What is the same is told no more, whichever way it is looked at.
@@ -295,7 +336,25 @@ mod tests {
         assert_eq!(texts(&difference.others), expected.concat());
         assert_eq!((names(&difference.come), difference.gone), (vec!["A"], vec!["B".to_owned()]));
         assert_eq!(names(&told.own_streams()), ["A"]);
-        assert_eq!(difference.nodes.len(), 2 + 1 + 2 + 3, "the API stays, the requests of B go");
+        assert_eq!(texts(&difference.nodes), ["-1 a.>", "+1 a.new", "-1 b"], "the API stays");
+        // One that does not know the rest by the table is told of all that is there, once, and of what changes.
+        told.meet_older();
+        let api: Subjects = vec![b"$JS.hub.API.>".as_slice().into()];
+        let mut follow = |version: u64, changed: Vec<(String, Option<AdvertisedStream>)>| {
+            let changed = Streams::Changed(changed);
+            texts(&told.follow(at(version), changed, (vec![], api.clone())).nodes)
+        };
+        let rest = |delta: &str| -> Vec<String> {
+            let all =
+                all_requests_of("A").map(|subject| String::from_utf8_lossy(&subject).into_owned());
+            let mut all: Vec<String> = all.collect();
+            all.sort();
+            all.into_iter().map(|subject| format!("{delta} {subject}")).collect()
+        };
+        assert_eq!(follow(5, vec![]), rest("+1"));
+        assert_eq!(follow(6, vec![]), [""; 0]);
+        let gone = [rest("-1"), vec!["-1 a.new".to_owned()]].concat();
+        assert_eq!(follow(7, vec![("A".to_owned(), None)]), gone);
     }
 
     /// A log that is not there as a whole, or is withdrawn, and an account without JetStream.
@@ -310,8 +369,8 @@ mod tests {
             (found.others.len(), found.nodes.len(), found.come.len(), found.gone.len())
         };
         assert_eq!(follow(1, true, false), (3, 3, 0, 0));
-        assert_eq!(follow(2, true, true), (0, 3, 1, 0));
-        assert_eq!(follow(3, false, true), (3, 3, 1, 0));
-        assert_eq!(follow(4, false, false), (0, 3, 0, 1));
+        assert_eq!(follow(2, true, true), (0, 2, 1, 0), "what the table tells is told no more");
+        assert_eq!(follow(3, false, true), (3, 1, 1, 0));
+        assert_eq!(follow(4, false, false), (0, 0, 0, 1));
     }
 }

@@ -3,18 +3,22 @@
 //! Whoever matches caches the result under [`Interest::version`], which changes with every
 //! subscription that comes or goes.
 
-use crate::advertised::Deltas;
+use crate::advertised::{Deltas, all_requests_of};
 use crate::change_log::ChangeLog;
 use crate::leaf_table::LeafTable;
 use crate::outlet::Outlet;
+use crate::served::TableChange;
 use crate::subscription::Subscription;
 use nuthatch_protocol::subject::tree::{MatchResult, SubjectTree};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxBuildHasher;
+use served_streams::{NameDeltas, PREFIX, ServedStreams, may_be_request};
 use std::hash::BuildHasher;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+
+mod served_streams;
 
 /// A subscription in the tree; two are equal if they are the same one.
 #[derive(Clone, Debug)]
@@ -33,6 +37,9 @@ impl Deref for SubRef {
         &self.0
     }
 }
+
+/// What a change of other nodes' streams may be about, beside their own subjects.
+const ALL_OF_JETSTREAM: &[u8] = b"$JS.>";
 
 /// Steps of a search that a publisher waits for.
 const PUBLISHER_STEPS_MAX: usize = 1024;
@@ -59,6 +66,10 @@ pub struct Interest {
     leaf_count: AtomicUsize,
     /// Other servers that hear of what comes and goes; locked behind the tree.
     leafs: Mutex<LeafTable>,
+    /// Streams of other nodes; locked behind `leafs`.
+    served: RwLock<ServedStreams>,
+    /// How many nodes are in it; changed only while it is locked for writing.
+    serving: AtomicUsize,
 }
 
 /// How many subscriptions begin with which token, tokens told apart by a few bits of a hash: most
@@ -177,7 +188,7 @@ impl Interest {
     #[inline]
     #[must_use]
     pub fn sees_reserved(&self) -> bool {
-        self.reserved.load(Ordering::Relaxed) > 0
+        self.reserved.load(Ordering::Relaxed) > 0 || self.has_served()
     }
 
     /// Adds a subscription.
@@ -238,7 +249,9 @@ impl Interest {
         let mut subs = Vec::with_capacity(self.count());
         tree.for_each_overlapping(b">", |_, sub| subs.push(sub.0.clone()));
         let mut leafs = self.leafs.lock();
-        leafs.join(outlet, subs.iter().map(|sub| &**sub));
+        let served = self.served.read();
+        let requests = served.names().flat_map(all_requests_of);
+        leafs.join(outlet, subs.iter().map(|sub| &**sub), requests);
         self.leaf_count.store(leafs.len(), Ordering::Relaxed);
     }
 
@@ -248,7 +261,37 @@ impl Interest {
         let mut leafs = self.leafs.lock();
         let was_there = leafs.leave(outlet);
         self.leaf_count.store(leafs.len(), Ordering::Relaxed);
+        self.change_served(&leafs, |served| served.leave(outlet));
         was_there
+    }
+
+    /// The node behind an outlet has told which streams it serves. Nothing happens if it has left.
+    pub(crate) fn serves(&self, outlet: &Arc<Outlet>, change: TableChange) {
+        let leafs = self.leafs.lock();
+        if leafs.has(outlet) {
+            self.change_served(&leafs, |served| served.change(outlet, change));
+        }
+    }
+
+    fn change_served(
+        &self,
+        leafs: &LeafTable,
+        change: impl FnOnce(&mut ServedStreams) -> NameDeltas,
+    ) {
+        let mut served = self.served.write();
+        let deltas = change(&mut served);
+        self.serving.store(served.nodes(), Ordering::Relaxed);
+        drop(served);
+        if !deltas.is_empty() {
+            self.note_change(Some(ALL_OF_JETSTREAM));
+            leafs.served_changed(&deltas);
+        }
+    }
+
+    /// True if any other node serves streams.
+    #[inline]
+    fn has_served(&self) -> bool {
+        self.serving.load(Ordering::Relaxed) > 0
     }
 
     /// Changes the subjects that are advertised without a subscription: to other servers, and to other nodes of the cluster.
@@ -265,29 +308,36 @@ impl Interest {
     pub fn match_into(&self, subject: &[u8], matched: &mut Matched) {
         matched.clear();
         self.matches.fetch_add(1, Ordering::Relaxed);
-        if !self.first.may_match(subject) {
-            return;
+        if self.first.may_match(subject) {
+            self.tree.read().match_into(subject, matched);
         }
-        self.tree.read().match_into(subject, matched);
+        if self.has_served() && subject.starts_with(PREFIX) {
+            self.served.read().match_into(subject, matched);
+        }
     }
 
     /// True if certainly no subscription selects any subject that `pattern` selects. `pattern` is
     /// some literal tokens and one wildcard. Takes no longer than a match.
     #[must_use]
     pub fn is_clear(&self, pattern: &[u8]) -> bool {
-        self.tree.read().is_clear_below(pattern)
+        let may_be_served = self.has_served() && may_be_request(pattern);
+        !may_be_served && self.tree.read().is_clear_below(pattern)
     }
 
     /// True if anybody listens on a literal subject.
     #[must_use]
     pub fn any(&self, subject: &[u8]) -> bool {
         self.tree.read().has_interest(subject)
+            || self.has_served() && self.served.read().any(subject)
     }
 
     /// The one subscription that can get messages on subjects that `pattern` selects; `None` if
     /// there is none, or more than one, or if it is in a queue group.
     #[must_use]
     pub fn sole_overlapping(&self, pattern: &[u8]) -> Option<Arc<Subscription>> {
+        if self.has_served() && may_be_request(pattern) {
+            return None;
+        }
         let mut found = None;
         let mut count = 0_usize;
         // Asked by publishers: it looks no further than the second.

@@ -31,6 +31,9 @@ pub const LOOP_PAUSE: Duration = Duration::from_secs(30);
 /// `false`: the account has as many leaf nodes as it may have, and the connection was closed.
 pub(crate) fn join(server: &Arc<Server>, conn: &Arc<Connection>, link: Link) -> bool {
     let account = conn.session().account.clone();
+    if link.node.is_some() && !link.knows_by_table {
+        account.told.lock().meet_older();
+    }
     if conn.is_node() {
         crate::route::nodes_are_there();
     } else if !account.enter_leaf() {

@@ -2,7 +2,7 @@
 //! [`Interest`](crate::interest::Interest) and changes under the lock of its tree, so that no
 //! change is missed.
 
-use crate::advertised::Deltas;
+use crate::advertised::{Deltas, all_requests_of};
 use crate::link::{LOOP_PREFIX, Link, Listener};
 use crate::outlet::Outlet;
 use crate::random::random_token;
@@ -34,11 +34,13 @@ impl LeafTable {
         self.leafs.len()
     }
 
-    /// Adds one, and tells it what is there.
+    /// Adds one, and tells it what is there. Other nodes of the cluster tell each other themselves of `requests`, which are
+    /// for their streams.
     pub(crate) fn join<'a>(
         &mut self,
         outlet: &Arc<Outlet>,
         subs: impl Iterator<Item = &'a Subscription>,
+        requests: impl Iterator<Item = Box<[u8]>>,
     ) {
         let Some(link) = outlet.link() else { return };
         if self.loop_subject.is_empty() {
@@ -51,7 +53,10 @@ impl LeafTable {
             // Between nodes nothing is handed on, so nothing goes round.
             Some(_) => (&self.to_nodes, None),
         };
-        let advertised = advertised.keys().map(|subject| &**subject);
+        let requests: Vec<Box<[u8]>> =
+            if link.node.is_none() { requests.collect() } else { vec![] };
+        let requests = requests.iter().map(|subject| &**subject);
+        let advertised = advertised.keys().map(|subject| &**subject).chain(requests);
         link.begin(listeners, advertised, loop_subject, |told| outlet.hand_over(told));
         self.leafs.push(outlet.clone());
     }
@@ -61,6 +66,11 @@ impl LeafTable {
         let before = self.leafs.len();
         self.leafs.retain(|leaf| !Arc::ptr_eq(leaf, outlet));
         self.leafs.len() < before
+    }
+
+    /// True if it is there.
+    pub(crate) fn has(&self, outlet: &Arc<Outlet>) -> bool {
+        self.leafs.iter().any(|leaf| Arc::ptr_eq(leaf, outlet))
     }
 
     fn links(&self) -> impl Iterator<Item = (&Outlet, &Link)> {
@@ -80,6 +90,17 @@ impl LeafTable {
         self.tell(&changes, |link| link.node.is_none());
         let changes = apply(&mut self.to_nodes, to_nodes);
         self.tell(&changes, |link| link.node.is_some());
+    }
+
+    /// Streams of other nodes have come or gone.
+    pub(crate) fn served_changed(&self, deltas: &[(Arc<str>, i64)]) {
+        if self.links().any(|(_, link)| link.node.is_none()) {
+            let mut changes = Vec::new();
+            for (name, delta) in deltas {
+                changes.extend(all_requests_of(name).map(|subject| (subject, *delta)));
+            }
+            self.tell(&changes, |link| link.node.is_none());
+        }
     }
 
     fn tell(&self, changes: &[(Box<[u8]>, i64)], concerns: impl Fn(&Link) -> bool) {

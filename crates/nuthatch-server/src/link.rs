@@ -31,6 +31,8 @@ pub struct Link {
     pub is_spoke: bool,
     /// The other side is a node of the same cluster, and what its account is here.
     pub node: Option<NodeAccount>,
+    /// That node knows by the table of streams what is for them beside their own subjects.
+    pub knows_by_table: bool,
     /// We have opened the connection.
     pub solicited: bool,
     /// The other side does not hear of subscriptions of other leaf nodes.
@@ -98,6 +100,7 @@ pub(crate) struct PeerFacts {
     pub(crate) compression: &'static str,
     pub(crate) is_spoke: bool,
     pub(crate) node: Option<NodeAccount>,
+    pub(crate) knows_by_table: bool,
     pub(crate) solicited: bool,
     pub(crate) isolated: bool,
     pub(crate) headers: bool,
@@ -116,6 +119,7 @@ impl Link {
             compression: facts.compression,
             is_spoke: facts.is_spoke,
             node: facts.node,
+            knows_by_table: facts.knows_by_table,
             solicited: facts.solicited,
             isolated: facts.isolated,
             headers: facts.headers,

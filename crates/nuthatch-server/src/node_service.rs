@@ -24,6 +24,7 @@ use crate::server::Server;
 use crate::socket::Socket;
 use crate::writer;
 use nuthatch_cluster::Cluster;
+use nuthatch_cluster::link_hello::LinkHello;
 use std::collections::HashMap;
 use std::io::Cursor;
 use std::net::{SocketAddr, TcpStream as StdTcpStream};
@@ -155,7 +156,7 @@ impl Node {
         }
         let reader = ConnReader::of_node(server.clone(), conn.clone());
         tokio::spawn(writer::run(server.clone(), conn.clone(), output, stream, None));
-        let link = self.link(&conn, &peer.node, solicited);
+        let link = self.link(&conn, &peer, solicited);
         let token = link.token.clone();
         leaf::join(server, &conn, link);
         conn.send(&NodeInfo::joined(token).encode());
@@ -168,14 +169,15 @@ impl Node {
         reason
     }
 
-    fn link(&self, conn: &Connection, node: &str, solicited: bool) -> Link {
+    fn link(&self, conn: &Connection, peer: &LinkHello, solicited: bool) -> Link {
         let account = conn.session().account.clone();
         let is_system = account.id == self.server.accounts.system().id;
         Link::new(PeerFacts {
             node: Some(if is_system { NodeAccount::System } else { NodeAccount::Ordinary }),
             solicited,
             headers: true,
-            remote_name: node.to_owned(),
+            knows_by_table: peer.version.knows_by_table(),
+            remote_name: peer.node.clone(),
             // The same for all: what came over one of them goes over no other one.
             remote_cluster: self.cluster_mark(),
             remote_account: account.name.clone(),

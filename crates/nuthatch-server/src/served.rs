@@ -143,10 +143,21 @@ pub enum Leader {
     Nobody,
 }
 
+/// How the streams that a node serves have changed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct TableChange {
+    /// What it told before counts no more.
+    pub(crate) is_first: bool,
+    /// Names of streams that have come, or are told of again.
+    pub(crate) come: Vec<Arc<str>>,
+    /// Names of those that have gone; before any comes.
+    pub(crate) gone: Vec<String>,
+}
+
 /// A message of another node that is none of a client.
 pub(crate) enum NodeMessage<'a> {
-    /// A part of its table.
-    Table,
+    /// A part of its table, and how that changes which streams it serves.
+    Table(TableChange),
     /// An answer, or a question that was answered.
     Taken,
     /// A question: its number, its scope, and the call.
@@ -182,10 +193,9 @@ struct Inner {
 }
 
 impl Inner {
-    /// Takes a part of a node's table; `false`: it makes no sense.
-    fn take(&mut self, node: &str, body: &[u8]) -> bool {
-        let Ok(told) = serde_json::from_slice::<Told>(body) else { return false };
-        let Some(table) = self.nodes.get_mut(node) else { return false };
+    /// Takes a part of a node's table; `None`: the node is not known.
+    fn take(&mut self, node: &str, told: Told) -> Option<TableChange> {
+        let table = self.nodes.get_mut(node)?;
         if told.is_first {
             let is_told = table.is_told;
             *table = NodeTable::new(table.outlet.clone(), &table.token);
@@ -193,12 +203,13 @@ impl Inner {
         }
         table.state = told.state;
         told.gone.iter().for_each(|name| table.forget(name));
+        let mut come = Vec::with_capacity(told.come.len());
         for stream in told.come {
             self.next_key += 1;
-            table.take(stream, self.next_key);
+            come.extend(table.take(stream, self.next_key));
         }
         table.is_complete = (table.is_complete || told.is_last) && !table.is_full;
-        true
+        Some(TableChange { is_first: told.is_first, come, gone: told.gone })
     }
 
     fn note_in_memory(&mut self, come: &[OwnStream], gone: &[String]) {
@@ -310,9 +321,11 @@ impl Served {
         let id = id.and_then(|id| id.parse::<u64>().ok());
         match (kind, id) {
             ("T", None) => {
-                let is_taken = self.inner.lock().take(node, body);
+                // Read before the lock is taken: there may be much of it.
+                let Ok(told) = serde_json::from_slice(body) else { return NodeMessage::Unknown };
+                let change = self.inner.lock().take(node, told);
                 self.changed();
-                if is_taken { NodeMessage::Table } else { NodeMessage::Unknown }
+                change.map_or(NodeMessage::Unknown, NodeMessage::Table)
             }
             ("B", Some(id)) => {
                 self.answer(node, id, Some(b""));

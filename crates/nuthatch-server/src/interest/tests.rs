@@ -1,6 +1,9 @@
 //! Interest with real subscriptions.
 
 use super::*;
+use crate::link::{Link, NodeAccount, PeerFacts};
+use crate::outlet::Outlet;
+
 #[test]
 fn the_version_changes_and_the_sole_listener_is_found() {
     let (interest, outlet) = (Interest::default(), Outlet::nowhere());
@@ -59,4 +62,33 @@ fn first_tokens_hide_nobody() {
         assert!(interest.remove(&subs[known]));
         expect(&patterns[..known]);
     }
+}
+
+#[test]
+fn what_is_for_streams_of_other_nodes_goes_to_the_nodes_that_are_connected() {
+    let (interest, node) = (Interest::default(), Outlet::nowhere());
+    let facts = PeerFacts { node: Some(NodeAccount::Ordinary), ..PeerFacts::default() };
+    node.set_link(Link::new(facts));
+    let told = || TableChange { is_first: true, come: vec!["S".into()], gone: vec![] };
+    let matches = |subject: &[u8]| {
+        let mut matched = Matched::default();
+        interest.match_into(subject, &mut matched);
+        assert_eq!(interest.any(subject), !matched.is_empty());
+        matched.plain().len()
+    };
+    let version = interest.version();
+    interest.serves(&node, told());
+    assert_eq!((matches(b"$JS.ACK.S.c"), interest.version()), (0, version), "it is not there yet");
+    interest.join(&node);
+    interest.serves(&node, told());
+    assert_ne!(interest.version(), version);
+    assert!(interest.sees_reserved() && !interest.is_clear(b"$JS.ACK.*"));
+    assert!(interest.is_clear(b"$KV.b.>"), "routes of streams stay as they are");
+    assert_eq!((matches(b"$JS.ACK.S.c"), matches(b"$JS.ACK.T.c"), matches(b"S")), (1, 0, 0));
+    let mut changed = Vec::new();
+    assert!(interest.changes_since(version, &mut changed));
+    assert_eq!(changed, [b"$JS.>".as_slice().into()]);
+    interest.leave(&node);
+    interest.serves(&node, told());
+    assert_eq!((matches(b"$JS.ACK.S.c"), interest.sees_reserved()), (0, false), "it has left");
 }

@@ -3,7 +3,7 @@
 use crate::account::Account;
 use crate::server::Server;
 use nuthatch_cluster::Cluster;
-use nuthatch_cluster::link_hello::{LinkHello, Verdict};
+use nuthatch_cluster::link_hello::{LinkHello, LinkVersion, Verdict};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -31,6 +31,7 @@ impl Greeter<'_> {
             clients: vec![self.server.client_url()],
             is_leaving: self.server.lame_duck.load(Ordering::Relaxed),
             verdict,
+            version: LinkVersion::NEWEST,
         }
     }
 

@@ -195,6 +195,7 @@ impl ConnReader {
             rights: self.rights(&terms, &connect.domain, is_spoke),
             is_spoke,
             node: None,
+            knows_by_table: false,
             solicited: false,
             isolated: own.isolated || connect.isolate,
             headers: connect.headers && !options.no_header_support,
@@ -221,6 +222,7 @@ impl ConnReader {
             rights: self.rights(&terms, &info.domain, !remote.hub),
             is_spoke: !remote.hub,
             node: None,
+            knows_by_table: false,
             solicited: true,
             isolated: *isolated || remote.isolated,
             headers: info.headers && !self.server.options().no_header_support,
@@ -478,7 +480,8 @@ impl<'a> Turn<'a> {
         let node = conn.link().map(|link| link.remote_name.clone()).unwrap_or_default();
         match account.served.receive(&node, what, publish.payload()) {
             NodeMessage::Taken => {}
-            NodeMessage::Table => {
+            NodeMessage::Table(change) => {
+                account.interest.serves(conn.outlet(), change);
                 server.nodes.tables_changed();
                 server.jetstream().nodes_changed();
             }

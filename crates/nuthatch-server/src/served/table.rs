@@ -141,11 +141,12 @@ impl NodeTable {
         }
     }
 
-    pub(super) fn take(&mut self, stream: ServedStream, key: u64) {
+    /// Takes a stream, new or changed; its name, if there is room for it.
+    pub(super) fn take(&mut self, stream: ServedStream, key: u64) -> Option<Arc<str>> {
         self.forget(&stream.name);
         if self.streams.len() >= TABLE_STREAMS_MAX {
             self.is_full = true;
-            return;
+            return None;
         }
         for subject in &stream.subjects {
             self.subjects.insert(subject.as_bytes(), None, key);
@@ -157,6 +158,7 @@ impl NodeTable {
         if stream.whole.is_some() {
             self.in_memory.insert(name.clone());
         }
-        self.streams.insert(name, (key, Arc::new(stream)));
+        self.streams.insert(name.clone(), (key, Arc::new(stream)));
+        Some(name)
     }
 }

@@ -166,6 +166,11 @@ impl<T> MatchResult<T> {
         self.queued.clear();
     }
 
+    /// Adds plain subscriptions that are not in the tree.
+    pub fn extend_plain(&mut self, subscriptions: impl Iterator<Item = T>) {
+        self.plain.extend(subscriptions);
+    }
+
     #[inline]
     pub(super) fn extend(&mut self, subscribers: &Subscribers<T>)
     where

@@ -1,0 +1,239 @@
+//! Streams that other nodes of the cluster serve, and what is for them beside their own subjects: acknowledgements, flow
+//! control, pulls and direct gets. The name of the stream stands in all of these, so a node tells its streams
+//! ([`Served`](crate::served::Served)) and no subjects of that kind.
+
+use super::{ALL_OF_JETSTREAM, Matched, SubRef};
+use crate::outlet::Outlet;
+use crate::served::TableChange;
+use crate::subscription::Subscription;
+use memchr::{memchr, memmem};
+use nuthatch_protocol::subject;
+use rustc_hash::FxHashSet;
+use std::sync::Arc;
+
+/// What all of these subjects begin with.
+pub(super) const PREFIX: &[u8] = b"$JS.";
+
+const ACK: &[u8] = b"ACK.";
+const FLOW_CONTROL: &[u8] = b"FC.";
+const PULL: &[u8] = b"API.CONSUMER.MSG.NEXT.";
+const DIRECT_GET: &[u8] = b"API.DIRECT.GET.";
+
+/// Names of streams and how many more nodes serve each than before.
+pub(super) type NameDeltas = Vec<(Arc<str>, i64)>;
+
+/// The streams of one account at other nodes.
+#[derive(Default)]
+pub(super) struct ServedStreams {
+    nodes: Vec<AtNode>,
+}
+
+struct AtNode {
+    /// Stands for what that node takes.
+    sub: SubRef,
+    names: FxHashSet<Arc<str>>,
+}
+
+impl AtNode {
+    fn is_at(&self, outlet: &Arc<Outlet>) -> bool {
+        Arc::ptr_eq(&self.sub.outlet, outlet)
+    }
+}
+
+impl ServedStreams {
+    /// How many nodes serve any.
+    pub(super) fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The names of all of them; once for each node that serves it.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.nodes.iter().flat_map(|node| node.names.iter().map(|name| &**name))
+    }
+
+    /// Takes in what the node behind an outlet has told. Gives what that changes.
+    pub(super) fn change(&mut self, outlet: &Arc<Outlet>, change: TableChange) -> NameDeltas {
+        let TableChange { is_first, come, gone } = change;
+        let mut deltas = if is_first { self.leave(outlet) } else { NameDeltas::new() };
+        let at = self.nodes.iter().position(|node| node.is_at(outlet));
+        let at = at.unwrap_or_else(|| {
+            let sub = Arc::new(Subscription::of_leaf(
+                outlet.clone(),
+                ALL_OF_JETSTREAM,
+                None,
+                ALL_OF_JETSTREAM,
+            ));
+            self.nodes.push(AtNode { sub: SubRef(sub), names: FxHashSet::default() });
+            self.nodes.len() - 1
+        });
+        let names = &mut self.nodes[at].names;
+        let gone = gone.into_iter().filter_map(|name| names.take(&*name));
+        deltas.extend(gone.map(|name| (name, -1)));
+        for name in come {
+            if names.insert(name.clone()) {
+                deltas.push((name, 1));
+            }
+        }
+        deltas
+    }
+
+    /// Forgets what the node behind an outlet serves. Gives what that changes.
+    pub(super) fn leave(&mut self, outlet: &Arc<Outlet>) -> NameDeltas {
+        let Some(at) = self.nodes.iter().position(|node| node.is_at(outlet)) else {
+            return NameDeltas::new();
+        };
+        let node = self.nodes.swap_remove(at);
+        node.sub.close();
+        node.names.into_iter().map(|name| (name, -1)).collect()
+    }
+
+    /// Adds the nodes that serve the stream for which a subject is.
+    pub(super) fn match_into(&self, subject: &[u8], matched: &mut Matched) {
+        let Some(name) = stream_of(subject) else { return };
+        let serving = self.nodes.iter().filter(|node| node.names.contains(name));
+        matched.extend_plain(serving.map(|node| node.sub.clone()));
+    }
+
+    /// True if any node serves the stream for which a subject is.
+    pub(super) fn any(&self, subject: &[u8]) -> bool {
+        stream_of(subject).is_some_and(|name| self.nodes.iter().any(|n| n.names.contains(name)))
+    }
+}
+
+/// True if anything that a pattern selects may be for a stream of another node beside its own subjects.
+pub(super) fn may_be_request(pattern: &[u8]) -> bool {
+    let all: [&[u8]; 4] =
+        [b"$JS.ACK.>", b"$JS.FC.>", b"$JS.API.CONSUMER.MSG.NEXT.*.*", b"$JS.API.DIRECT.GET.>"];
+    all.iter().any(|request| subject::overlap(pattern, request))
+}
+
+/// The stream for which a literal subject is.
+fn stream_of(subject: &[u8]) -> Option<&str> {
+    let rest = subject.strip_prefix(PREFIX)?;
+    let of = |prefix: &[u8]| rest.strip_prefix(prefix).map(first_token);
+    let (name, behind) = [ACK, FLOW_CONTROL, PULL, DIRECT_GET].into_iter().find_map(of)?;
+    let fits = match behind {
+        None => rest.starts_with(DIRECT_GET),
+        Some(behind) => {
+            let is_one = || memchr(b'.', behind).is_none();
+            are_tokens(behind) && (!rest.starts_with(PULL) || is_one())
+        }
+    };
+    fits.then(|| std::str::from_utf8(name).ok()).flatten()
+}
+
+/// The first token of a subject, and what comes behind its dot.
+fn first_token(subject: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match memchr(b'.', subject) {
+        Some(dot) => (&subject[..dot], Some(&subject[dot + 1..])),
+        None => (subject, None),
+    }
+}
+
+/// True if these are tokens, none of them empty.
+fn are_tokens(text: &[u8]) -> bool {
+    let at_the_ends = text.first().is_none_or(|c| *c == b'.') || text.last() == Some(&b'.');
+    !at_the_ends && memmem::find(text, b"..").is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::advertised::all_requests_of;
+
+    const SUBJECTS: [&str; 17] = [
+        "$JS.ACK.S.c.1.2.3.4.5",
+        "$JS.ACK.S",
+        "$JS.ACK.S.",
+        "$JS.ACK.S..x",
+        "$JS.ACK.T.c",
+        "$JS.FC.S.c.1",
+        "$JS.FC.S",
+        "$JS.API.CONSUMER.MSG.NEXT.S.c",
+        "$JS.API.CONSUMER.MSG.NEXT.S.c.d",
+        "$JS.API.CONSUMER.MSG.NEXT.S",
+        "$JS.API.DIRECT.GET.S",
+        "$JS.API.DIRECT.GET.S.a.b",
+        "$JS.API.DIRECT.GET.S.",
+        "$JS.API.DIRECT.GET.S.a..b",
+        "$JS.API.STREAM.INFO.S",
+        "$JS.S",
+        "S.c",
+    ];
+
+    /// The same as if each pattern was told.
+    #[test]
+    fn a_subject_is_for_the_stream_whose_patterns_it_matches() {
+        for literal in SUBJECTS {
+            for name in ["S", "T"] {
+                let matches = |pattern: &Box<[u8]>| subject::matches(pattern, literal.as_bytes());
+                let is_valid = subject::is_valid_subject(literal.as_bytes());
+                let expected = is_valid && all_requests_of(name).any(|of| matches(&of));
+                assert_eq!(
+                    stream_of(literal.as_bytes()) == Some(name),
+                    expected,
+                    "{literal} {name}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn patterns_of_other_subjects_are_clear() {
+        for pattern in all_requests_of("S") {
+            assert!(may_be_request(&pattern));
+        }
+        for (pattern, expected) in [
+            (">", true),
+            ("*.ACK.>", true),
+            ("$JS.>", true),
+            ("$KV.b.>", false),
+            ("$JS.EVENT.ADVISORY.>", false),
+            ("$JS.API.STREAM.*", false),
+            ("_INBOX.a.*", false),
+        ] {
+            assert_eq!(may_be_request(pattern.as_bytes()), expected, "{pattern}");
+        }
+    }
+
+    fn change(is_first: bool, come: &[&str], gone: &[&str]) -> TableChange {
+        let come = come.iter().map(|name| Arc::from(*name)).collect();
+        TableChange { is_first, come, gone: gone.iter().map(|name| (*name).to_owned()).collect() }
+    }
+
+    fn sorted(mut deltas: NameDeltas) -> Vec<(Arc<str>, i64)> {
+        deltas.sort();
+        deltas
+    }
+
+    #[test]
+    fn streams_come_and_go_with_what_nodes_tell() {
+        let (one, two) = (Outlet::nowhere(), Outlet::nowhere());
+        let mut streams = ServedStreams::default();
+        let at = |streams: &ServedStreams| {
+            let mut matched = Matched::default();
+            streams.match_into(b"$JS.ACK.S.c", &mut matched);
+            assert_eq!(streams.any(b"$JS.ACK.S.c"), !matched.is_empty());
+            matched.plain().iter().map(|sub| Arc::ptr_eq(&sub.outlet, &one)).collect::<Vec<_>>()
+        };
+        let delta = |name: &str, delta: i64| (Arc::from(name), delta);
+        assert_eq!(
+            sorted(streams.change(&one, change(true, &["S", "T"], &[]))),
+            [delta("S", 1), delta("T", 1)]
+        );
+        assert_eq!(streams.change(&one, change(false, &["S"], &[])), []);
+        assert_eq!(at(&streams), [true]);
+        streams.change(&two, change(false, &["S"], &["X"]));
+        assert_eq!(at(&streams), [true, false], "a stream that moves is at both for a moment");
+        assert_eq!(streams.change(&one, change(false, &[], &["S"])), [delta("S", -1)]);
+        assert_eq!(at(&streams), [false]);
+        assert_eq!(
+            sorted(streams.change(&one, change(true, &["S"], &[]))),
+            [delta("S", 1), delta("T", -1)]
+        );
+        let sub = streams.nodes[1].sub.clone();
+        assert_eq!(streams.leave(&one), [delta("S", -1)]);
+        assert!(sub.is_closed() && streams.nodes() == 1 && at(&streams) == [false]);
+        assert_eq!(streams.names().collect::<Vec<_>>(), ["S"]);
+    }
+}
