@@ -48,6 +48,8 @@ pub struct RecoveryReport {
     pub records: u64,
     /// Messages indexed from footers, without reading frames.
     pub indexed: u64,
+    /// How often a frame was read for states of streams behind the checkpoint.
+    pub state_frames: u64,
     /// Frames at the end that were cut off because they were never completely written.
     pub torn_frames: u64,
     /// Bytes cut off with them, kept in `torn/`.
@@ -311,6 +313,8 @@ pub(crate) struct Recovery<M> {
     pub(crate) todo: Vec<Todo>,
     links: Vec<Link>,
     footer_bytes: usize,
+    /// What the state before was read from.
+    states_of: Option<replay::ReadFrame>,
     index: Index,
     segments: Segments,
     pub(crate) report: RecoveryReport,
@@ -346,6 +350,7 @@ impl<M: Machine> Recovery<M> {
             todo: Vec::new(),
             links: Vec::new(),
             footer_bytes: 0,
+            states_of: None,
             index: Index::default(),
             segments: Segments::default(),
             report,

@@ -316,6 +316,37 @@ fn a_state_larger_than_any_record_does_not_stop_compaction() {
     }
 }
 
+/// Thousands of states lie in one frame: it is read once for all of them, not once for each.
+#[test]
+fn a_frame_is_read_once_for_the_states_in_it() {
+    let options = LogOptions { segment_bytes: 64 * 1024, ..tiny() };
+    let disk = MemDisk::default();
+    let mut rig = Rig::open(options.clone(), Arc::new(disk.clone())).expect("opens");
+    (1..=100).for_each(|stream| rig.create(stream, 4));
+    for n in 0..3000 {
+        rig.publish(1 + n % 100, &[7; 300]);
+        if n % 20 == 0 {
+            rig.advance(Duration::from_millis(100));
+        }
+    }
+    let stats = rig.handle.stats();
+    assert!(stats.compacted_segments > 0, "{stats:?}");
+    let now = rig.core.machine().streams.clone();
+    let copy = disk.crash(1);
+    for name in copy.list("").expect("lists") {
+        if name.starts_with("checkpoint-") {
+            copy.remove(&name).expect("removes");
+        }
+    }
+    let rig = Rig::open(options, Arc::new(copy)).expect("opens");
+    assert_eq!(rig.core.machine().streams, now);
+    let read = rig.report.state_frames;
+    assert!(
+        (1..=20).contains(&read),
+        "frames were read {read} times for the states of 100 streams"
+    );
+}
+
 /// A log with some of everything, closed or not, and what can be read in it.
 fn furnished(clean: bool) -> (MemDisk, State) {
     furnished_with(&options(), clean)

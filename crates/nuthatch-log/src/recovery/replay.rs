@@ -38,6 +38,22 @@ impl Pieces {
     }
 }
 
+/// The frame that a state was read from last: the next one is often in it, too, and with many streams a frame has
+/// thousands.
+pub(super) struct ReadFrame {
+    /// Number of the link that it is in.
+    link: usize,
+    /// A mark of a state in it.
+    mark: Mark,
+    frame: Bytes,
+}
+
+impl ReadFrame {
+    fn is_of(&self, mark: &Mark, link: usize) -> bool {
+        (self.link, self.mark.frame, self.mark.at.lsn) == (link, mark.frame, mark.at.lsn)
+    }
+}
+
 /// Up to where each stream's records are summed up by a state or a checkpoint.
 struct Cutoffs {
     checkpoint: Position,
@@ -82,6 +98,7 @@ impl<M: Machine> Recovery<M> {
                 Err(why) => return Err(why),
             }
         }
+        self.states_of = None;
         self.refuse_incomplete(incomplete, cutoffs)?;
         self.bury(cutoffs);
         Ok(())
@@ -141,27 +158,27 @@ impl<M: Machine> Recovery<M> {
     fn apply_state(&mut self, stream: StreamId, pieces: &Pieces) -> Result<(), OpenError> {
         let (mark, link) = pieces.last;
         let last = self.read_piece(&mark, link)?;
-        let malformed = || {
-            let entry = &self.links[link].entry;
+        let malformed = |this: &Self| {
+            let entry = &this.links[link].entry;
             damage(entry, u64::from(mark.frame), mark.at.lsn, DamageKind::Record)
         };
-        let (record, _) = decode_record(&last).map_err(|_| malformed())?;
+        let (record, _) = decode_record(&last).map_err(|_| malformed(self))?;
         if record.kind != RecordKind::StatePart {
             self.machine.apply_state(&record);
             return self.refuse_unreadable(link);
         }
-        let of = PartHead::decode(record.headers).ok_or_else(malformed)?.of;
+        let of = PartHead::decode(record.headers).ok_or_else(|| malformed(self))?.of;
         // Parts of attempts that were never finished may come before those of this one.
         let unfinished = pieces.earlier.len().checked_sub(of as usize - 1);
         let mut body = Vec::new();
         for (number, (mark, link)) in
-            (0..of - 1).zip(&pieces.earlier[unfinished.ok_or_else(malformed)?..])
+            (0..of - 1).zip(&pieces.earlier[unfinished.ok_or_else(|| malformed(self))?..])
         {
             let bytes = self.read_piece(mark, *link)?;
             let part = decode_record(&bytes).ok().map(|(record, _)| record);
             let part =
                 part.filter(|part| PartHead::decode(part.headers) == Some(PartHead { number, of }));
-            body.extend_from_slice(part.ok_or_else(malformed)?.body);
+            body.extend_from_slice(part.ok_or_else(|| malformed(self))?.body);
         }
         body.extend_from_slice(record.body);
         let kind = whole_kind(stream);
@@ -179,7 +196,33 @@ impl<M: Machine> Recovery<M> {
     }
 
     /// The bytes of the record that a mark points at, out of a frame whose checksums are right.
-    fn read_piece(&self, mark: &Mark, number: usize) -> Result<Bytes, OpenError> {
+    fn read_piece(&mut self, mark: &Mark, number: usize) -> Result<Bytes, OpenError> {
+        let frame = match &self.states_of {
+            Some(read) if read.is_of(mark, number) => read.frame.clone(),
+            _ => {
+                self.report.state_frames += 1;
+                let frame = self.read_frame(mark, number)?;
+                let read = ReadFrame { link: number, mark: *mark, frame: frame.clone() };
+                self.states_of = Some(read);
+                frame
+            }
+        };
+        let entry = &self.links[number].entry;
+        let at = u64::from(mark.frame);
+        let start = (mark.offset as usize).min(frame.len());
+        match decode_record(&frame[start..]) {
+            Ok((record, len))
+                if StatePiece::of(&record) == Some(mark.piece) && record.stream == mark.stream =>
+            {
+                Ok(frame.slice(start..start + len))
+            }
+            Err(why) => Err(no_records(entry, at, mark.at.lsn, why)),
+            Ok(_) => Err(damage(entry, at, mark.at.lsn, DamageKind::Record)),
+        }
+    }
+
+    /// The frame that a mark points into, readable, once its checksums were found right.
+    fn read_frame(&self, mark: &Mark, number: usize) -> Result<Bytes, OpenError> {
         let link = &self.links[number];
         let file = &link.segment.file;
         let name = || io_context(format!("segment {}", link.entry.file_name()));
@@ -206,17 +249,7 @@ impl<M: Machine> Recovery<M> {
         }
         let frame = frame.slice(..header.len as usize);
         let image = sealed::image(&link.segment.keys, &header, &frame).map_err(fault)?;
-        let frame = image.map_or(frame, Bytes::from);
-        let start = (mark.offset as usize).min(frame.len());
-        match decode_record(&frame[start..]) {
-            Ok((record, len))
-                if StatePiece::of(&record) == Some(mark.piece) && record.stream == mark.stream =>
-            {
-                Ok(frame.slice(start..start + len))
-            }
-            Err(why) => Err(no_records(&link.entry, at, mark.at.lsn, why)),
-            Ok(_) => Err(damage(&link.entry, at, mark.at.lsn, DamageKind::Record)),
-        }
+        Ok(image.map_or(frame, Bytes::from))
     }
 
     fn replay_link(&mut self, mut link: Link, cutoffs: &Cutoffs) -> Result<(), OpenError> {
