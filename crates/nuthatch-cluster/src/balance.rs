@@ -1,10 +1,11 @@
 //! Spreads the logs over the nodes: each log is given back to the node that is to own it, once that is there again and
 //! has everything.
 //!
-//! Log `i` is to be owned by the node in place `i` of all nodes, counted round ([`owners`](crate::owners): unless that is drained or
-//! not in a zone in which logs are to be owned). Others take it over while that one is away; whoever owns it gives it back. Each node decides that of its own logs by what it sees itself, so nothing is agreed
-//! upon: a log has one owner. A log that changed its owner lately stays where it is, and a node gives few away at a time, so
-//! that what is unwell moves nothing to and fro. A log that is to be kept by other nodes only goes to one of them at once,
+//! Log `i` is to be owned by the node in place `i` of all nodes, counted round; where that is drained, or not in a zone in which
+//! logs are to be owned, by another one (`owners`). Others take it over while that one is away; whoever owns it gives it back.
+//! Each node decides that of its own logs by what it sees itself, so nothing is agreed upon: a log has one owner. A log that
+//! changed its owner lately stays where it is, and a node gives few away at a time, so that what is unwell moves nothing to
+//! and fro. A log that is to be kept by other nodes only goes to one of them at once,
 //! before its core gives it away without closing it, and one whose set of keepers can change begins anew where it is, likewise.
 //! A drained node gives what it owns to others at once, too, one log
 //! after the other, and is given nothing. Only when this node has just started, and the logs lie unevenly, is

@@ -262,8 +262,9 @@ impl Cluster {
         self.nodes.sight(&self.logs)
     }
 
-    /// Has a spare take the place of a node: the spare of this name, or the one that suits best by its zone. A spare for which nobody is named is removed.
-    /// Returns when that has begun; [`Cluster::nodes`] shows how far it is. Asked again it changes nothing.
+    /// Has a spare take the place of a node: the spare of this name, or one that is connected and in the zone with the fewest of
+    /// the nodes that go on keeping the logs. A spare for which nobody is named is removed. Returns when that has begun;
+    /// [`Cluster::nodes`] shows how far it is. Asked again it changes nothing.
     ///
     /// # Errors
     /// [`NodesError`].
