@@ -23,6 +23,7 @@ use crate::rules::Rule;
 use crate::store::Store;
 use crate::taking_part::TakingPart;
 use crate::types::{Boot, LogNumber, MemberId};
+use crate::zones::Zones;
 use nuthatch_log::env::Disk;
 use nuthatch_quorum::catalog::{Call, CatalogReply};
 use nuthatch_quorum::types::NodeId;
@@ -81,6 +82,8 @@ pub enum Event {
     Met(MemberId),
     /// A member cannot be reached any more, as its connection says.
     Lost(MemberId),
+    /// What its node knows of the zones of nodes, instead of what it knew before.
+    Zones(Zones),
 }
 
 /// What a member asks of its driver.
@@ -145,6 +148,7 @@ pub struct Member {
     /// When each member was heard last.
     heard: BTreeMap<MemberId, u64>,
     absences: Absences,
+    zones: Zones,
     applied: u64,
     ticks: u64,
     leader: u64,
@@ -208,6 +212,7 @@ impl Member {
             met: BTreeSet::new(),
             heard: BTreeMap::new(),
             absences: Absences::default(),
+            zones: Zones::default(),
             applied,
             ticks: 0,
             leader: 0,
@@ -265,6 +270,7 @@ impl Member {
                 self.go_on()?;
                 self.lost(member);
             }
+            Event::Zones(zones) => self.zones = zones,
         }
         self.note_leader();
         Ok(())

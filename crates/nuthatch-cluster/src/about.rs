@@ -1,8 +1,8 @@
-//! What two nodes that beat to each other know of each other beyond their hellos: which protocols and which program, and by
-//! which keys they encrypt. Whoever may own a log must read what another owner has written.
+//! What two nodes that beat to each other know of each other beyond their hellos: which protocols and which program, by which
+//! keys they encrypt, and where they are. Whoever may own a log must read what another owner has written.
 
 use crate::coding::{Malformed, Reader, Writer, malformed};
-use nuthatch_catalog_group::Protocol;
+use nuthatch_catalog_group::{Protocol, Zone};
 use nuthatch_log::KeyId;
 
 /// From this protocol on beats begin with what their node is.
@@ -21,6 +21,7 @@ const PROGRAM_MAX: usize = 64;
 const PROGRAM: u8 = 1;
 const WRITES: u8 = 2;
 const READS: u8 = 3;
+const ZONE: u8 = 4;
 
 /// The protocols that a node speaks, and those of one side of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,6 +108,8 @@ pub struct About {
     pub program: String,
     /// Its keys.
     pub keys: KeyNames,
+    /// Where it is, if it says so.
+    pub zone: Option<Zone>,
 }
 
 impl About {
@@ -126,6 +129,9 @@ impl About {
         part(WRITES, &self.keys.writes.0.to_le_bytes());
         let reads: Vec<u8> = self.keys.reads.iter().flat_map(|key| key.0.to_le_bytes()).collect();
         part(READS, &reads);
+        if let Some(zone) = &self.zone {
+            part(ZONE, zone.as_str().as_bytes());
+        }
         to.0
     }
 
@@ -144,6 +150,7 @@ impl About {
                     about.keys.writes = KeyId(u32::from_le_bytes(key));
                 }
                 READS => about.keys.reads = keys(part)?,
+                ZONE => about.zone = Some(zone(part)?),
                 _ => {}
             }
         }
@@ -156,6 +163,11 @@ fn program(part: &[u8]) -> Result<String, Malformed> {
     let is_fit = |text: &&str| text.len() <= PROGRAM_MAX && !text.chars().any(char::is_control);
     let text = text.filter(is_fit).ok_or(malformed("a program's version is none"))?;
     Ok(text.to_owned())
+}
+
+fn zone(part: &[u8]) -> Result<Zone, Malformed> {
+    let zone = std::str::from_utf8(part).ok().and_then(|name| name.parse().ok());
+    zone.ok_or(malformed("a zone's name is none"))
 }
 
 fn keys(part: &[u8]) -> Result<Vec<KeyId>, Malformed> {
@@ -223,14 +235,37 @@ mod tests {
     #[test]
     fn what_a_node_says_of_itself_comes_back_and_what_a_later_one_adds_is_passed_over() {
         let keys = KeyNames { writes: KeyId(9), reads: vec![KeyId(9), KeyId(8)] };
-        let about = About { program: "0.1.0".to_owned(), keys };
+        let zone = Some("eu-1.a".parse().expect("a zone"));
+        let about = About { program: "0.1.0".to_owned(), keys, zone };
         let mut bytes = about.encode();
         assert_eq!(About::decode(&bytes), Ok(about.clone()));
         bytes.extend_from_slice(&[200, 2, 0, 0, 0, 1, 2]);
         assert_eq!(About::decode(&bytes), Ok(about));
         assert_eq!(About::decode(&[]), Ok(About::default()));
-        for bad in [&[1][..], &[1, 1, 0, 0, 0, 10], &[2, 1, 0, 0, 0, 1], &[3, 1, 0, 0, 0, 1]] {
+        for bad in [
+            &[1][..],
+            &[1, 1, 0, 0, 0, 10],
+            &[2, 1, 0, 0, 0, 1],
+            &[3, 1, 0, 0, 0, 1],
+            &[4, 0, 0, 0, 0],
+            &[4, 1, 0, 0, 0, b'/'],
+        ] {
             assert!(About::decode(bad).is_err(), "{bad:?}");
         }
+    }
+
+    /// What nodes say that know nothing of zones, or have none.
+    #[test]
+    fn without_a_zone_a_node_says_what_it_said_before_there_were_any() {
+        let keys = KeyNames { writes: KeyId(9), reads: vec![KeyId(9)] };
+        let about = About { program: "0.1".to_owned(), keys, zone: None };
+        let mut before = vec![1, 3, 0, 0, 0, b'0', b'.', b'1'];
+        before.extend([2, 4, 0, 0, 0, 9, 0, 0, 0]);
+        before.extend([3, 4, 0, 0, 0, 9, 0, 0, 0]);
+        assert_eq!(about.encode(), before);
+        assert_eq!(About::decode(&before), Ok(about.clone()));
+        before.extend([4, 2, 0, 0, 0, b'r', b'1']);
+        let zone = Some("r1".parse().expect("a zone"));
+        assert_eq!(About::decode(&before), Ok(About { zone, ..about }));
     }
 }

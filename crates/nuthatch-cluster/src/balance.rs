@@ -1,10 +1,11 @@
 //! Spreads the logs over the nodes: each log is given back to the node that is to own it, once that is there again and
 //! has everything.
 //!
-//! Log `i` is to be owned by the node in place `i` of all nodes, counted round. Others take it over while that one is
-//! away; whoever owns it gives it back. Each node decides that of its own logs by what it sees itself, so nothing is agreed
-//! upon: a log has one owner. A log that changed its owner lately stays where it is, and a node gives few away at a time, so
-//! that what is unwell moves nothing to and fro. A log that is to be kept by other nodes only goes to one of them at once,
+//! Log `i` is to be owned by the node in place `i` of all nodes, counted round; where that is drained, or not in a zone in which
+//! logs are to be owned, by another one (`owners`). Others take it over while that one is away; whoever owns it gives it back.
+//! Each node decides that of its own logs by what it sees itself, so nothing is agreed upon: a log has one owner. A log that
+//! changed its owner lately stays where it is, and a node gives few away at a time, so that what is unwell moves nothing to
+//! and fro. A log that is to be kept by other nodes only goes to one of them at once,
 //! before its core gives it away without closing it, and one whose set of keepers can change begins anew where it is, likewise.
 //! A drained node gives what it owns to others at once, too, one log
 //! after the other, and is given nothing. Only when this node has just started, and the logs lie unevenly, is
@@ -232,8 +233,8 @@ fn leaves_to(sight: &LogSight) -> Option<Leaves> {
 struct Held {
     epoch: Epoch,
     since: Instant,
-    /// Since when the preferred node has had everything.
-    ready_since: Option<Instant>,
+    /// The preferred node, where it has everything, and since when.
+    ready_since: Option<(NodeId, Instant)>,
     /// Until then what was to be done with it at once is not tried again.
     tried_until: Option<Instant>,
 }
@@ -279,7 +280,8 @@ impl Balance {
             return None;
         }
         let due = |held: &Held| {
-            let ready = held.ready_since.is_some_and(|since| now.duration_since(since) >= whole);
+            let ready =
+                held.ready_since.is_some_and(|(_, since)| now.duration_since(since) >= whole);
             ready && now.duration_since(held.since) >= rest
         };
         let log = *self.held.iter().find(|(_, held)| due(held))?.0;
@@ -309,7 +311,8 @@ impl Balance {
             *held = new;
         }
         let wanted = seen.ready && seen.preferred != self.me;
-        held.ready_since = wanted.then(|| held.ready_since.unwrap_or(now));
+        let same = held.ready_since.filter(|(node, _)| *node == seen.preferred);
+        held.ready_since = wanted.then_some(same.unwrap_or((seen.preferred, now)));
     }
 }
 
@@ -330,7 +333,8 @@ fn is_uneven(seen: &[Seen]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::quorum_log::{KeeperSight, NodeName, preferred};
+    use crate::owners::preferred;
+    use crate::quorum_log::{KeeperSight, NodeName};
     use std::collections::BTreeSet;
 
     const ME: NodeId = NodeId(1);
@@ -401,6 +405,16 @@ mod tests {
     }
 
     #[test]
+    fn whoever_is_preferred_only_now_must_have_had_everything_for_as_long() {
+        let began = Instant::now();
+        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
+        let to_two = logs(&[(1, 1, true), (1, 2, true), (3, 3, true)]);
+        let to_three = logs(&[(1, 1, true), (1, 3, true), (3, 3, true)]);
+        assert_eq!(moves(&mut balance, began, (0, 295), &to_three), []);
+        assert_eq!(moves(&mut balance, began, (295, 330), &to_two), [(305, 1, 2)]);
+    }
+
+    #[test]
     fn a_log_that_others_are_to_keep_goes_at_once() {
         let began = Instant::now();
         let mut balance = Balance::new(ME, BalanceTimes::default(), began);
@@ -463,7 +477,8 @@ mod tests {
         };
         let wished: Vec<NodeId> = wished.iter().copied().map(NodeId).collect();
         let drained = drained.iter().copied().map(NodeId).collect();
-        let preferred = preferred(LogNumber::FIRST, &wished, &drained).expect("somebody");
+        let preferred =
+            preferred(LogNumber::FIRST, &wished, &drained, &BTreeSet::new()).expect("somebody");
         LogSight {
             number: LogNumber::FIRST,
             name: "default".to_owned(),
@@ -500,25 +515,6 @@ mod tests {
         assert_eq!(changes(&[], &[1, 2, 3]), Some(Leaves::Changes));
         assert_eq!(changes(&[1], &[1, 2, 3]), Some(Leaves::Kept(NodeId(2))));
         assert_eq!(changes(&[1], &[1]), Some(Leaves::Changes), "nobody else can own it");
-    }
-
-    #[test]
-    fn logs_of_a_drained_node_are_spread_over_the_others() {
-        let wished = |log: u8| {
-            let mut nodes = vec![NodeId(1), NodeId(2), NodeId(3)];
-            nodes.rotate_left(usize::from(log) % 3);
-            nodes
-        };
-        let all = |drained: &[u8]| -> Vec<u8> {
-            let drained = drained.iter().copied().map(NodeId).collect();
-            let of = |log| preferred(LogNumber(log), &wished(log), &drained).expect("somebody").0;
-            (0..7).map(of).collect()
-        };
-        assert_eq!(all(&[]), [1, 2, 3, 1, 2, 3, 1]);
-        assert_eq!(all(&[1]), [2, 2, 3, 3, 2, 3, 2]);
-        assert_eq!(all(&[1, 3]), [2; 7]);
-        assert_eq!(all(&[1, 2, 3]), all(&[]), "somebody has to");
-        assert_eq!(preferred(LogNumber(0), &[], &BTreeSet::new()), None);
     }
 
     #[test]

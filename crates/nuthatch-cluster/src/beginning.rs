@@ -108,7 +108,8 @@ pub(crate) fn begin(
         let founding = founded(config, &routes, &*store, keeper, (life, report))?;
         check_home(config, &founding, (life, report))?;
         let me = number(config, &founding)?;
-        let roll = Arc::new(Roll::new(me, config.listen, routes, fixed(&founding)));
+        let roll = Roll::new(me, config.listen, routes, fixed(&founding));
+        let roll = Arc::new(roll.in_zone(config.zone.clone(), config.owner_zones.clone()));
         return Ok(Began { founding, roll, way: Way::Numbered(store) });
     }
     let belongs = group::belong(config, &routes, listener, (keeper, &**disk), (life, report))?;
@@ -121,7 +122,7 @@ pub(crate) fn begin(
     let nodes = belongs.founding.founders.iter().map(founder).collect();
     let founding = Founding { cluster, nodes, logs };
     let roll = Roll::new(belongs.number, config.listen, routes, belongs.roster.clone());
-    let roll = Arc::new(roll);
+    let roll = Arc::new(roll.in_zone(config.zone.clone(), config.owner_zones.clone()));
     let door = group::start(config, belongs, &roll, (disk, life), report)?;
     Ok(Began { founding, roll, way: Way::Group(door) })
 }

@@ -183,7 +183,7 @@ impl Cluster {
             links: OnceLock::new(),
             roll: Arc::clone(&began.roll),
             newest: config.protocol_max,
-            about: About { program: config.program.clone(), keys: config.keys.clone() },
+            about: about(config),
             met: Mutex::default(),
             turned_away: Mutex::default(),
         });
@@ -208,7 +208,8 @@ impl Cluster {
         let local = Arc::clone(&starting[LogNumber::FIRST.index()].local);
         let logs = begin_all(listener, starting, &node, beats)?;
         let following = (logs.clone(), all_links);
-        nodes::follow(Arc::clone(&began.roll), node.door.clone(), following, local)?;
+        let door = node.door.clone();
+        nodes::follow(Arc::clone(&began.roll), door, following, (local, report.clone()))?;
         began.roll.tell_spare(&report);
         let moving = Arc::new(Moving::default());
         balance::start(&life, began.roll.me(), logs.clone(), Arc::clone(&moving), times)?;
@@ -261,13 +262,14 @@ impl Cluster {
         self.nodes.sight(&self.logs)
     }
 
-    /// Has a spare take the place of a node: the spare of this name, or any. A spare for which nobody is named is removed.
-    /// Returns when that has begun; [`Cluster::nodes`] shows how far it is. Asked again it changes nothing.
+    /// Has a spare take the place of a node: the spare of this name, or one that is connected and in the zone with the fewest of
+    /// the nodes that go on keeping the logs. A spare for which nobody is named is removed. Returns when that has begun;
+    /// [`Cluster::nodes`] shows how far it is. Asked again it changes nothing.
     ///
     /// # Errors
     /// [`NodesError`].
     pub fn replace(&self, old: &str, new: Option<&str>) -> Result<Replacement, NodesError> {
-        self.nodes.replace(old, new)
+        self.nodes.replace((old, new), &self.logs)
     }
 
     /// Takes back that a spare takes the place of a node: the node keeps it, and its logs are brought back to it. Gives
@@ -284,7 +286,7 @@ impl Cluster {
     /// # Errors
     /// [`NodesError`].
     pub fn would_replace(&self, old: &str, new: Option<&str>) -> Result<Replacement, NodesError> {
-        self.nodes.would_replace(old, new)
+        self.nodes.would_replace((old, new), &self.logs)
     }
 
     /// Has spares keep the logs beside the nodes that do, or such nodes become spares (`keep`: false): three or five keep
@@ -372,6 +374,12 @@ impl Drop for Cluster {
             self.first().report(&unended.to_string());
         }
     }
+}
+
+/// What a node says of itself that is set up so.
+fn about(config: &ClusterConfig) -> About {
+    let (program, keys) = (config.program.clone(), config.keys.clone());
+    About { program, keys, zone: config.zone.clone() }
 }
 
 /// Begins to listen, and to connect.

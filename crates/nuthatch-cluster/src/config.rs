@@ -4,7 +4,7 @@ use crate::about::KeyNames;
 use crate::key::ClusterKey;
 use crate::route::{Route, is_own};
 use nuthatch_catalog_group::roster::{SPARES_MAX, is_name};
-use nuthatch_catalog_group::{LogCount, Protocol};
+use nuthatch_catalog_group::{LogCount, Protocol, Zone};
 use nuthatch_object::check_url;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -16,6 +16,9 @@ pub const SIZES: [usize; 2] = [3, 5];
 
 /// Nodes that may be listed by one that joins a cluster: five that keep the logs, and the spares.
 pub const LISTED_MAX: usize = 5 + SPARES_MAX;
+
+/// Zones that may be named as those of owners: as many as there are nodes at a time.
+pub const OWNER_ZONES_MAX: usize = LISTED_MAX;
 
 /// A node must be allowed to be away for so long at least before a spare takes its place: to start again takes some seconds.
 pub const REPLACE_AFTER_MIN: Duration = Duration::from_secs(10);
@@ -78,6 +81,12 @@ pub struct ClusterConfig {
     /// Which node leads the catalog has a spare take the place of a node that keeps logs, if it has not heard that for so
     /// long; none: only people replace nodes. At least [`REPLACE_AFTER_MIN`], and only with a built-in catalog.
     pub replace_after: Option<Duration>,
+    /// What this node fails together with: an availability zone, a rack, a room. None: nobody says.
+    pub zone: Option<Zone>,
+    /// The zones whose nodes own the logs, while one of them is there that keeps the log and is not drained; none: all nodes do.
+    /// At most [`OWNER_ZONES_MAX`]. It is to be the same at all nodes: each goes by its own for the logs that it owns. A cluster
+    /// with one log in all does not move it.
+    pub owner_zones: Vec<Zone>,
     /// The newest protocol that this node may speak: what an older program knows, where one is to be stood in for.
     pub protocol_max: Protocol,
     /// By which keys it encrypts what it stores.
@@ -111,6 +120,12 @@ pub enum ConfigError {
     ReplaceElsewhere {
         /// The catalog's address.
         catalog: String,
+    },
+    /// Owners are to be in more zones than there can be.
+    #[error("owner_zones: {count} zones are more than nodes: name at most {OWNER_ZONES_MAX}")]
+    OwnerZones {
+        /// How many were named.
+        count: usize,
     },
     /// The catalog is nowhere.
     #[error(
@@ -242,6 +257,9 @@ impl ClusterConfig {
         {
             return Err(ConfigError::NotLoopback { route: route.clone() });
         }
+        if self.owner_zones.len() > OWNER_ZONES_MAX {
+            return Err(ConfigError::OwnerZones { count: self.owner_zones.len() });
+        }
         if self.catalog != BUILT_IN {
             check_catalog(&self.catalog)?;
         }
@@ -333,6 +351,8 @@ mod tests {
             memory: None,
             store: None,
             replace_after: None,
+            zone: None,
+            owner_zones: vec![],
             protocol_max: Protocol::NEWEST,
             keys: KeyNames::default(),
             program: String::new(),
@@ -385,6 +405,17 @@ mod tests {
         assert!(soon.to_string().contains("9s may just start again: at least 10s"), "{soon}");
         let elsewhere = with("file:///c", 60).check().expect_err("nodes cannot be replaced");
         assert!(elsewhere.to_string().contains("file:///c"), "{elsewhere}");
+    }
+
+    #[test]
+    fn owners_are_in_no_more_zones_than_there_are_nodes() {
+        let routes = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"];
+        let with = |count: usize| ClusterConfig {
+            owner_zones: (0..count).map(|at| at.to_string().parse().expect("a zone")).collect(),
+            ..config("n1", "127.0.0.1:1", &routes)
+        };
+        assert_eq!(with(OWNER_ZONES_MAX).check(), Ok(()));
+        assert_eq!(with(9).check(), Err(ConfigError::OwnerZones { count: 9 }));
     }
 
     #[test]

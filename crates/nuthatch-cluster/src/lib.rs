@@ -5,13 +5,13 @@
 //! - [`operation`], [`replica`], [`directory`]: a log's directory as operations that are entries of the
 //!   quorum log, the files that they make, and the seam `Disk` that a log is opened on.
 //! - [`packet`], [`hello`], [`links`], [`port`]: what nodes say to each other, as bytes and on sockets; [`about`] which
-//!   protocols and keys of encryption they have; [`key`] and [`channel`] keep others out of it. [`transfer`] brings the files that trimmed entries have made ([`trim_holds`] what comes behind them).
+//!   protocols and keys of encryption they have, and where they are; [`key`] and [`channel`] keep others out of it. [`transfer`] brings the files that trimmed entries have made ([`trim_holds`] what comes behind them).
 //! - [`link_hello`]: how a connection begins on which messages of clients go; the rest of it is the server's.
 //! - [`catalog`]: transactions as objects of a bucket, of a shared directory or of etcd; [`group`]: the built-in one, which the
 //!   nodes keep themselves.
-//! - [`nodes`]: which nodes there are, and how that is changed. [`life`]: the threads and connections of a node, and their end.
+//! - [`nodes`]: which nodes there are, and how that is changed; [`zones`]: what the loss of a zone would mean. [`life`]: the threads and connections of a node, and their end.
 //! - [`host`]: the cores of a log on a node with their disk; [`lease`]: what an owner may say. [`quorum_log`]: one log;
-//!   [`in_memory`]: the one that is in memory; `in_bucket`: those that are in a bucket. [`balance`]: which node owns which. [`cluster`]: all of it put together; the keepers of further logs lie in the
+//!   [`in_memory`]: the one that is in memory; `in_bucket`: those that are in a bucket. `owners`: which node is to own which; [`balance`]: how it comes to. [`cluster`]: all of it put together; the keepers of further logs lie in the
 //!   directory of the first one ([`sub_disk`]).
 //!
 //! # Why a journal with payloads
@@ -71,6 +71,7 @@ pub mod links;
 mod myself;
 pub mod nodes;
 pub mod operation;
+mod owners;
 pub mod packet;
 mod places;
 pub mod port;
@@ -94,6 +95,7 @@ pub mod sub_disk;
 pub mod sync_gate;
 pub mod transfer;
 pub mod trim_holds;
+pub mod zones;
 
 pub use about::{KeyNames, Versions};
 pub use balance::{Move, OnMove};
@@ -105,8 +107,9 @@ pub use in_memory::{MEMORY_LOG, MemoryUsage};
 pub use key::{ClusterKey, KeyError};
 pub use life::{END_MAX, Life, Unended};
 pub use nodes::{Drain, Finalize, Finalizing, NodeSight, NodesError, NodesSight, Replacement};
-pub use nuthatch_catalog_group::{LogCount, LogNumber, Protocol};
+pub use nuthatch_catalog_group::{LogCount, LogNumber, Protocol, Zone, ZoneError};
 pub use quorum_log::{KeeperSight, LogSight, NodeName, QuorumLog};
 pub use roll::OnRemoved;
 pub use route::Route;
 pub use start_error::StartError;
+pub use zones::{ZoneRisk, ZonesSight};

@@ -78,8 +78,9 @@ impl Myself {
         {
             return Err(why);
         }
-        let program = about.map(|about| about.program);
+        let (program, zone) = about.map(|about| (about.program, about.zone)).unzip();
         self.turned_away.lock().remove(&node);
+        self.roll.note_zone(node, zone.flatten());
         self.met.lock().insert(node, Met { speaks, program });
         Ok(())
     }

@@ -6,8 +6,12 @@ use crate::links::{Links, Local};
 use crate::myself::Myself;
 use crate::quorum_log::{LogSight, QuorumLog};
 use crate::roll::Roll;
+use crate::zones::{ZoneWatch, ZonesSight};
 use nuthatch_catalog_group::roster::Enrolled;
-use nuthatch_catalog_group::{Change, Draining, Protocol, Refusal, Replacing, Resizing, Roster};
+use nuthatch_catalog_group::{
+    Change, Draining, Protocol, Refusal, Replacing, Resizing, Roster, Zone,
+};
+use nuthatch_log::Reporter;
 use nuthatch_quorum::types::NodeId;
 use std::collections::BTreeSet;
 use std::io;
@@ -17,8 +21,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 mod finalizing;
+mod spare;
 
 pub use finalizing::{Finalize, Finalizing};
+use spare::Choice;
 
 /// Between two looks whether the others know where this node is.
 const LOOK: Duration = Duration::from_secs(1);
@@ -60,6 +66,8 @@ pub struct NodeSight {
     pub speaks: Option<Versions>,
     /// The version of its program; none: it has not said so, or only an older program is.
     pub program: Option<String>,
+    /// Where it is; none: it has not said so since this node began.
+    pub zone: Option<Zone>,
     /// Why this node does not listen to it, if it has come and was turned away.
     pub turned_away: Option<String>,
 }
@@ -90,6 +98,8 @@ pub struct NodesSight {
     pub log_names: Vec<String>,
     /// What the nodes speak, where that can be raised.
     pub active: Option<Protocol>,
+    /// The nodes by their zones.
+    pub zones: ZonesSight,
     /// Which nodes each log is on is known. A node that has just begun does not know it yet.
     pub knows_logs: bool,
 }
@@ -218,7 +228,7 @@ impl Nodes {
     }
 
     pub(crate) fn sight(&self, logs: &[Arc<QuorumLog>]) -> NodesSight {
-        let roster = self.roll.roster();
+        let (roster, zones) = (self.roll.roster(), self.roll.zones());
         let leader = self.roll.leader();
         let sights: Vec<LogSight> = logs.iter().map(|log| log.sight()).collect();
         let kept = Kept { logs: &sights, leader, drained: &roster.drained };
@@ -233,7 +243,7 @@ impl Nodes {
             let seen = kept.by(*id, enrolled, heard(id));
             // Somebody else may have come under its name.
             let turned_away = self.node.turned_away(*id).filter(|_| !seen.connected);
-            NodeSight { speaks, program, turned_away, ..seen }
+            NodeSight { speaks, program, zone: zones.of(*id).cloned(), turned_away, ..seen }
         };
         let name = |node| roster.name(node);
         let mut nodes: Vec<NodeSight> = roster.nodes.iter().map(node).collect();
@@ -252,13 +262,18 @@ impl Nodes {
             leader: leader.map(name),
             log_names: sights.iter().map(|log| log.name.clone()).collect(),
             active: self.door.as_ref().map(|_| roster.active),
+            zones: ZonesSight::of(&roster, &zones),
             knows_logs: sights.iter().all(|log| !log.keepers.is_empty()),
         }
     }
 
-    pub(crate) fn replace(&self, old: &str, new: Option<&str>) -> Result<Replacement, NodesError> {
+    pub(crate) fn replace(
+        &self,
+        (old, new): (&str, Option<&str>),
+        logs: &[Arc<QuorumLog>],
+    ) -> Result<Replacement, NodesError> {
         let (door, roster) = self.asked()?;
-        let (change, replacement) = wanted(&roster, old, new)?;
+        let (change, replacement) = self.wanted(&roster, (old, new), logs)?;
         if let Some(change) = change {
             door.change(change)?;
         }
@@ -289,11 +304,11 @@ impl Nodes {
     /// What [`Nodes::replace`] would do, as far as this node knows.
     pub(crate) fn would_replace(
         &self,
-        old: &str,
-        new: Option<&str>,
+        (old, new): (&str, Option<&str>),
+        logs: &[Arc<QuorumLog>],
     ) -> Result<Replacement, NodesError> {
         let (_, roster) = self.asked()?;
-        let (change, replacement) = wanted(&roster, old, new)?;
+        let (change, replacement) = self.wanted(&roster, (old, new), logs)?;
         if let Some(change) = change.filter(|change| !roster.has(change)) {
             let checked = roster.check(&change);
             checked.map_err(|refusal| ChangeError::Refused(refusal.to_string()))?;
@@ -396,6 +411,7 @@ impl Kept<'_> {
             drain: self.drained.contains(&id).then_some(drain),
             speaks: None,
             program: None,
+            zone: None,
             turned_away: None,
         }
     }
@@ -404,8 +420,8 @@ impl Kept<'_> {
 /// What is to be changed where a node is to be replaced, and what that comes to; no change where it has been made.
 fn wanted(
     roster: &Roster,
-    old: &str,
-    new: Option<&str>,
+    (old, new): (&str, Option<&str>),
+    choice: &Choice<'_>,
 ) -> Result<(Option<Change>, Replacement), NodesError> {
     // Whoever asks again did not hear the answer: the node that was asked may be the one that was removed.
     match roster.gone(old).map(|gone| gone.by.clone()) {
@@ -427,17 +443,10 @@ fn wanted(
             let removed = Replacement::SpareRemoved { name: old.to_owned() };
             return Ok((Some(Change::Leave(goes)), removed));
         }
-        None => a_spare(roster, goes, old)?,
+        None => choice.spare(roster, goes, old)?,
     };
     let begun = Replacement::Begun { old: old.to_owned(), new: roster.name(comes) };
     Ok((Some(Change::Begin(Replacing { old: goes, new: comes })), begun))
-}
-
-/// The spare that takes the place of a node already, or the first one.
-fn a_spare(roster: &Roster, goes: NodeId, name: &str) -> Result<NodeId, NodesError> {
-    let under_way = roster.replacing.filter(|one| one.old == goes).map(|one| one.new);
-    let first = roster.spares().next().map(|(node, _)| *node);
-    under_way.or(first).ok_or_else(|| NodesError::NoSpare { name: name.to_owned() })
 }
 
 fn number(roster: &Roster, name: &str) -> Result<NodeId, NodesError> {
@@ -453,12 +462,13 @@ fn tell_drained(roll: &Roll, logs: &[Arc<QuorumLog>]) {
     logs.iter().for_each(|log| log.set_drained(drained));
 }
 
-/// Has what connects to other nodes, and tells them that this one is alive, follow the roll; says where this node is.
+/// Has what connects to other nodes, and tells them that this one is alive, follow the roll; says where this node is, and
+/// tells people what zones mean.
 pub(crate) fn follow(
     roll: Arc<Roll>,
     door: Option<Arc<Door>>,
     (logs, links): (Vec<Arc<QuorumLog>>, Vec<Arc<Links>>),
-    local: Arc<dyn Local>,
+    (local, report): (Arc<dyn Local>, Reporter),
 ) -> io::Result<()> {
     let (life, waking) = (local.life().clone(), Arc::clone(&roll));
     life.at_end(move || waking.end_waits());
@@ -466,11 +476,13 @@ pub(crate) fn follow(
     tell_drained(&roll, &logs);
     life.clone().spawn("node-roll", move || {
         let (mut version, mut silence) = (0, Silence::default());
+        let mut zones = ZoneWatch::new(report, Instant::now());
         loop {
             version = roll.wait(version, LOOK);
             if life.is_ending() {
                 return;
             }
+            zones.look(&roll, Instant::now());
             let addresses = roll.addresses();
             for links in &links {
                 // Without a thread to give for a connection it is tried again.

@@ -9,6 +9,7 @@ use crate::host::{Host, Status};
 use crate::in_bucket::{Binding, QuorumTenure};
 use crate::in_memory::{MEMORY_LOG, MemoryUsage};
 use crate::life::Life;
+use crate::owners::preferred;
 use crate::roll::Roll;
 use nuthatch_catalog_group::LogNumber;
 use nuthatch_log::env::Disk;
@@ -50,7 +51,8 @@ pub struct LogSight {
     pub epoch: Epoch,
     /// Who owns it, as far as that was heard lately.
     pub owner: Option<NodeName>,
-    /// Who is to own it when everybody is there: nobody who is drained.
+    /// Who is to own it when everybody is there: nobody who is drained, and somebody in a zone in which logs are to be owned, if
+    /// there are such ones.
     pub preferred: NodeName,
     /// The keepers of the set, in the order in which they take over.
     pub keepers: Vec<KeeperSight>,
@@ -124,23 +126,6 @@ impl LogSight {
         let mut keepers = self.keepers.iter().filter(|keeper| keeper.node.id == node);
         keepers.any(|keeper| keeper.fit && keeper.lacks_at_most(lag_max))
     }
-}
-
-/// The node that is to own a log of those that are to keep it: the first; the logs of one that is drained are spread over
-/// the others. None where nobody is known.
-pub(crate) fn preferred(
-    number: LogNumber,
-    wished: &[NodeId],
-    drained: &BTreeSet<NodeId>,
-) -> Option<NodeId> {
-    let first = *wished.first()?;
-    let others: Vec<NodeId> =
-        wished.iter().copied().filter(|node| !drained.contains(node)).collect();
-    if others.is_empty() || !drained.contains(&first) {
-        return Some(first);
-    }
-    let round = number.index() / wished.len();
-    Some(others[round % others.len()])
 }
 
 /// A log of a node that runs.
@@ -489,7 +474,7 @@ impl QuorumLog {
             name: self.name(),
             epoch,
             owner: owner.map(|owner| self.named(owner)),
-            preferred: self.named(self.preferred()),
+            preferred: self.named(self.preferred(&keepers)),
             keepers: keepers.into_iter().map(keeper).collect(),
             wished: self.host.wished(),
             drained: self.roll.drained(),
@@ -502,12 +487,21 @@ impl QuorumLog {
         self.host.hears(node)
     }
 
-    /// The node that is to own it: the first that is wished for. Before anything is known of that, the one in its place.
-    fn preferred(&self) -> NodeId {
-        preferred(self.number, &self.host.wished(), &self.roll.drained()).unwrap_or_else(|| {
+    /// The node that is to own it. Before anything is known of who is to keep it, the one in its place.
+    fn preferred(&self, keepers: &[Sight]) -> NodeId {
+        let (wished, drained) = (self.host.wished(), self.roll.drained());
+        let favoured = self.favoured(keepers);
+        preferred(self.number, &wished, &drained, &favoured).unwrap_or_else(|| {
             let keepers = self.roll.keepers();
             keepers[self.number.index() % keepers.len()]
         })
+    }
+
+    /// The keepers in zones in which logs are to be owned that are there, and could own it once they have everything.
+    fn favoured(&self, keepers: &[Sight]) -> BTreeSet<NodeId> {
+        let able = keepers.iter().filter(|keeper| keeper.near && keeper.counts && keeper.fit);
+        let nodes = able.map(|keeper| keeper.member.node);
+        nodes.filter(|node| self.roll.is_in_owner_zone(*node)).collect()
     }
 
     /// Has the cores tell other nodes that this one is alive, as there are now.

@@ -2,7 +2,7 @@
 
 use crate::routes::Routes;
 use nuthatch_catalog_group::roster::Enrolled;
-use nuthatch_catalog_group::{Protocol, Roster};
+use nuthatch_catalog_group::{Protocol, Roster, Zone, Zones};
 use nuthatch_log::Reporter;
 use nuthatch_quorum::types::NodeId;
 use parking_lot::{Condvar, Mutex};
@@ -22,6 +22,8 @@ pub(crate) struct Roll {
     listen: SocketAddr,
     /// What it was told of others.
     routes: Arc<Routes>,
+    /// Zones whose nodes are to own the logs; none: it does not matter.
+    owner_zones: Vec<Zone>,
     state: Mutex<State>,
     changed: Condvar,
     /// The protocol of `state`, for who asks for it with each packet.
@@ -31,6 +33,8 @@ pub(crate) struct Roll {
 #[derive(Default)]
 struct State {
     roster: Roster,
+    /// Where the nodes are that this one has met, and this one.
+    zones: Zones,
     /// Counts what was noted, so that whoever waits misses nothing.
     version: u64,
     /// Who leads the catalog, as far as this node knows.
@@ -45,7 +49,14 @@ impl Roll {
     pub(crate) fn new(me: NodeId, listen: SocketAddr, routes: Arc<Routes>, roster: Roster) -> Self {
         let active = AtomicU8::new(roster.active.0);
         let state = Mutex::new(State { roster, ..State::default() });
-        Self { me, listen, routes, state, changed: Condvar::new(), active }
+        let (owner_zones, changed) = (vec![], Condvar::new());
+        Self { me, listen, routes, owner_zones, state, changed, active }
+    }
+
+    /// The same of a node that is in this zone, and knows in which ones logs are to be owned.
+    pub(crate) fn in_zone(self, zone: Option<Zone>, owner_zones: Vec<Zone>) -> Self {
+        self.state.lock().zones.note(self.me, zone);
+        Self { owner_zones, ..self }
     }
 
     /// This node.
@@ -92,6 +103,27 @@ impl Roll {
     pub(crate) fn end_waits(&self) {
         self.state.lock().ends = true;
         self.changed.notify_all();
+    }
+
+    /// Notes what another node says of where it is.
+    pub(crate) fn note_zone(&self, node: NodeId, zone: Option<Zone>) {
+        self.state.lock().zones.note(node, zone);
+    }
+
+    /// Where the nodes are that this one has met, and this one.
+    pub(crate) fn zones(&self) -> Zones {
+        self.state.lock().zones.clone()
+    }
+
+    /// Zones whose nodes are to own the logs; none: it does not matter.
+    pub(crate) fn owner_zones(&self) -> &[Zone] {
+        &self.owner_zones
+    }
+
+    /// True if a node is known to be in one of these.
+    pub(crate) fn is_in_owner_zone(&self, node: NodeId) -> bool {
+        let state = self.state.lock();
+        state.zones.of(node).is_some_and(|zone| self.owner_zones.contains(zone))
     }
 
     /// The name of a node.

@@ -100,7 +100,9 @@ fn node() {
         logs: Logs::PerNode(1),
         memory: None,
         store: None,
-        replace_after: None,
+        replace_after: told[5].parse().ok().map(Duration::from_secs),
+        zone: told[4].parse().ok(),
+        owner_zones: vec![],
         protocol_max: Protocol::NEWEST,
         keys: KeyNames::default(),
         program: String::new(),
@@ -150,10 +152,17 @@ struct Running {
 }
 
 impl Running {
-    fn start(name: &str, dir: &Path, listen: SocketAddr, routes: &[SocketAddr]) -> Self {
+    fn start(
+        name: &str,
+        dir: &Path,
+        (listen, routes): (SocketAddr, &[SocketAddr]),
+        (zone, replace_after_s): (&str, Option<u64>),
+    ) -> Self {
         std::fs::create_dir_all(dir).expect("a directory");
         let routes: Vec<String> = routes.iter().map(SocketAddr::to_string).collect();
-        let told = format!("{name}|{}|{listen}|{}", dir.display(), routes.join(","));
+        let after = replace_after_s.map_or_else(String::new, |after| after.to_string());
+        let routes = routes.join(",");
+        let told = format!("{name}|{}|{listen}|{routes}|{zone}|{after}", dir.display());
         let mut child = Command::new(current_exe().expect("this program"))
             .args(["--exact", "node", "--ignored", "--nocapture"])
             .env(TOLD, told)
@@ -225,23 +234,33 @@ struct Nodes {
     addresses: BTreeMap<String, SocketAddr>,
     running: BTreeMap<String, Running>,
     written: Vec<Vec<String>>,
+    /// The zones of the nodes that begin, by their numbers from 1 on; none: none says one.
+    zones: &'static [&'static str],
+    replace_after_s: Option<u64>,
 }
 
 impl Nodes {
     fn start(name: &str) -> Self {
+        Self::start_in(name, &[], None)
+    }
+
+    fn start_in(name: &str, zones: &'static [&'static str], replace_after_s: Option<u64>) -> Self {
         let dir = std::env::temp_dir().join(format!("nuthatch-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         let names = (1..=6).map(|number| format!("n{number}"));
         let addresses = names.zip(free_addresses(6)).collect();
         let (running, written) = (BTreeMap::new(), vec![vec![]; LOGS]);
-        let mut nodes = Self { dir, addresses, running, written };
+        let mut nodes = Self { dir, addresses, running, written, zones, replace_after_s };
         ["n1", "n2", "n3"].into_iter().for_each(|node| nodes.run(node, &["n1", "n2", "n3"]));
         nodes
     }
 
     fn run(&mut self, name: &str, routes: &[&str]) {
         let routes: Vec<SocketAddr> = routes.iter().map(|node| self.addresses[*node]).collect();
-        let node = Running::start(name, &self.dir.join(name), self.addresses[name], &routes);
+        let number: usize = name[1..].parse().expect("a number");
+        let zone = self.zones.get(number - 1).copied().unwrap_or_default();
+        let (dir, after) = (self.dir.join(name), self.replace_after_s);
+        let node = Running::start(name, &dir, (self.addresses[name], &routes), (zone, after));
         self.running.insert(name.to_owned(), node);
     }
 
@@ -359,6 +378,26 @@ fn each_of_three_nodes_is_replaced_while_it_runs() {
 #[test]
 fn each_of_three_nodes_is_replaced_after_it_was_killed() {
     replace_each("replaced-dead", true);
+}
+
+/// By their numbers the spare in a zone that has a keeper would be chosen.
+#[test]
+fn a_node_that_is_away_for_long_is_replaced_by_a_spare_of_its_zone() {
+    let mut nodes = Nodes::start_in("replaced-in-zone", &["a", "b", "c", "a", "c"], Some(10));
+    for spare in ["n4", "n5"] {
+        nodes.run(spare, &["n1", spare]);
+        nodes.running.get_mut(spare).expect("runs").wait_said("is a spare of the cluster");
+    }
+    nodes.write();
+    let asked = nodes.running.get_mut("n1").expect("runs");
+    asked.wait_said("node n5 has joined the cluster as a spare");
+    nodes.kill("n3");
+    for node in ["n1", "n2"] {
+        let node = nodes.running.get_mut(node).expect("runs");
+        node.wait_said("node n5 has taken the place of node n3");
+    }
+    nodes.write();
+    nodes.expect_all();
 }
 
 #[test]

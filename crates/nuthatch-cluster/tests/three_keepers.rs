@@ -58,6 +58,8 @@ impl Nodes {
                 memory: None,
                 store: None,
                 replace_after: None,
+                zone: None,
+                owner_zones: vec![],
                 protocol_max: Protocol::NEWEST,
                 keys: KeyNames::default(),
                 program: String::new(),

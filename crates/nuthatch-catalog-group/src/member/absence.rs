@@ -1,7 +1,7 @@
 //! The leader has a spare take the place of a node that is away for long, if it is to (`replace_after`).
 //!
 //! What it knows is what itself has heard, since it leads: another leader begins to count anew. A drained node is away because
-//! somebody wants that, and keeps its place.
+//! somebody wants that, and keeps its place. Which spare follows is chosen by the [zones](crate::zones) of the nodes.
 
 use super::nodes::{GONE_TICKS, REPLACE_TICKS};
 use super::{Effect, Member};
@@ -59,7 +59,7 @@ impl Member {
             return;
         }
         let Some((old, disk)) = self.away((now, after)) else { return };
-        let new = self.fit_spare();
+        let new = self.fit_spare(old);
         if self.absences.tell(disk, new) {
             self.out.push(Effect::Absent { old, new, ticks: after });
         }
@@ -77,10 +77,11 @@ impl Member {
         away.map(|(node, one)| (*node, one.member))
     }
 
-    /// The first spare that was heard lately.
-    fn fit_spare(&self) -> Option<NodeId> {
+    /// The spare that is to take the place of a node, by the zones that are known: the first of those that were heard lately.
+    fn fit_spare(&self, goes: NodeId) -> Option<NodeId> {
         let lately =
             |member| self.heard.get(&member).is_some_and(|at| self.ticks < at + GONE_TICKS);
-        self.roster.spares().find(|(_, one)| lately(one.member)).map(|(node, _)| *node)
+        let mut spares = self.zones.spares_for(goes, &self.roster).into_iter();
+        spares.find(|node| lately(self.roster.nodes[node].member))
     }
 }

@@ -411,6 +411,15 @@ fn alone_with_two(one: &mut Member, ticks: u64) -> Vec<(u64, NodeId, Option<Node
     said
 }
 
+/// A spare joins.
+fn joins(one: &mut Member, node: u8) {
+    let (name, member) = (format!("n{node}"), MemberId(node.into()));
+    let context = Change::Join { name, member, address: None }.encode().into();
+    let entry_type = EntryType::EntryConfChangeV2;
+    let entry = Entry { entry_type, context, data: vec![0].into(), ..Entry::default() };
+    one.apply_change(&entry).expect("a change");
+}
+
 #[test]
 fn the_place_of_a_node_that_is_away_for_long_is_taken_by_a_spare() {
     let (two, three, four) = (NodeId(2), NodeId(3), NodeId(4));
@@ -423,13 +432,7 @@ fn the_place_of_a_node_that_is_away_for_long_is_taken_by_a_spare() {
     // One that only starts again is not away.
     say(&mut one, 3, boot(1, 33), Body::Begun);
     assert_eq!(alone_with_two(&mut one, 39), []);
-    // A spare that is there.
-    let (name, member) = ("n4".to_owned(), MemberId(4));
-    let joins = Change::Join { name, member, address: None };
-    let context = joins.encode().into();
-    let entry_type = EntryType::EntryConfChangeV2;
-    let entry = Entry { entry_type, context, data: vec![0].into(), ..Entry::default() };
-    one.apply_change(&entry).expect("a change");
+    joins(&mut one, 4);
     say(&mut one, 4, boot(1, 44), Body::Begun);
     let last = one.last();
     one.roster.drained.insert(three);
@@ -452,6 +455,32 @@ fn the_place_of_a_node_that_is_away_for_long_is_taken_by_a_spare() {
     assert!(!one.absences.is_over(MemberId(3), (one.ticks, 0)));
 }
 
+#[test]
+fn whoever_leads_chooses_the_spare_by_the_zones_that_its_node_knows() {
+    let zones = |of: &[(u8, &str)]| {
+        let mut zones = crate::Zones::default();
+        of.iter().for_each(|(node, zone)| zones.note(NodeId(*node), zone.parse().ok()));
+        Event::Zones(zones)
+    };
+    let chosen = |known: Event, heard: &[u8]| {
+        let mut one = leader(&MemDisk::default());
+        (4..=6).for_each(|node| joins(&mut one, node));
+        for node in heard {
+            say(&mut one, (*node).into(), boot(1, 40 + u64::from(*node)), Body::Begun);
+        }
+        one.step(known).expect("the disk works");
+        one.limits.replace_after_ticks = Some(20);
+        let said = alone_with_two(&mut one, 30);
+        let [(_, NodeId(3), chosen)] = said[..] else { panic!("one is away: {said:?}") };
+        chosen.map(|node| node.0)
+    };
+    let all = || zones(&[(1, "a"), (2, "b"), (3, "c"), (4, "a"), (5, "b"), (6, "c")]);
+    assert_eq!(chosen(zones(&[]), &[4, 5, 6]), Some(4));
+    assert_eq!(chosen(all(), &[4, 5, 6]), Some(6));
+    assert_eq!(chosen(all(), &[4, 5]), Some(4), "one that is not heard is not chosen");
+    assert_eq!(chosen(zones(&[(1, "a"), (2, "b"), (4, "a"), (5, "d")]), &[4, 5]), Some(5));
+}
+
 /// Seed 505309. The library of one that it does not name takes no notice of it, and the next one may be long in coming.
 #[test]
 fn a_member_that_the_snapshot_does_not_name_gets_a_newer_one() {
@@ -461,11 +490,7 @@ fn a_member_that_the_snapshot_does_not_name_gets_a_newer_one() {
         Message { msg_type, from: 2, to: 1, term: 1, index: one.last(), ..Message::default() };
     say(&mut one, 2, boot(1, 22), Body::Raft(Box::new(has)));
     assert_eq!(one.position().1, one.last(), "it is committed and applied");
-    let (name, member) = ("n4".to_owned(), MemberId(4));
-    let context = Change::Join { name, member, address: None }.encode().into();
-    let entry_type = EntryType::EntryConfChangeV2;
-    let entry = Entry { entry_type, context, data: vec![0].into(), ..Entry::default() };
-    one.apply_change(&entry).expect("a change");
+    joins(&mut one, 4);
     let send = |one: &mut Member, to: u64| {
         let mut snapshot =
             Message { msg_type: MessageType::MsgSnapshot, from: 1, to, ..Message::default() };

@@ -97,6 +97,7 @@ impl Driver {
                 Err(RecvTimeoutError::Timeout) => {
                     // A thread that was held up does not make up for it: nobody is suspected for that.
                     next = Instant::now() + tick;
+                    member.take(Event::Zones(self.roll.zones()))?;
                     member.take(Event::Tick)?;
                 }
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),

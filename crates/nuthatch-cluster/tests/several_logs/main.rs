@@ -2,6 +2,7 @@
 //! from one node to another while the nodes live on and serve the other logs.
 
 mod hanging;
+mod zones;
 
 use hanging::Hanging;
 use nuthatch_cluster::balance::BalanceTimes;
@@ -70,6 +71,16 @@ fn wait(what: &str, is_so: impl Fn() -> bool) {
 impl Nodes {
     /// Starts three nodes; the catalog is built in unless it is in a directory.
     fn start(name: &str, built_in: bool, times: BalanceTimes) -> Self {
+        Self::start_in(name, (built_in, times), [""; 3], &[])
+    }
+
+    /// The same of nodes in zones ("": it has none), of which some are those of owners.
+    fn start_in(
+        name: &str,
+        (built_in, times): (bool, BalanceTimes),
+        zones: [&str; 3],
+        owner_zones: &[&str],
+    ) -> Self {
         let catalog = std::env::temp_dir().join(format!("nuthatch-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&catalog);
         std::fs::create_dir_all(&catalog).expect("a directory");
@@ -92,6 +103,8 @@ impl Nodes {
                 memory: None,
                 store: None,
                 replace_after: None,
+                zone: zones[number].parse().ok(),
+                owner_zones: owner_zones.iter().map(|zone| zone.parse().expect("a zone")).collect(),
                 protocol_max: Protocol::NEWEST,
                 keys: KeyNames::default(),
                 program: String::new(),

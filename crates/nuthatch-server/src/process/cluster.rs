@@ -76,6 +76,8 @@ pub(super) fn config_of(options: &Options) -> Result<Option<ClusterConfig>, RunE
         memory: Some(keeper_memory_bytes(options)),
         store: options.jetstream.store.clone(),
         replace_after: settings.replace_after,
+        zone: None,
+        owner_zones: vec![],
         protocol_max: settings.protocol_max,
         keys: key_names(&options.jetstream.keys),
         program: env!("CARGO_PKG_VERSION").to_owned(),
