@@ -383,6 +383,10 @@ pub struct ClusterSettings {
     pub may_be_open: bool,
     /// `-protocol_max`: the newest protocol that it may speak with other nodes.
     pub protocol_max: nuthatch_cluster::Protocol,
+    /// `-zone`: where it is, such as an availability zone or a rack.
+    pub zone: Option<nuthatch_cluster::Zone>,
+    /// Zones whose nodes are to own the quorum logs, where they can.
+    pub owner_zones: Vec<nuthatch_cluster::Zone>,
 }
 
 /// Location of a log.

@@ -5,6 +5,7 @@ mod finalize;
 pub mod recover;
 mod resize;
 mod state;
+mod zones;
 
 use std::time::{Duration, Instant};
 
@@ -135,18 +136,23 @@ fn status(session: &mut Session) -> Result<(), CliError> {
     let pages: Vec<Value> = pages.into_iter().map(|page| page.data).collect();
     state::complete(&mut data, &pages);
     print(session.json, &data, || {
-        let mut table =
-            Table::new(&["Node", "Address", "Version", "Is", "State", "Quorum logs on it", "Owns"]);
+        let mut columns =
+            vec!["Node", "Address", "Version", "Is", "State", "Quorum logs on it", "Owns"];
+        columns.extend(zones::column(&data));
+        let mut table = Table::new(&columns);
         for node in list(&data, "nodes") {
             let (name, address) = (text(&node["name"]), text(&node["address"]));
             let logs = |key: &str| state::logs(&data, &node[key]);
             let (is, health) = (drain::state(node), state::health(&data, node));
             let version = finalize::version(node);
-            table.row(vec![name, address, version, is, health, logs("logs"), logs("owns")]);
+            let mut row = vec![name, address, version, is, health, logs("logs"), logs("owns")];
+            row.extend(zones::column(&data).map(|_| zones::of(node)));
+            table.row(row);
         }
         let mut out = table.render();
         out.push_str(&state::verdict(&data));
         out.push_str(&finalize::hint(&data));
+        out.push_str(&zones::hint(&data));
         for gone in data["removed"].as_array().into_iter().flatten() {
             let by = match gone["by"].as_str() {
                 Some(by) => format!(", {by} took its place"),

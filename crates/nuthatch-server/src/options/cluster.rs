@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nuthatch_cluster::{Protocol, Route};
-use nuthatch_protocol::config::{Entry, Map, Node, Value};
+use nuthatch_cluster::{Protocol, Route, Zone};
+use nuthatch_protocol::config::{Entry, Map, Node, Position, Value};
 
 use super::address::{self, Port};
 use super::error::{Conflict, FlagError, OptionsError};
@@ -23,6 +23,9 @@ const LOGS_PER_NODE_MAX: i64 = 5;
 const HARMLESS_KEYS: &[&str] =
     &["name", "no_advertise", "connect_retries", "pool_size", "compression", "ping_interval"];
 
+/// What `-zone` takes.
+const ZONE_WANTED: &str = "a name of 1 to 64 letters, digits, '-', '_' and '.'";
+
 /// Why an address of a node is not taken; the scheme of nats-server's TLS.
 const TLS_ROUTE: &str = "what nodes say to each other is secured by the key they share; write the address without tls://";
 
@@ -35,6 +38,8 @@ pub(super) struct ClusterDraft {
     catalog: Option<String>,
     logs_per_node: Option<u8>,
     replace_after: Option<Duration>,
+    zone: Option<Zone>,
+    owner_zones: Option<Vec<Zone>>,
     /// `-node_name`.
     node: Option<String>,
     cluster: Option<String>,
@@ -79,6 +84,9 @@ impl ClusterDraft {
             "port" => self.port = address::port(r, key, value),
             "routes" => self.routes = routes(r, key, value).or(self.routes.take()),
             "key_file" => self.key = r.word(key, value).map(PathBuf::from),
+            "zone" => {
+                self.zone = r.word(key, value).and_then(|text| zone(r, key, text, &value.pos))
+            }
             _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
         }
     }
@@ -93,6 +101,11 @@ impl ClusterDraft {
             }
             "replace_after" => {
                 self.replace_after = r.duration(key, &entry.value).filter(|time| !time.is_zero());
+            }
+            "owner_zones" => {
+                let texts = r.texts(key, &entry.value).unwrap_or_default();
+                let zones = texts.iter().map(|text| zone(r, key, text, &entry.value.pos));
+                self.owner_zones = Some(zones.collect::<Vec<_>>().into_iter().flatten().collect());
             }
             _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
         });
@@ -116,6 +129,16 @@ impl ClusterDraft {
             "catalog" => self.catalog = given,
             "cluster_key" => self.key = given.map(PathBuf::from),
             "cluster_name" => self.cluster = given,
+            "zone" => {
+                let parse = |text: String| {
+                    text.parse().map_err(|_| FlagError::BadValue {
+                        name: flag.to_owned(),
+                        found: text,
+                        wanted: ZONE_WANTED.into(),
+                    })
+                };
+                self.zone = given.map(parse).transpose()?;
+            }
             "protocol_max" => {
                 self.protocol_max = given.map(|text| protocol(flag, &text)).transpose()?;
             }
@@ -133,6 +156,8 @@ impl ClusterDraft {
             || self.node.is_some()
             || self.key.is_some()
             || self.protocol_max.is_some()
+            || self.zone.is_some()
+            || self.owner_zones.is_some()
     }
 
     /// True if the server is named as one of a cluster, and is alone.
@@ -150,7 +175,7 @@ impl ClusterDraft {
             return Ok(None);
         }
         let Self { host, port, routes, catalog, logs_per_node, replace_after, .. } = self;
-        let Self { node, cluster, key, protocol_max, .. } = self;
+        let Self { node, cluster, key, protocol_max, zone, owner_zones, .. } = self;
         let node = node.or_else(|| server_name.map(str::to_owned));
         let (Some(name), Some(Port::Fixed(port)), Some(routes)) = (node, port, routes) else {
             return Err(Conflict::IncompleteCluster.into());
@@ -171,6 +196,8 @@ impl ClusterDraft {
             key,
             may_be_open,
             protocol_max: protocol_max.unwrap_or(Protocol::NEWEST),
+            zone,
+            owner_zones: owner_zones.unwrap_or_default(),
         }))
     }
 }
@@ -201,6 +228,12 @@ fn protocol(flag: &str, text: &str) -> Result<Protocol, FlagError> {
             known.end()
         ),
     })
+}
+
+/// A zone in the file.
+fn zone(r: &mut ConfigReader, key: &'static str, text: &str, pos: &Position) -> Option<Zone> {
+    let zone = text.parse::<Zone>();
+    zone.inspect_err(|why| r.invalid(pos, key, why.to_string())).ok()
 }
 
 fn bracketed(host: &str, port: u16) -> String {

@@ -122,7 +122,7 @@ fn apply_text(
             return Err(given.bad("a name without spaces").into());
         }
         "routes" | "cluster_listen" | "catalog" | "node_name" | "cluster_key" | "cluster_name"
-        | "protocol_max" => draft.cluster.flag(name, text)?,
+        | "protocol_max" | "zone" => draft.cluster.flag(name, text)?,
         "console" => draft.console.flag(text, given)?,
         "store_dir" => draft.store_dir = some_path().or(draft.store_dir.take()),
         "sync_interval" => options.jetstream.sync = sync(text, given)?,

@@ -184,6 +184,12 @@ const CLUSTER: &[Flag] = &[
     flag(&["node_name"], Kind::Text, "<name>", "Name of this node of a cluster; else -name (*)"),
     flag(&["cluster_name"], Kind::Text, "<name>", "Name of the cluster, as clients see it (*)"),
     flag(
+        &["zone"],
+        Kind::Text,
+        "<name>",
+        "Where this node of a cluster is: an availability zone, a rack. Spares are chosen by it (*)",
+    ),
+    flag(
         &["protocol_max"],
         Kind::Text,
         "<number>",

@@ -486,6 +486,11 @@ pub(super) static CLUSTER: Block = Block {
             "none",
             "ours: file with the secret that all nodes share, as `-cluster_key`",
         ),
+        yes(
+            &["zone"],
+            "none",
+            "ours: where the node is (an availability zone, a rack), as `-zone`: 1 to 64 letters, digits, `-`, `_`, `.`",
+        ),
         no(&["authorization"], "users of routes", NO_ROUTE_USERS),
         no(&["tls"], "TLS of routes", NO_ROUTE_USERS),
         no(&["permissions"], "subjects that go over routes", "all that somebody listens for does"),
@@ -530,6 +535,11 @@ pub(super) static QUORUM: Block = Block {
             "never",
             "a duration, at least `10s`: the place of a node that the catalog's leader has not heard for so long is taken by a spare; \
              the same at all nodes, built-in catalog only",
+        ),
+        yes(
+            &["owner_zones"],
+            "none",
+            "a zone or an array of up to 8: logs are owned by nodes in these where those are there and have everything; the same at all nodes",
         ),
     ],
 };

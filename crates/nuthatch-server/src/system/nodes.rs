@@ -3,7 +3,8 @@
 use super::{Answer, Failure};
 use crate::server::Server;
 use nuthatch_cluster::{
-    Cluster, Drain, Finalize, NodeSight, NodesError, NodesSight, Protocol, Replacement,
+    Cluster, Drain, Finalize, NodeSight, NodesError, NodesSight, Protocol, Replacement, Zone,
+    ZonesSight,
 };
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -82,7 +83,16 @@ fn described(sight: &NodesSight) -> Value {
         "leader": sight.leader,
         "log_names": sight.log_names,
         "protocol": sight.active.map(|active| active.0),
+        "zones": described_zones(&sight.zones),
+        "zone_risk": sight.zones.risk().map(|risk| risk.to_string()),
+        "without_zone": sight.zones.without_zone,
     })
+}
+
+/// How many of the nodes that keep the logs are in each zone; null: no node has one.
+fn described_zones(zones: &ZonesSight) -> Option<Value> {
+    let counts = zones.keepers.iter().map(|(zone, names)| (zone.to_string(), json!(names.len())));
+    (!zones.keepers.is_empty()).then(|| Value::Object(counts.collect()))
 }
 
 fn described_node(node: &NodeSight) -> Value {
@@ -103,6 +113,7 @@ fn described_node(node: &NodeSight) -> Value {
         "protocol_max": node.speaks.map(|speaks| speaks.newest.0),
         "program": node.program,
         "turned_away": node.turned_away,
+        "zone": node.zone.as_ref().map(Zone::as_str),
     })
 }
 

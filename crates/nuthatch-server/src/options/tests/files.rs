@@ -46,8 +46,8 @@ fn jetstream_depends_on_the_name_of_the_program() {
 
 #[test]
 fn a_node_of_a_cluster_as_nats_server_is_told_of_it() {
-    let file = "server_name: n1\njetstream { store_dir: './n1', quorum { catalog: 'file:///c', logs_per_node: 2, replace_after: '30m' } }\n\
-                cluster: { name: c1, port: 6222, routes: [\n\
+    let file = "server_name: n1\njetstream { store_dir: './n1', quorum { catalog: 'file:///c', logs_per_node: 2, replace_after: '30m', owner_zones: [a, b-1] } }\n\
+                cluster: { name: c1, zone: 'a', port: 6222, routes: [\n\
                 'nats-route://0.0.0.0:6222', 'nats://localhost:6223', '10.0.0.3:6224', 'nats://n4.example.org:6222/',\n] }";
     let o = options(file, "");
     let expect = ClusterSettings {
@@ -63,12 +63,14 @@ fn a_node_of_a_cluster_as_nats_server_is_told_of_it() {
         key: None,
         may_be_open: true,
         protocol_max: nuthatch_cluster::Protocol::NEWEST,
+        zone: Some("a".parse().unwrap()),
+        owner_zones: vec!["a".parse().unwrap(), "b-1".parse().unwrap()],
     };
     assert_eq!(o.cluster.as_ref(), Some(&expect));
     let text = "cluster: whoever reaches 0.0.0.0:6222 can be a node and read everything: give all nodes the same \
                 'key_file'";
     assert_eq!(o.warnings, [text]);
-    let flags = "-cluster_listen 127.0.0.1:1 -routes 127.0.0.1:2 -catalog= -node_name n -cluster_key k -cluster_name=";
+    let flags = "-cluster_listen 127.0.0.1:1 -routes 127.0.0.1:2 -catalog= -node_name n -cluster_key k -cluster_name= -zone c";
     let expect = ClusterSettings {
         name: "n".into(),
         cluster: None,
@@ -80,6 +82,8 @@ fn a_node_of_a_cluster_as_nats_server_is_told_of_it() {
         key: Some("k".into()),
         may_be_open: false,
         protocol_max: nuthatch_cluster::Protocol::NEWEST,
+        zone: Some("c".parse().unwrap()),
+        owner_zones: vec!["a".parse().unwrap(), "b-1".parse().unwrap()],
     };
     let o = options(file, flags);
     assert_eq!((o.cluster, o.warnings.len()), (Some(expect), 0));

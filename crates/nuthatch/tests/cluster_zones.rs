@@ -1,0 +1,152 @@
+//! Zones: where nodes say they are, what the loss of a zone would mean, and the loss of one under load. Real processes.
+
+#[path = "quorum_nodes/publishing.rs"]
+mod publishing;
+mod quorum_nodes;
+mod support;
+
+use publishing::Load;
+use quorum_nodes::{ACCOUNTS, Node, Nodes};
+use serde_json::{Value, json};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use support::{TIMEOUT, TempDir};
+
+/// So many nodes with an account for the system, each in its zone.
+fn started(name: &str, zones: &[&str], more: &[&str]) -> Nodes {
+    let mut nodes = Nodes::of(zones.len(), TempDir::new(name), "built-in");
+    nodes.configure(ACCOUNTS);
+    for (node, zone) in nodes.nodes.iter_mut().zip(zones) {
+        if !zone.is_empty() {
+            node.args.extend(["--zone", zone].map(str::to_owned));
+        }
+        node.args.extend(more.iter().map(|arg| (*arg).to_owned()));
+    }
+    nodes.nodes.iter_mut().for_each(Node::start);
+    nodes
+}
+
+/// `nuthatch cluster status` as the system's user.
+fn status(at: &Node, how: &[&str]) -> String {
+    let url = format!("nats://sys:pw@127.0.0.1:{}", at.port);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nuthatch"));
+    command.args(["cluster", "status", "-s", &url]).args(how).stdin(Stdio::null());
+    let output = command.output().expect("it runs");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Waits until the status as JSON is so.
+fn wait_status(at: &Node, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let status = serde_json::from_str(&status(at, &["--json"])).unwrap_or(Value::Null);
+        if !status.is_null() && is_so(&status) {
+            return status;
+        }
+        assert!(Instant::now() < deadline, "{what}: {status}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn owner_of_first(status: &Value) -> Option<usize> {
+    let all = status["nodes"].as_array()?.iter();
+    let owns = |node: &&Value| node["owns"].as_array().is_some_and(|logs| logs.contains(&json!(0)));
+    let name = all.filter(|node| node["connected"] == true).find(owns)?["name"].as_str()?;
+    name.strip_prefix('n')?.parse().ok()
+}
+
+/// Two nodes of five, one zone, go at once, the owner among them: what was in flight is all that is refused, and the three
+/// that are left have everything. Then they come back.
+#[test]
+fn the_loss_of_a_zone_of_three_is_outlived() {
+    let zones = ["a", "a", "b", "b", "c"];
+    let mut nodes = started("zones-lost", &zones, &[]);
+    nodes.create_replicated();
+    let is_whole = |status: &Value| {
+        status["zones"] == json!({"a": 2, "b": 2, "c": 1}) && owner_of_first(status).is_some()
+    };
+    let found = wait_status(&nodes.nodes[0], "the zones are known", is_whole);
+    assert_eq!((&found["zone_risk"], &found["without_zone"]), (&Value::Null, &json!([])));
+    let owner = owner_of_first(&found).expect("as waited for");
+    let lost: Vec<usize> = (0..5).filter(|at| zones[*at] == zones[owner]).collect();
+    let stays = (0..5).find(|at| !lost.contains(at)).expect("others");
+    let (mut client, done) = (nodes.client(stays), AtomicBool::new(false));
+    let load = std::thread::scope(|scope| {
+        let publishing = scope.spawn(|| {
+            let (mut load, deadline) = (Load::default(), Instant::now() + 4 * TIMEOUT);
+            while !done.load(Ordering::Acquire) {
+                let (id, body) = (format!("z-{}", load.acked), load.acked.to_string());
+                load.publish(&mut client, ("Q.load", &id, &body), deadline);
+            }
+            load
+        });
+        std::thread::sleep(Duration::from_secs(1));
+        lost.iter().for_each(|at| nodes.nodes[*at].kill());
+        wait_status(&nodes.nodes[stays], "another one owns the log", |status| {
+            owner_of_first(status).is_some_and(|owner| !lost.contains(&owner))
+        });
+        std::thread::sleep(Duration::from_secs(1));
+        done.store(true, Ordering::Release);
+        publishing.join().expect("all are acknowledged")
+    });
+    println!("{load:?}");
+    // One at a time is in flight.
+    assert!(load.errors.len() <= 1, "{:?}", load.errors);
+    nodes.expect(load.acked);
+    lost.iter().for_each(|at| nodes.nodes[*at].start());
+    lost.iter().for_each(|at| nodes.wait_text(*at, "keeps the quorum log"));
+    nodes.publish(load.acked);
+    nodes.expect(load.acked + 1);
+}
+
+/// Two zones for three nodes, and one that does not say where it is.
+#[test]
+fn what_the_loss_of_a_zone_would_mean_is_said() {
+    let nodes = started("zones-two", &["a", "a", "b"], &[]);
+    let risk = "the loss of zone a (n0, n1) leaves 1 of 3 nodes that keep the logs: nothing is taken then";
+    let is_known = |status: &Value| status["zones"] == json!({"a": 2, "b": 1});
+    let found = wait_status(&nodes.nodes[2], "the zones are known", is_known);
+    assert_eq!(found["zone_risk"], risk);
+    let zone = |at: usize| found["nodes"][at]["zone"].as_str().map(str::to_owned);
+    assert_eq!([zone(0), zone(1), zone(2)].map(Option::unwrap), ["a", "a", "b"]);
+    let table = status(&nodes.nodes[2], &[]);
+    assert!(table.contains("Zone") && table.contains(risk), "{table}");
+    (0..3).for_each(|at| nodes.wait_text(at, risk));
+    drop(nodes);
+
+    let nodes = started("zones-some", &["a", "b", ""], &[]);
+    let is_known = |status: &Value| status["without_zone"] == json!(["n2"]);
+    let found = wait_status(&nodes.nodes[0], "one says none", is_known);
+    assert_eq!(found["zones"], json!({"a": 1, "b": 1}));
+    let table = status(&nodes.nodes[0], &[]);
+    assert!(table.contains("unknown") && table.contains("no zone is known of n2"), "{table}");
+    drop(nodes);
+
+    let nodes = started("zones-none", &["", "", ""], &[]);
+    let is_there = |status: &Value| owner_of_first(status).is_some();
+    let found = wait_status(&nodes.nodes[0], "it serves", is_there);
+    assert_eq!((&found["zones"], &found["without_zone"]), (&Value::Null, &json!([])));
+    assert!(!status(&nodes.nodes[0], &[]).contains("Zone"));
+}
+
+/// All logs come to the nodes of the zones that are to own them, and go elsewhere while none of these is there.
+#[test]
+fn logs_are_owned_in_the_zones_that_are_to_own_them() {
+    let mut nodes = Nodes::of(3, TempDir::new("zones-own"), "built-in");
+    nodes.configure(&format!("{ACCOUNTS}\njetstream {{ quorum {{ owner_zones: [b] }} }}\n"));
+    for (node, zone) in nodes.nodes.iter_mut().zip(["a", "a", "b"]) {
+        node.args.extend(["--zone", zone].map(str::to_owned));
+    }
+    nodes.nodes.iter_mut().for_each(Node::start);
+    nodes.create_replicated();
+    let owned = |status: &Value, at: usize| status["nodes"][at]["owns"].as_array().map_or(0, Vec::len);
+    let all_there = |status: &Value| owned(status, 2) >= 3 && owned(status, 0) + owned(status, 1) == 0;
+    wait_status(&nodes.nodes[0], "its node owns all", all_there);
+    nodes.publish(0);
+    nodes.nodes[2].kill();
+    let others = |status: &Value| owner_of_first(status).is_some_and(|owner| owner != 2);
+    wait_status(&nodes.nodes[0], "others own them", others);
+    nodes.publish(1);
+    nodes.expect(2);
+}
