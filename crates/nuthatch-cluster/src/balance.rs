@@ -158,6 +158,8 @@ struct Seen {
     /// The preferred node is there and has everything, as the owner sees it.
     ready: bool,
     in_memory: bool,
+    /// Its owner is in no zone in which it is to be owned.
+    is_outside: bool,
     /// What is to be done with it at once.
     leaves: Option<Leaves>,
 }
@@ -204,6 +206,7 @@ impl Seen {
             preferred,
             ready: sight.is_ready(preferred, LAG_MAX),
             in_memory,
+            is_outside: sight.owner_is_outside,
             leaves: leaves(sight),
         }
     }
@@ -271,7 +274,8 @@ impl Balance {
             // One log has no balance.
             return None;
         }
-        let starts = now.duration_since(self.began) < self.times.started && is_uneven(seen);
+        let hurries = is_uneven(seen) || seen.iter().any(|log| log.is_outside);
+        let starts = now.duration_since(self.began) < self.times.started && hurries;
         let (rest, whole, every) = match starts {
             true => (Duration::ZERO, self.times.whole_at_start, self.times.whole_at_start),
             false => (self.times.rest, self.times.whole, self.times.move_every),
@@ -347,6 +351,7 @@ mod tests {
             preferred: NodeId(*preferred),
             ready: *ready,
             in_memory: false,
+            is_outside: false,
             leaves: None,
         };
         of.iter().map(seen).collect()
@@ -488,6 +493,7 @@ mod tests {
             keepers: (1..=4).map(keeper).collect(),
             wished,
             drained,
+            owner_is_outside: false,
             set_can_change: false,
         }
     }
@@ -532,6 +538,11 @@ mod tests {
         let even = logs(&[(2, 1, false), (3, 2, false), (1, 3, true)]);
         let mut balance = Balance::new(ME, BalanceTimes::default(), began);
         assert_eq!(moves(&mut balance, began, (0, 310), &even), [(300, 2, 3)]);
+        // So does one whose owner is in none of the zones in which it is to be owned.
+        let mut outside = even.clone();
+        outside[2].is_outside = true;
+        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
+        assert_eq!(moves(&mut balance, began, (5, 7), &outside), [(6, 2, 3)]);
         // Later nothing is hurried.
         let mut balance = Balance::new(ME, BalanceTimes::default(), began);
         assert_eq!(moves(&mut balance, began, (31, 340), &uneven), [(331, 2, 3)]);

@@ -78,9 +78,12 @@ impl Myself {
         {
             return Err(why);
         }
-        let (program, zone) = about.map(|about| (about.program, about.zone)).unzip();
         self.turned_away.lock().remove(&node);
-        self.roll.note_zone(node, zone.flatten());
+        // One of the first protocol does not say where it is.
+        let program = about.map(|about| {
+            self.roll.note_zone(node, about.zone);
+            about.program
+        });
         self.met.lock().insert(node, Met { speaks, program });
         Ok(())
     }

@@ -60,6 +60,8 @@ pub struct LogSight {
     pub wished: Vec<NodeId>,
     /// The nodes that are to own no log while others can.
     pub drained: BTreeSet<NodeId>,
+    /// It is to be owned in some zones, and its owner is in none of them.
+    pub owner_is_outside: bool,
     /// This node owns it, and those that are to keep it have everything and do not all count yet: it can begin anew with them
     /// ([`QuorumLog::change_set`]).
     pub set_can_change: bool,
@@ -469,12 +471,15 @@ impl QuorumLog {
             lag: sight.lag,
             fit: sight.fit,
         };
+        let preferred = self.preferred(&keepers);
+        let is_inside = |node: NodeId| self.roll.is_in_owner_zone(node);
         LogSight {
             number: self.number,
             name: self.name(),
             epoch,
             owner: owner.map(|owner| self.named(owner)),
-            preferred: self.named(self.preferred(&keepers)),
+            owner_is_outside: is_inside(preferred) && owner.is_some_and(|owner| !is_inside(owner)),
+            preferred: self.named(preferred),
             keepers: keepers.into_iter().map(keeper).collect(),
             wished: self.host.wished(),
             drained: self.roll.drained(),

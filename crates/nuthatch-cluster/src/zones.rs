@@ -64,8 +64,8 @@ impl ZonesSight {
         }
     }
 
-    /// The zone whose loss leaves no majority of the nodes that keep the logs. There is one at most, as an odd number of nodes
-    /// keeps them. Nodes of which no zone is known are taken to be elsewhere.
+    /// The zone whose loss leaves no majority of the nodes that keep the logs. The first such one: there is one at most
+    /// where an odd number of nodes keeps them. Nodes of which no zone is known are taken to be elsewhere.
     #[must_use]
     pub fn risk(&self) -> Option<ZoneRisk> {
         let keeper_count = self.keeper_count;

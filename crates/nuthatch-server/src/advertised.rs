@@ -174,15 +174,23 @@ pub(crate) struct Told {
     /// What belongs to no stream of the account: for other servers, and for other nodes.
     others: Subjects,
     nodes: Subjects,
-    /// A node was connected that speaks the first protocol of links, and whether all nodes were told what it needs.
-    has_older: bool,
+    /// How many nodes are connected that speak the first protocol of links, and whether all nodes know what those need.
+    older: usize,
     is_told_older: bool,
 }
 
 impl Told {
     /// A node is connected that speaks the first protocol of links: from the next look on all nodes are told what it needs.
-    pub(crate) fn meet_older(&mut self) {
-        self.has_older = true;
+    pub(crate) fn older_came(&mut self) {
+        self.older += 1;
+    }
+
+    /// Such a node is connected no more; with the last one what it needed is taken back at the next look.
+    ///
+    /// # Panics
+    /// No such node is connected.
+    pub(crate) fn older_went(&mut self) {
+        self.older = self.older.checked_sub(1).expect("it came");
     }
 
     /// When that was.
@@ -203,8 +211,10 @@ impl Told {
         (others, nodes): (Subjects, Subjects),
     ) -> Difference {
         let mut difference = Difference::default();
-        if self.has_older && !std::mem::replace(&mut self.is_told_older, true) {
-            self.streams.values().for_each(|stream| difference.count_for_older(stream, 1));
+        let has_older = self.older > 0;
+        if has_older != std::mem::replace(&mut self.is_told_older, has_older) {
+            let delta = if has_older { 1 } else { -1 };
+            self.streams.values().for_each(|stream| difference.count_for_older(stream, delta));
         }
         replace(&mut self.others, others, &mut difference.others);
         replace(&mut self.nodes, nodes, &mut difference.nodes);
@@ -338,9 +348,9 @@ mod tests {
         assert_eq!(names(&told.own_streams()), ["A"]);
         assert_eq!(texts(&difference.nodes), ["-1 a.>", "+1 a.new", "-1 b"], "the API stays");
         // One that does not know the rest by the table is told of all that is there, once, and of what changes.
-        told.meet_older();
+        told.older_came();
         let api: Subjects = vec![b"$JS.hub.API.>".as_slice().into()];
-        let mut follow = |version: u64, changed: Vec<(String, Option<AdvertisedStream>)>| {
+        let follow = |told: &mut Told, version: u64, changed: Vec<(String, Option<_>)>| {
             let changed = Streams::Changed(changed);
             texts(&told.follow(at(version), changed, (vec![], api.clone())).nodes)
         };
@@ -351,10 +361,14 @@ mod tests {
             all.sort();
             all.into_iter().map(|subject| format!("{delta} {subject}")).collect()
         };
-        assert_eq!(follow(5, vec![]), rest("+1"));
-        assert_eq!(follow(6, vec![]), [""; 0]);
+        assert_eq!(follow(&mut told, 5, vec![]), rest("+1"));
+        assert_eq!(follow(&mut told, 6, vec![]), [""; 0]);
+        told.older_went();
+        assert_eq!(follow(&mut told, 6, vec![]), rest("-1"), "nobody needs it any more");
+        told.older_came();
+        assert_eq!(follow(&mut told, 6, vec![]), rest("+1"));
         let gone = [rest("-1"), vec!["-1 a.new".to_owned()]].concat();
-        assert_eq!(follow(7, vec![("A".to_owned(), None)]), gone);
+        assert_eq!(follow(&mut told, 7, vec![("A".to_owned(), None)]), gone);
     }
 
     /// A log that is not there as a whole, or is withdrawn, and an account without JetStream.

@@ -249,18 +249,24 @@ impl Interest {
         let mut subs = Vec::with_capacity(self.count());
         tree.for_each_overlapping(b">", |_, sub| subs.push(sub.0.clone()));
         let mut leafs = self.leafs.lock();
-        let served = self.served.read();
+        let mut served = self.served.write();
         let requests = served.names().flat_map(all_requests_of);
         leafs.join(outlet, subs.iter().map(|sub| &**sub), requests);
         self.leaf_count.store(leafs.len(), Ordering::Relaxed);
+        if leafs.has(outlet) && outlet.link().is_some_and(|link| link.knows_by_table) {
+            served.join(outlet);
+            self.serving.store(served.nodes(), Ordering::Relaxed);
+            self.note_change(Some(ALL_OF_JETSTREAM));
+        }
     }
 
     /// Another server hears nothing any more; `false`: it did not before.
     pub(crate) fn leave(&self, outlet: &Arc<Outlet>) -> bool {
-        let _tree = self.tree.write();
+        let tree = self.tree.write();
         let mut leafs = self.leafs.lock();
         let was_there = leafs.leave(outlet);
         self.leaf_count.store(leafs.len(), Ordering::Relaxed);
+        drop(tree);
         self.change_served(&leafs, |served| served.leave(outlet));
         was_there
     }
@@ -282,8 +288,8 @@ impl Interest {
         let deltas = change(&mut served);
         self.serving.store(served.nodes(), Ordering::Relaxed);
         drop(served);
+        self.note_change(Some(ALL_OF_JETSTREAM));
         if !deltas.is_empty() {
-            self.note_change(Some(ALL_OF_JETSTREAM));
             leafs.served_changed(&deltas);
         }
     }

@@ -31,9 +31,6 @@ pub const LOOP_PAUSE: Duration = Duration::from_secs(30);
 /// `false`: the account has as many leaf nodes as it may have, and the connection was closed.
 pub(crate) fn join(server: &Arc<Server>, conn: &Arc<Connection>, link: Link) -> bool {
     let account = conn.session().account.clone();
-    if link.node.is_some() && !link.knows_by_table {
-        account.told.lock().meet_older();
-    }
     if conn.is_node() {
         crate::route::nodes_are_there();
     } else if !account.enter_leaf() {
@@ -44,6 +41,9 @@ pub(crate) fn join(server: &Arc<Server>, conn: &Arc<Connection>, link: Link) -> 
     if !conn.outlet().set_link(link) {
         count_left(conn, &account);
         return true;
+    }
+    if conn.link().is_some_and(is_older) {
+        account.told.lock().older_came();
     }
     server.advertise(&account);
     account.interest.join(conn.outlet());
@@ -56,6 +56,11 @@ pub(crate) fn join(server: &Arc<Server>, conn: &Arc<Connection>, link: Link) -> 
         server.system().leaf_connected(conn);
     }
     true
+}
+
+/// True for a node of the cluster that has to be told all subjects of streams.
+fn is_older(link: &Link) -> bool {
+    link.node.is_some() && !link.knows_by_table
 }
 
 /// A leaf node is none of its account any more. Nodes of the cluster are not counted.
@@ -71,6 +76,9 @@ pub(crate) fn leave(conn: &Arc<Connection>) {
     let Some(link) = conn.link() else { return };
     if account.interest.leave(conn.outlet()) {
         count_left(conn, &account);
+        if is_older(link) {
+            account.told.lock().older_went();
+        }
     }
     if link.node.is_some() {
         account.served.left(&link.remote_name, conn.outlet());

@@ -53,8 +53,7 @@ impl LeafTable {
             // Between nodes nothing is handed on, so nothing goes round.
             Some(_) => (&self.to_nodes, None),
         };
-        let requests: Vec<Box<[u8]>> =
-            if link.node.is_none() { requests.collect() } else { vec![] };
+        let requests: Vec<_> = requests.filter(|_| hears_of_served(link)).collect();
         let requests = requests.iter().map(|subject| &**subject);
         let advertised = advertised.keys().map(|subject| &**subject).chain(requests);
         link.begin(listeners, advertised, loop_subject, |told| outlet.hand_over(told));
@@ -94,12 +93,12 @@ impl LeafTable {
 
     /// Streams of other nodes have come or gone.
     pub(crate) fn served_changed(&self, deltas: &[(Arc<str>, i64)]) {
-        if self.links().any(|(_, link)| link.node.is_none()) {
+        if self.links().any(|(_, link)| hears_of_served(link)) {
             let mut changes = Vec::new();
             for (name, delta) in deltas {
                 changes.extend(all_requests_of(name).map(|subject| (subject, *delta)));
             }
-            self.tell(&changes, |link| link.node.is_none());
+            self.tell(&changes, hears_of_served);
         }
     }
 
@@ -116,6 +115,12 @@ impl LeafTable {
     pub(crate) fn is_own_loop(&self, subject: &[u8]) -> bool {
         !self.loop_subject.is_empty() && *self.loop_subject == *subject
     }
+}
+
+/// True if the other side is told what is for streams of other nodes. These tell each other themselves; an isolated one hears of
+/// nothing that is behind another link.
+fn hears_of_served(link: &Link) -> bool {
+    link.node.is_none() && !link.isolated
 }
 
 /// Counts reasons for subjects; gives what has come and gone by that: what has come first.

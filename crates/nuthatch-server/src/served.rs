@@ -152,6 +152,8 @@ pub(crate) struct TableChange {
     pub(crate) come: Vec<Arc<str>>,
     /// Names of those that have gone; before any comes.
     pub(crate) gone: Vec<String>,
+    /// All of its streams have been told by now.
+    pub(crate) is_complete: bool,
 }
 
 /// A message of another node that is none of a client.
@@ -209,7 +211,8 @@ impl Inner {
             come.extend(table.take(stream, self.next_key));
         }
         table.is_complete = (table.is_complete || told.is_last) && !table.is_full;
-        Some(TableChange { is_first: told.is_first, come, gone: told.gone })
+        let is_complete = table.is_complete;
+        Some(TableChange { is_first: told.is_first, come, gone: told.gone, is_complete })
     }
 
     fn note_in_memory(&mut self, come: &[OwnStream], gone: &[String]) {

@@ -64,12 +64,15 @@ fn the_loss_of_a_zone_of_three_is_outlived() {
     let mut nodes = started("zones-lost", &zones, &[]);
     nodes.create_replicated();
     let is_whole = |status: &Value| {
-        status["zones"] == json!({"a": 2, "b": 2, "c": 1}) && owner_of_first(status).is_some()
+        // It goes to the node in its place, which is not alone in its zone.
+        status["zones"] == json!({"a": 2, "b": 2, "c": 1})
+            && owner_of_first(status).is_some_and(|at| at < 4)
     };
     let found = wait_status(&nodes.nodes[0], "the zones are known", is_whole);
     assert_eq!((&found["zone_risk"], &found["without_zone"]), (&Value::Null, &json!([])));
     let owner = owner_of_first(&found).expect("as waited for");
     let lost: Vec<usize> = (0..5).filter(|at| zones[*at] == zones[owner]).collect();
+    assert_eq!(lost.len(), 2, "{lost:?}");
     let stays = (0..5).find(|at| !lost.contains(at)).expect("others");
     let (mut client, done) = (nodes.client(stays), AtomicBool::new(false));
     let load = std::thread::scope(|scope| {
@@ -104,7 +107,8 @@ fn the_loss_of_a_zone_of_three_is_outlived() {
 #[test]
 fn what_the_loss_of_a_zone_would_mean_is_said() {
     let nodes = started("zones-two", &["a", "a", "b"], &[]);
-    let risk = "the loss of zone a (n0, n1) leaves 1 of 3 nodes that keep the logs: nothing is taken then";
+    let risk =
+        "the loss of zone a (n0, n1) leaves 1 of 3 nodes that keep the logs: nothing is taken then";
     let is_known = |status: &Value| status["zones"] == json!({"a": 2, "b": 1});
     let found = wait_status(&nodes.nodes[2], "the zones are known", is_known);
     assert_eq!(found["zone_risk"], risk);
@@ -130,7 +134,7 @@ fn what_the_loss_of_a_zone_would_mean_is_said() {
     assert!(!status(&nodes.nodes[0], &[]).contains("Zone"));
 }
 
-/// All logs come to the nodes of the zones that are to own them, and go elsewhere while none of these is there.
+/// A log comes to a node of the zones that are to own logs, and goes elsewhere while none of these is there.
 #[test]
 fn logs_are_owned_in_the_zones_that_are_to_own_them() {
     let mut nodes = Nodes::of(3, TempDir::new("zones-own"), "built-in");
@@ -140,9 +144,8 @@ fn logs_are_owned_in_the_zones_that_are_to_own_them() {
     }
     nodes.nodes.iter_mut().for_each(Node::start);
     nodes.create_replicated();
-    let owned = |status: &Value, at: usize| status["nodes"][at]["owns"].as_array().map_or(0, Vec::len);
-    let all_there = |status: &Value| owned(status, 2) >= 3 && owned(status, 0) + owned(status, 1) == 0;
-    wait_status(&nodes.nodes[0], "its node owns all", all_there);
+    // Log 0 is n0's by its place. The others follow one at a time, minutes apart.
+    wait_status(&nodes.nodes[0], "its node owns it", |status| owner_of_first(status) == Some(2));
     nodes.publish(0);
     nodes.nodes[2].kill();
     let others = |status: &Value| owner_of_first(status).is_some_and(|owner| owner != 2);

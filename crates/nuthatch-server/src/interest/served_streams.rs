@@ -32,18 +32,26 @@ struct AtNode {
     /// Stands for what that node takes.
     sub: SubRef,
     names: FxHashSet<Arc<str>>,
+    /// It has told all of its streams. Until then a stream that nobody is known to serve may be one of its.
+    is_complete: bool,
 }
 
 impl AtNode {
+    fn new(outlet: &Arc<Outlet>, is_complete: bool) -> Self {
+        let subject = ALL_OF_JETSTREAM;
+        let sub = Subscription::of_leaf(outlet.clone(), subject, None, subject);
+        Self { sub: SubRef(Arc::new(sub)), names: FxHashSet::default(), is_complete }
+    }
+
     fn is_at(&self, outlet: &Arc<Outlet>) -> bool {
         Arc::ptr_eq(&self.sub.outlet, outlet)
     }
 }
 
 impl ServedStreams {
-    /// How many nodes serve any.
+    /// How many nodes serve any, or may.
     pub(super) fn nodes(&self) -> usize {
-        self.nodes.len()
+        self.nodes.iter().filter(|node| !node.is_complete || !node.names.is_empty()).count()
     }
 
     /// The names of all of them; once for each node that serves it.
@@ -51,26 +59,27 @@ impl ServedStreams {
         self.nodes.iter().flat_map(|node| node.names.iter().map(|name| &**name))
     }
 
+    /// The node behind an outlet is connected, and is about to tell its streams.
+    pub(super) fn join(&mut self, outlet: &Arc<Outlet>) {
+        self.nodes.push(AtNode::new(outlet, false));
+    }
+
     /// Takes in what the node behind an outlet has told. Gives what that changes.
     pub(super) fn change(&mut self, outlet: &Arc<Outlet>, change: TableChange) -> NameDeltas {
-        let TableChange { is_first, come, gone } = change;
-        let mut deltas = if is_first { self.leave(outlet) } else { NameDeltas::new() };
+        let TableChange { is_first, come, gone, is_complete } = change;
         let at = self.nodes.iter().position(|node| node.is_at(outlet));
         let at = at.unwrap_or_else(|| {
-            let sub = Arc::new(Subscription::of_leaf(
-                outlet.clone(),
-                ALL_OF_JETSTREAM,
-                None,
-                ALL_OF_JETSTREAM,
-            ));
-            self.nodes.push(AtNode { sub: SubRef(sub), names: FxHashSet::default() });
+            self.nodes.push(AtNode::new(outlet, true));
             self.nodes.len() - 1
         });
-        let names = &mut self.nodes[at].names;
-        let gone = gone.into_iter().filter_map(|name| names.take(&*name));
+        let node = &mut self.nodes[at];
+        node.is_complete |= is_complete;
+        let former = if is_first { std::mem::take(&mut node.names) } else { FxHashSet::default() };
+        let mut deltas: NameDeltas = former.into_iter().map(|name| (name, -1)).collect();
+        let gone = gone.into_iter().filter_map(|name| node.names.take(&*name));
         deltas.extend(gone.map(|name| (name, -1)));
         for name in come {
-            if names.insert(name.clone()) {
+            if node.names.insert(name.clone()) {
                 deltas.push((name, 1));
             }
         }
@@ -89,14 +98,21 @@ impl ServedStreams {
 
     /// Adds the nodes that serve the stream for which a subject is.
     pub(super) fn match_into(&self, subject: &[u8], matched: &mut Matched) {
-        let Some(name) = stream_of(subject) else { return };
-        let serving = self.nodes.iter().filter(|node| node.names.contains(name));
-        matched.extend_plain(serving.map(|node| node.sub.clone()));
+        matched.extend_plain(self.serving(subject).map(|node| node.sub.clone()));
     }
 
     /// True if any node serves the stream for which a subject is.
     pub(super) fn any(&self, subject: &[u8]) -> bool {
-        stream_of(subject).is_some_and(|name| self.nodes.iter().any(|n| n.names.contains(name)))
+        self.serving(subject).next().is_some()
+    }
+
+    /// The nodes that serve the stream for which a subject is; where that is none, those that may.
+    fn serving(&self, subject: &[u8]) -> impl Iterator<Item = &AtNode> {
+        let name = stream_of(subject);
+        let serves = move |node: &&AtNode| name.is_some_and(|name| node.names.contains(name));
+        let is_known = self.nodes.iter().any(|node| serves(&node));
+        let may = move |node: &&AtNode| name.is_some() && !is_known && !node.is_complete;
+        self.nodes.iter().filter(move |node| serves(node) || may(node))
     }
 }
 
@@ -198,7 +214,8 @@ mod tests {
 
     fn change(is_first: bool, come: &[&str], gone: &[&str]) -> TableChange {
         let come = come.iter().map(|name| Arc::from(*name)).collect();
-        TableChange { is_first, come, gone: gone.iter().map(|name| (*name).to_owned()).collect() }
+        let gone = gone.iter().map(|name| (*name).to_owned()).collect();
+        TableChange { is_first, come, gone, is_complete: true }
     }
 
     fn sorted(mut deltas: NameDeltas) -> Vec<(Arc<str>, i64)> {
@@ -231,9 +248,29 @@ mod tests {
             sorted(streams.change(&one, change(true, &["S"], &[]))),
             [delta("S", 1), delta("T", -1)]
         );
-        let sub = streams.nodes[1].sub.clone();
+        let sub = streams.nodes[0].sub.clone();
         assert_eq!(streams.leave(&one), [delta("S", -1)]);
         assert!(sub.is_closed() && streams.nodes() == 1 && at(&streams) == [false]);
         assert_eq!(streams.names().collect::<Vec<_>>(), ["S"]);
+    }
+
+    /// What is for a stream that nobody is known to serve goes to nodes that have not told all of theirs, and to no others.
+    #[test]
+    fn a_node_that_has_not_told_all_may_serve_any() {
+        let (one, two) = (Outlet::nowhere(), Outlet::nowhere());
+        let mut streams = ServedStreams::default();
+        streams.join(&one);
+        streams.change(&two, change(true, &["T"], &[]));
+        let any = |streams: &ServedStreams, subject: &str| streams.any(subject.as_bytes());
+        assert!(any(&streams, "$JS.ACK.S.c") && !any(&streams, "$JS.API.STREAM.INFO.S"));
+        let mut matched = Matched::default();
+        streams.match_into(b"$JS.ACK.T.c", &mut matched);
+        assert_eq!(matched.plain().len(), 1, "it is known where that is");
+        streams.change(&one, TableChange { is_complete: false, ..change(true, &["U"], &[]) });
+        assert!(any(&streams, "$JS.ACK.S.c"));
+        streams.change(&one, change(false, &[], &[]));
+        assert!(!any(&streams, "$JS.ACK.S.c") && any(&streams, "$JS.ACK.U.c"));
+        streams.change(&one, change(false, &[], &["U"]));
+        assert_eq!(streams.nodes(), 1, "it serves none");
     }
 }

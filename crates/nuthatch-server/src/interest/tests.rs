@@ -67,9 +67,14 @@ fn first_tokens_hide_nobody() {
 #[test]
 fn what_is_for_streams_of_other_nodes_goes_to_the_nodes_that_are_connected() {
     let (interest, node) = (Interest::default(), Outlet::nowhere());
-    let facts = PeerFacts { node: Some(NodeAccount::Ordinary), ..PeerFacts::default() };
+    let facts = PeerFacts {
+        node: Some(NodeAccount::Ordinary),
+        knows_by_table: true,
+        ..PeerFacts::default()
+    };
     node.set_link(Link::new(facts));
-    let told = || TableChange { is_first: true, come: vec!["S".into()], gone: vec![] };
+    let told =
+        || TableChange { is_first: true, come: vec!["S".into()], gone: vec![], is_complete: true };
     let matches = |subject: &[u8]| {
         let mut matched = Matched::default();
         interest.match_into(subject, &mut matched);
@@ -80,6 +85,7 @@ fn what_is_for_streams_of_other_nodes_goes_to_the_nodes_that_are_connected() {
     interest.serves(&node, told());
     assert_eq!((matches(b"$JS.ACK.S.c"), interest.version()), (0, version), "it is not there yet");
     interest.join(&node);
+    assert_eq!(matches(b"$JS.ACK.T.c"), 1, "it has not told anything yet");
     interest.serves(&node, told());
     assert_ne!(interest.version(), version);
     assert!(interest.sees_reserved() && !interest.is_clear(b"$JS.ACK.*"));
@@ -87,7 +93,7 @@ fn what_is_for_streams_of_other_nodes_goes_to_the_nodes_that_are_connected() {
     assert_eq!((matches(b"$JS.ACK.S.c"), matches(b"$JS.ACK.T.c"), matches(b"S")), (1, 0, 0));
     let mut changed = Vec::new();
     assert!(interest.changes_since(version, &mut changed));
-    assert_eq!(changed, [b"$JS.>".as_slice().into()]);
+    assert_eq!(changed, [b"$JS.>".as_slice().into(), b"$JS.>".as_slice().into()]);
     interest.leave(&node);
     interest.serves(&node, told());
     assert_eq!((matches(b"$JS.ACK.S.c"), interest.sees_reserved()), (0, false), "it has left");
