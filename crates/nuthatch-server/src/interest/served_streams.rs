@@ -182,7 +182,7 @@ mod tests {
     fn a_subject_is_for_the_stream_whose_patterns_it_matches() {
         for literal in SUBJECTS {
             for name in ["S", "T"] {
-                let matches = |pattern: &Box<[u8]>| subject::matches(pattern, literal.as_bytes());
+                let matches = |pattern: &[u8]| subject::matches(pattern, literal.as_bytes());
                 let is_valid = subject::is_valid_subject(literal.as_bytes());
                 let expected = is_valid && all_requests_of(name).any(|of| matches(&of));
                 assert_eq!(
