@@ -310,12 +310,13 @@ impl Peer {
     /// Sends a request and returns the body of its answer.
     #[track_caller]
     pub fn ask(&mut self, subject: &str, body: impl AsRef<[u8]>) -> String {
+        // Nobody else in the account hears this answer.
+        static ASKED: AtomicU32 = AtomicU32::new(0);
+        let inbox = format!("_INBOX.ask{}", ASKED.fetch_add(1, Ordering::Relaxed));
         let body = body.as_ref();
-        self.send("SUB _INBOX.ask 999\r\nUNSUB 999 1\r\n");
-        self.send(
-            [format!("PUB {subject} _INBOX.ask {}\r\n", body.len()).as_bytes(), body, b"\r\n"]
-                .concat(),
-        );
+        self.send(format!("SUB {inbox} 999\r\nUNSUB 999 1\r\n"));
+        let line = format!("PUB {subject} {inbox} {}\r\n", body.len());
+        self.send([line.as_bytes(), body, b"\r\n"].concat());
         loop {
             let line = self.line();
             let words: Vec<&str> = line.split(' ').collect();
