@@ -6,7 +6,7 @@
 //! the node of the client, and one more from the leader.
 
 use crate::core_port::CorePort;
-use crate::outcome::{Answer, LOG_HAS_LEFT, LOG_LEFT_WITH_IT};
+use crate::outcome::{Answer, LOG_HAS_LEFT};
 use crate::request::Call;
 use crate::stream_table::StreamTable;
 use nuthatch_protocol::jserror::JsError;
@@ -100,7 +100,7 @@ impl CallPlaces {
         stream_of(call).is_some_and(|name| self.streams.has(account, name))
     }
 
-    /// True if the log of a call left this node before the call did anything there, or did what it does again elsewhere, where `was_own` was so before: what was
+    /// True if the log of a call left this node before the call did anything there, where `was_own` was so before: what was
     /// answered tells of this node, and another one may have the stream.
     pub(super) fn has_left(
         &self,
@@ -111,8 +111,8 @@ impl CallPlaces {
         let Err(error) = answer else { return false };
         let absent = [JsError::STREAM_NOT_FOUND.err_code, JsError::CONSUMER_NOT_FOUND.err_code];
         let is_absent = absent.contains(&error.err_code);
-        let has_left = [LOG_HAS_LEFT, LOG_LEFT_WITH_IT].contains(error)
-            || (is_absent && was_own && !self.is_own(account, call));
+        let has_left =
+            *error == LOG_HAS_LEFT || (is_absent && was_own && !self.is_own(account, call));
         has_left && self.core.served(account).is_some()
     }
 

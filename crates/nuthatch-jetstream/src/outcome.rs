@@ -32,13 +32,6 @@ pub(super) const LOG_HAS_LEFT: JsError = JsError {
     ..JsError::CLUSTER_NOT_AVAIL
 };
 
-/// A stream was created or changed, and its log left before that was entered here: the log has it. Asked again, whoever has the
-/// log by then finds it as it is to be.
-pub(super) const LOG_LEFT_WITH_IT: JsError = JsError {
-    description: Cow::Borrowed("the log of this stream was taken away: it comes back with that"),
-    ..JsError::CLUSTER_NOT_AVAIL
-};
-
 /// An error of the table with a text of its own.
 pub(super) fn described(error: JsError, description: String) -> JsError {
     JsError { description: description.into(), ..error }

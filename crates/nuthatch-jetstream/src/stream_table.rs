@@ -6,7 +6,7 @@
 //! so nobody takes the subjects between two parts.
 
 use crate::logs_port::LogsPort;
-use crate::outcome::LOG_LEFT_WITH_IT;
+use crate::outcome::described;
 use crate::registry::{Entry, Registry, SubjectsKey};
 use crate::stream_subjects::{SUBJECTS_PART, missing};
 use nuthatch_log::StreamId;
@@ -137,7 +137,8 @@ impl StreamTable {
         });
         if !is_served {
             self.drop_subjects(account, key, &added).await;
-            return Err(LOG_LEFT_WITH_IT);
+            let text = "the log of this stream was taken away: it comes back with that";
+            return Err(described(JsError::CLUSTER_NOT_AVAIL, text.to_owned()));
         }
         self.drop_subjects(account, key, &gone).await;
         Ok(())
