@@ -23,7 +23,7 @@ use nuthatch_server::jetstream_port::{
 use nuthatch_server::msg_trace::{StreamQuestion, StreamVerdict};
 use nuthatch_server::options::Options;
 use nuthatch_server::served::{NodeState, Scope};
-use nuthatch_server::shares::{AccountTurns, Share};
+use nuthatch_server::shares::AccountTurns;
 use nuthatch_streams::{AccountId, ClientBatch, Event, Op};
 use rustc_hash::FxHashMap;
 use std::pin::Pin;
@@ -204,28 +204,6 @@ fn call_of(request: &ApiRequest) -> Option<&str> {
     std::str::from_utf8(&request.subject).ok()?.strip_prefix(API_PREFIX)
 }
 
-/// An API request's share of the requests under way and of their bytes.
-struct RequestShare {
-    bytes: usize,
-    _request: Share,
-    _bytes: Share,
-}
-
-impl RequestShare {
-    /// `None`: that would be too many requests or too many bytes, of the account or of all.
-    fn new(service: &JetStream, account: AccountId, bytes: usize) -> Option<Self> {
-        let request = service.requests.take(account, 1).ok()?;
-        let share = service.request_bytes.take(account, bytes).ok()?;
-        Some(Self { bytes, _request: request, _bytes: share })
-    }
-}
-
-impl Drop for RequestShare {
-    fn drop(&mut self) {
-        nuthatch_server::trim::freed(self.bytes);
-    }
-}
-
 impl JetStreamHandle {
     /// Sends a batch whose routes may be from before a move to where its streams are now.
     #[cold]
@@ -378,6 +356,10 @@ impl JetStreamPort for JetStreamHandle {
         }
     }
 
+    fn until_answered(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.service.requests.until_answered())
+    }
+
     fn stop(&self) -> Result<(), String> {
         self.service.stop();
         let logs = self.engines.logs.all();
@@ -472,7 +454,7 @@ impl JetStreamPort for JetStreamHandle {
         let account = from.account;
         let held = API_REQUEST_BYTES + body.len() + headers.len();
         // The node that asks has told its client so many at a time.
-        let Some(held) = RequestShare::new(&service, account, held) else { return answer(None) };
+        let Some(held) = service.requests.begin(account, held) else { return answer(None) };
         let api_call = Call::parse(&call);
         let is_long = api_call.is_some_and(|call| self.is_long(account, &call, &body));
         let mut work = Box::pin(async move {
@@ -501,7 +483,7 @@ impl JetStreamPort for JetStreamHandle {
         let service = self.service.clone();
         let held = API_REQUEST_BYTES + request.body.len() + request.headers.len();
         let account = request.from.account;
-        let Some(held) = RequestShare::new(&service, account, held) else {
+        let Some(held) = service.requests.begin(account, held) else {
             service.refuse(account, rest, &request.reply);
             audit::tell_limit(account, &self.place(), &*self.core, &self.streams);
             return None;

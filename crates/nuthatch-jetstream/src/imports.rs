@@ -169,7 +169,7 @@ impl<'a> ImportCall<'a> {
         let (id, engine) = (target.stream, LogId(target.log));
         let entry = Entry { id, engine, account: self.account, config, created };
         // One whose log was detached just now comes into service with it, and is told of then.
-        if self.service.streams.enter(entry.clone()).await.is_ok() {
+        if self.service.streams.enter(entry.clone()).await {
             self.service.elections.stream_led(&entry);
         }
     }

@@ -47,6 +47,7 @@ pub mod registry;
 mod replicas;
 mod replication;
 mod request;
+mod requests;
 mod restore;
 mod routing;
 pub mod service;

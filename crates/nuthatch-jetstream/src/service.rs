@@ -21,6 +21,7 @@ use crate::other_nodes::OtherNodes;
 use crate::parts::{Facts, Parts};
 use crate::replicas::Replicas;
 use crate::replication::Replication;
+use crate::requests::Requests;
 use crate::restore::Restores;
 use crate::snapshot::Snapshots;
 use crate::step_down::StepDowns;
@@ -34,14 +35,6 @@ use nuthatch_server::shares::Shares;
 use nuthatch_streams::consumer::ConsumerLimits;
 use std::sync::Arc;
 
-/// API requests under way at once, over all accounts.
-pub const MAX_INFLIGHT_REQUESTS: usize = 10_000;
-/// Those of one account.
-pub const MAX_ACCOUNT_REQUESTS: usize = MAX_INFLIGHT_REQUESTS / 2;
-/// Bytes of headers and bodies of API requests under way at once, over all accounts.
-pub const MAX_INFLIGHT_BYTES: usize = 64 * 1024 * 1024;
-/// Those of one account.
-pub const MAX_ACCOUNT_REQUEST_BYTES: usize = MAX_INFLIGHT_BYTES / 2;
 /// Bytes of answers to API requests that grow with what is told, over all accounts, until they are
 /// handed to whoever gets them.
 pub const ANSWER_BYTES_MAX: usize = 128 << 20;
@@ -92,10 +85,7 @@ pub struct JetStream {
     pub(super) view: View,
     pub(super) replication: Arc<Replication>,
     transfers: Arc<Transfers>,
-    /// Requests under way.
-    pub(super) requests: Arc<Shares>,
-    /// Bytes that those keep in memory.
-    pub(super) request_bytes: Arc<Shares>,
+    pub(super) requests: Requests,
     /// Bytes of their answers.
     pub(super) answer_bytes: Arc<Shares>,
     pub(super) stats: Arc<ApiStats>,
@@ -114,7 +104,7 @@ impl JetStream {
         let checks = (&Arc::new(parts.admission()), &Arc::new(parts.placing()));
         let transfers = Arc::new(parts.transfers());
         let imports = parts.imports(checks, &infos);
-        let requests = Shares::new(MAX_INFLIGHT_REQUESTS, MAX_ACCOUNT_REQUESTS);
+        let requests = Requests::new();
         Self {
             accounts: parts.accounts.clone(),
             streams: parts.streams.clone(),
@@ -124,7 +114,7 @@ impl JetStream {
             stream_calls: parts.stream_calls(checks, &infos, &moves),
             consumers: parts.consumers(&infos),
             lists: parts.lists(&infos),
-            account_infos: parts.account_infos(&requests),
+            account_infos: parts.account_infos(&requests.count),
             step_downs: parts.step_downs(),
             elections: parts.elections.clone(),
             replicas: parts.replicas.clone(),
@@ -140,7 +130,6 @@ impl JetStream {
             imports,
             transfers,
             requests,
-            request_bytes: Shares::new(MAX_INFLIGHT_BYTES, MAX_ACCOUNT_REQUEST_BYTES),
             answer_bytes: Shares::new(ANSWER_BYTES_MAX, ANSWER_BYTES_OF_ACCOUNT_MAX),
         }
     }

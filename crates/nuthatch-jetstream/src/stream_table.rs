@@ -6,7 +6,6 @@
 //! so nobody takes the subjects between two parts.
 
 use crate::logs_port::LogsPort;
-use crate::outcome::described;
 use crate::registry::{Entry, Registry, SubjectsKey};
 use crate::stream_subjects::{SUBJECTS_PART, missing};
 use nuthatch_log::StreamId;
@@ -114,11 +113,9 @@ impl StreamTable {
     }
 
     /// Takes in a new or changed stream, if its log is attached still: one that is detached takes its
-    /// streams out after it has left, so none stays.
-    ///
-    /// # Errors
-    /// Its log was detached; the stream comes with it when it is attached again.
-    pub(super) async fn enter(&self, entry: Entry) -> Result<(), JsError> {
+    /// streams out after it has left, so none stays. False: it was detached; the stream is in it, and comes with it wherever it
+    /// is attached next.
+    pub(super) async fn enter(&self, entry: Entry) -> bool {
         let (account, new) = (entry.account, entry.config.clone());
         let (key, old) = {
             let mut registry = self.registry.write();
@@ -135,13 +132,8 @@ impl StreamTable {
             }
             is_served
         });
-        if !is_served {
-            self.drop_subjects(account, key, &added).await;
-            let text = "the log of this stream was taken away: it comes back with that";
-            return Err(described(JsError::CLUSTER_NOT_AVAIL, text.to_owned()));
-        }
-        self.drop_subjects(account, key, &gone).await;
-        Ok(())
+        self.drop_subjects(account, key, if is_served { &gone } else { &added }).await;
+        is_served
     }
 
     /// Takes a stream out. From the first part on nothing is routed to it.

@@ -172,8 +172,10 @@ impl StreamCalls {
         let info = stream_info_of(outcome?)?.0;
         let config = info.config.clone();
         let entry = Entry { id, engine, account, config, created: info.created };
-        self.streams.enter(entry.clone()).await?;
-        self.elections.stream_led(&entry);
+        // It is done: a log that leaves meanwhile takes the stream along, and its next owner tells of that.
+        if self.streams.enter(entry.clone()).await {
+            self.elections.stream_led(&entry);
+        }
         Ok(self.infos.answer(account, "stream_create", info, true))
     }
 
@@ -279,8 +281,8 @@ impl StreamCalls {
         let info = outcome?.0;
         let config = info.config.clone();
         let changed = Entry { config, ..(*entry).clone() };
-        self.streams.enter(changed.clone()).await?;
-        if entry.config.num_replicas <= 1 {
+        // As for a new one.
+        if self.streams.enter(changed.clone()).await && entry.config.num_replicas <= 1 {
             self.elections.stream_led(&changed);
         }
         Ok(self.infos.answer(account, "stream_update", info, false))
@@ -301,7 +303,7 @@ impl StreamCalls {
         let (outcome, _changing) = changing.settle(pending, work).await;
         if let Err(error) = outcome {
             // If its log was detached the stream comes back with that.
-            let _ = self.streams.enter((*entry).clone()).await;
+            self.streams.enter((*entry).clone()).await;
             return Err(error);
         }
         self.elections.stream_gone(&entry);

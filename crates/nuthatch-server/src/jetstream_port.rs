@@ -215,6 +215,11 @@ pub trait JetStreamPort: Send + Sync + 'static {
     /// Adopts the accounts of reloaded options.
     fn set_accounts(&self, _accounts: &Accounts, _options: &Options) {}
 
+    /// Returns when the API requests that have come so far are answered, those of other nodes, too.
+    fn until_answered(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+
     /// Closes the logs cleanly. Blocks until that is done; nothing is taken afterwards.
     ///
     /// # Errors

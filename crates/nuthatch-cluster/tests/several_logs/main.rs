@@ -2,6 +2,7 @@
 //! from one node to another while the nodes live on and serve the other logs.
 
 mod hanging;
+mod hangs;
 mod zones;
 
 use hanging::Hanging;
@@ -154,18 +155,6 @@ impl Nodes {
         }
     }
 
-    /// For longer than it takes until an owner is missed a log takes writes in the same epoch.
-    fn serves_on(&self, node: usize, log: usize, of: (&QuorumDirectory, Option<Epoch>)) {
-        let (directory, epoch) = of;
-        let end = Instant::now() + Duration::from_secs(3);
-        let mut written = 0;
-        while Instant::now() < end {
-            write(directory, &format!("file-{written}")).expect("this log's disk does not hang");
-            written += 1;
-        }
-        assert_eq!(self.log(node, log).owned(), epoch, "the epoch is the same");
-    }
-
     /// True if each node owns the log of its number.
     fn is_balanced(&self) -> bool {
         (0..LOGS).all(|log| self.log(log, log).owned().is_some())
@@ -174,6 +163,8 @@ impl Nodes {
 
 impl Drop for Nodes {
     fn drop(&mut self) {
+        // Nodes whose disks hang do not end.
+        self.hanging.iter().for_each(Hanging::go_on);
         let _ = std::fs::remove_dir_all(&self.catalog);
     }
 }
@@ -404,62 +395,6 @@ fn every_node_says_who_owns_a_log_and_its_owner_who_has_everything() {
         })
     };
     wait("all of it is known everywhere", knows);
-}
-
-/// A node beats for all its logs by one thread and on one connection.
-#[test]
-fn a_log_whose_disk_hangs_takes_no_other_log_from_its_owner() {
-    let nodes = Nodes::start("one-disk-hangs", false, still());
-    nodes.own_their_logs(&[0, 1]);
-    let (node, directory) = nodes.owner(0);
-    let (_, of_other) = nodes.owner(1);
-    let epoch = nodes.log(node, 0).owned();
-    nodes.hanging[node].hang("logs/1/");
-    wait("its keeper is in the middle of a write", || {
-        let _ = write(&of_other, "anything");
-        nodes.hanging[node].waits() > 0
-    });
-    nodes.serves_on(node, 0, (&directory, epoch));
-    assert!(nodes.hanging[node].waits() > 0, "the other log still hangs");
-    nodes.hanging[node].go_on();
-    wait("the other log is served, too", || write(&nodes.owner(1).1, "again").is_ok());
-}
-
-/// Two others commit without it; it goes on beating, whether it has something to send or not.
-#[test]
-fn an_owner_whose_own_syncs_hang_keeps_its_log() {
-    let nodes = Nodes::start("own-syncs-hang", false, still());
-    nodes.own_their_logs(&[1]);
-    let (node, directory) = nodes.owner(1);
-    let epoch = nodes.log(node, 1).owned();
-    nodes.hanging[node].hang_syncs("logs/1/");
-    write(&directory, "before").expect("two others have it");
-    wait("its sync hangs", || nodes.hanging[node].waits() > 0);
-    // It sends its own keeper again what that has not said to be durable.
-    thread::sleep(Duration::from_secs(3));
-    assert_eq!(nodes.log(node, 1).owned(), epoch, "the epoch is the same");
-    write(&directory, "behind").expect("two others have it");
-    assert!(nodes.hanging[node].waits() > 0, "it still hangs");
-    nodes.hanging[node].go_on();
-}
-
-/// A promise is made durable in a step of the cores: that of a log which is taken over is not made by the thread that ticks
-/// for all.
-#[test]
-fn a_log_that_is_taken_over_on_a_disk_that_hangs_takes_no_other_log_from_its_owner() {
-    let mut nodes = Nodes::start("takes-over-hanging", false, still());
-    // If the third node ends, the first one is the next to own its log.
-    nodes.own_their_logs(&[0, 2]);
-    let (node, directory) = nodes.owner(0);
-    let epoch = nodes.log(node, 0).owned();
-    nodes.hanging[node].hang("logs/2/");
-    // It ends without a word: the log is missed, and taken over when its lease has ended, which a tick shows.
-    drop(nodes.clusters.pop());
-    wait("it is in the middle of a write", || nodes.hanging[node].waits() > 0);
-    nodes.serves_on(node, 0, (&directory, epoch));
-    assert!(nodes.hanging[node].waits() > 0, "the other log still hangs");
-    nodes.hanging[node].go_on();
-    wait("the other log is served", || write(&nodes.owner(2).1, "again").is_ok());
 }
 
 /// What a node says to somebody who begins so.

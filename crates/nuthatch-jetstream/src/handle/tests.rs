@@ -3,7 +3,7 @@
 use super::*;
 use crate::core_port::Take;
 use crate::pending_changes::tests::{ACCOUNT, create, service};
-use crate::service::MAX_ACCOUNT_REQUESTS;
+use crate::requests::MAX_ACCOUNT_REQUESTS;
 use nuthatch_log::env::{RamDisk, SystemEntropy};
 use nuthatch_log::{Log, LogHandle, LogOptions};
 use nuthatch_protocol::js::{ConsumerConfig, CreateConsumerRequest, Time};
@@ -19,13 +19,13 @@ use std::time::Duration;
 #[tokio::test]
 async fn requests_of_one_account_leave_room_for_others() {
     let (_logs, service) = service();
-    let take = |account| RequestShare::new(&service, account, API_REQUEST_BYTES);
+    let take = |account| service.requests.begin(account, API_REQUEST_BYTES);
     let held: Vec<_> = (0..MAX_ACCOUNT_REQUESTS).filter_map(|_| take(ACCOUNT)).collect();
     assert_eq!(held.len(), MAX_ACCOUNT_REQUESTS);
     assert!(take(ACCOUNT).is_none() && take(AccountId(7)).is_some());
     drop(held);
     assert!(take(ACCOUNT).is_some());
-    assert_eq!(service.requests.used() + service.request_bytes.used(), 0);
+    assert_eq!(service.requests.count.used() + service.requests.bytes.used(), 0);
 }
 
 /// Nobody listens and nobody publishes.

@@ -143,7 +143,7 @@ impl<'a> Driver<'a> {
         let (config, created) = (info.config.clone(), info.created);
         let entry = Entry { id, engine: *engine, account: from.account, config, created };
         // One whose log was detached just now comes into service with it, and is told of then.
-        if service.streams.enter(entry.clone()).await.is_ok() {
+        if service.streams.enter(entry.clone()).await {
             service.elections.stream_led(&entry);
         }
     }

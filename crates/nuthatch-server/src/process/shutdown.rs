@@ -17,6 +17,9 @@ const CONNECTIONS_MAX: Duration = Duration::from_secs(2);
 /// Logs get so long to tell the pull requests that wait.
 const PULLS_MAX: Duration = Duration::from_millis(500);
 
+/// API requests get so long to be answered.
+const REQUESTS_MAX: Duration = Duration::from_secs(2);
+
 /// So long is each request to a bucket repeated that does not answer: what was not acknowledged by
 /// then never is.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,6 +33,8 @@ pub(super) async fn shutdown(server: &Arc<Server>) -> Result<(), RunError> {
     server.stopping.store(true, Ordering::Relaxed);
     events::shutdown(server);
     end_pulls(server).await;
+    // What they ask for may be done: then who has asked is told so, at another node, too.
+    let _ = timeout(REQUESTS_MAX, server.jetstream().until_answered()).await;
     let tables = [&server.connections, &server.leafs.connections, &server.nodes.connections];
     for conn in tables.iter().flat_map(|table| table.open()) {
         conn.close(CloseReason::ServerShutdown, None);

@@ -1,0 +1,69 @@
+//! API requests under way: how many there may be, what they may hold, and who waits for their answers.
+
+use nuthatch_server::shares::{Share, Shares};
+use nuthatch_streams::AccountId;
+use parking_lot::Mutex;
+use std::convert::Infallible;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// API requests under way at once, over all accounts.
+pub const MAX_INFLIGHT_REQUESTS: usize = 10_000;
+/// Those of one account.
+pub const MAX_ACCOUNT_REQUESTS: usize = MAX_INFLIGHT_REQUESTS / 2;
+/// Bytes of headers and bodies of API requests under way at once, over all accounts.
+pub const MAX_INFLIGHT_BYTES: usize = 64 * 1024 * 1024;
+/// Those of one account.
+pub const MAX_ACCOUNT_REQUEST_BYTES: usize = MAX_INFLIGHT_BYTES / 2;
+
+/// The requests under way, those that other nodes hand on among them.
+pub(super) struct Requests {
+    /// How many there are.
+    pub(super) count: Arc<Shares>,
+    /// Bytes that they keep in memory.
+    pub(super) bytes: Arc<Shares>,
+    /// What each of them holds until it is answered. Nothing is sent: the receiver hears when the last one is dropped.
+    held: Mutex<(Held, mpsc::Receiver<Infallible>)>,
+}
+
+type Held = mpsc::Sender<Infallible>;
+
+/// A request's part of them, until it is dropped.
+pub(super) struct Request {
+    bytes: usize,
+    _count: Share,
+    _bytes: Share,
+    _held: Held,
+}
+
+impl Requests {
+    pub(super) fn new() -> Self {
+        Self {
+            count: Shares::new(MAX_INFLIGHT_REQUESTS, MAX_ACCOUNT_REQUESTS),
+            bytes: Shares::new(MAX_INFLIGHT_BYTES, MAX_ACCOUNT_REQUEST_BYTES),
+            held: Mutex::new(mpsc::channel(1)),
+        }
+    }
+
+    /// `None`: that would be too many requests or too many bytes, of the account or of all.
+    pub(super) fn begin(&self, account: AccountId, bytes: usize) -> Option<Request> {
+        let count = self.count.take(account, 1).ok()?;
+        let share = self.bytes.take(account, bytes).ok()?;
+        let held = self.held.lock().0.clone();
+        Some(Request { bytes, _count: count, _bytes: share, _held: held })
+    }
+
+    /// Waits until the requests that have begun are answered, once for each of them; those that come meanwhile are not waited
+    /// for.
+    pub(super) async fn until_answered(&self) {
+        let (held, mut answered) = std::mem::replace(&mut *self.held.lock(), mpsc::channel(1));
+        drop(held);
+        let _ = answered.recv().await;
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        nuthatch_server::trim::freed(self.bytes);
+    }
+}
