@@ -177,7 +177,12 @@ impl JetStream {
         let Asked { from, rest, headers, body, scope, is_handed_on } = *request;
         let account = from.account;
         let was_own = self.places.is_own(account, api_call);
-        let place = match self.place(account, api_call, scope).await {
+        let place = tokio::select! {
+            place = self.place(account, api_call, scope) => place,
+            // Nothing was done: the node that hands it on asks somebody else.
+            () = self.requests.ending(), if is_handed_on => return None,
+        };
+        let place = match place {
             Ok(place) => place,
             Err(error) => return Some(Err(error)),
         };

@@ -356,8 +356,8 @@ impl JetStreamPort for JetStreamHandle {
         }
     }
 
-    fn until_answered(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.service.requests.until_answered())
+    fn end_requests(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.service.requests.end())
     }
 
     fn stop(&self) -> Result<(), String> {
@@ -454,7 +454,8 @@ impl JetStreamPort for JetStreamHandle {
         let account = from.account;
         let held = API_REQUEST_BYTES + body.len() + headers.len();
         // The node that asks has told its client so many at a time.
-        let Some(held) = service.requests.begin(account, held) else { return answer(None) };
+        let held = service.requests.begin_handed_on(account, held);
+        let Some(held) = held else { return answer(None) };
         let api_call = Call::parse(&call);
         let is_long = api_call.is_some_and(|call| self.is_long(account, &call, &body));
         let mut work = Box::pin(async move {

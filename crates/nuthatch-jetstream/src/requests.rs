@@ -5,7 +5,7 @@ use nuthatch_streams::AccountId;
 use parking_lot::Mutex;
 use std::convert::Infallible;
 use std::sync::Arc;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// API requests under way at once, over all accounts.
 pub const MAX_INFLIGHT_REQUESTS: usize = 10_000;
@@ -24,6 +24,8 @@ pub(super) struct Requests {
     pub(super) bytes: Arc<Shares>,
     /// What each of them holds until it is answered. Nothing is sent: the receiver hears when the last one is dropped.
     held: Mutex<(Held, mpsc::Receiver<Infallible>)>,
+    /// What other nodes hand on is not taken any more.
+    is_ending: watch::Sender<bool>,
 }
 
 type Held = mpsc::Sender<Infallible>;
@@ -42,6 +44,7 @@ impl Requests {
             count: Shares::new(MAX_INFLIGHT_REQUESTS, MAX_ACCOUNT_REQUESTS),
             bytes: Shares::new(MAX_INFLIGHT_BYTES, MAX_ACCOUNT_REQUEST_BYTES),
             held: Mutex::new(mpsc::channel(1)),
+            is_ending: watch::Sender::new(false),
         }
     }
 
@@ -53,9 +56,24 @@ impl Requests {
         Some(Request { bytes, _count: count, _bytes: share, _held: held })
     }
 
-    /// Waits until the requests that have begun are answered, once for each of them; those that come meanwhile are not waited
-    /// for.
-    pub(super) async fn until_answered(&self) {
+    /// As [`Requests::begin`] of a request that another node hands on; `None` as well once this server ends: the node asks
+    /// somebody else.
+    pub(super) fn begin_handed_on(&self, account: AccountId, bytes: usize) -> Option<Request> {
+        let request = self.begin(account, bytes);
+        // In this order: one that has begun before the end was told is waited for.
+        request.filter(|_| !*self.is_ending.borrow())
+    }
+
+    /// Returns when this server ends.
+    pub(super) async fn ending(&self) {
+        // What tells of it lives as long as this.
+        let _ = self.is_ending.subscribe().wait_for(|is_ending| *is_ending).await;
+    }
+
+    /// This server ends. Waits until the requests that have begun are answered, once for each of them; those that clients send
+    /// meanwhile are not waited for, those of other nodes are not taken.
+    pub(super) async fn end(&self) {
+        self.is_ending.send_replace(true);
         let (held, mut answered) = std::mem::replace(&mut *self.held.lock(), mpsc::channel(1));
         drop(held);
         let _ = answered.recv().await;

@@ -4,6 +4,7 @@
 use crate::frame::MessageRun;
 use crate::stream_map::StreamMap;
 use crate::types::{Lsn, SegmentId, Seq, StreamId};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 
 /// A stream gets a new place when its last one lies this far back in the segment.
@@ -141,6 +142,14 @@ impl StreamIndex {
         self.places.push(IndexPosition { first, last, segment, frame, record });
     }
 
+    /// Adds places among those that there are; messages are stored in the order of their sequences.
+    fn add_places(&mut self, places: Vec<IndexPosition>) {
+        self.places.extend(places);
+        self.places.sort_unstable_by_key(|place| place.first);
+        self.dying = 0;
+        self.cursor = Cursor::None;
+    }
+
     /// Appends a place read from a footer.
     pub fn push_place(&mut self, place: IndexPosition) {
         self.places.push(place);
@@ -198,6 +207,22 @@ impl Index {
     #[must_use]
     pub fn segment_of(&mut self, stream: StreamId, seq: Seq) -> Option<SegmentId> {
         Some(self.streams.get_mut(&stream)?.place_of_dead(seq)?.segment)
+    }
+
+    /// Exchanges all places in the segments that are `gone` for others, of which each stream's come in any order.
+    pub fn exchange(
+        &mut self,
+        gone: &FxHashSet<SegmentId>,
+        new: FxHashMap<StreamId, Vec<IndexPosition>>,
+    ) {
+        for (_, stream) in self.streams.iter_mut() {
+            stream.places.retain(|place| !gone.contains(&place.segment));
+            (stream.dying, stream.cursor) = (0, Cursor::None);
+        }
+        for (stream, places) in new {
+            self.streams.get_or_default(stream).add_places(places);
+        }
+        self.streams.retain(|_, stream| !stream.places.is_empty() || !stream.tail.is_empty());
     }
 
     /// Exchanges the places of a stream in the `old` segments for `new` ones (in order, possibly

@@ -6,6 +6,7 @@ mod chain_check;
 mod checkpoints;
 mod replay;
 mod settle;
+pub mod standby;
 mod tail;
 mod torn;
 
@@ -20,6 +21,7 @@ use crate::machine::Machine;
 use crate::options::LogOptions;
 use crate::sealed_segments::TIER_NOTE;
 use crate::segment::SegmentWriter;
+use crate::segment::scan::ScanPoint;
 use crate::segment::writer::SegmentShape;
 use crate::sequencer::{LogCore, LogInner, Parts, Recovered, Segments};
 use crate::stats::{LogStats, set};
@@ -27,6 +29,7 @@ use crate::store::{Store, TMP_DIR, TORN_DIR};
 use crate::types::{Epoch, Lsn, StreamId};
 use chain_check::Link;
 use settle::Todo;
+use standby::Standby;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -57,8 +60,10 @@ pub struct RecoveryReport {
     /// Checkpoints and footers that could not be used: kept in `torn/`, or left where they are
     /// because only reading them failed.
     pub unusable: u64,
-    /// Position up to which a checkpoint spared the replay.
+    /// Position up to which a checkpoint spared the replay; with a standby, that of the newest one.
     pub checkpoint: Option<Lsn>,
+    /// Position up to which a standby had read the log; 0 without one.
+    pub standby: Lsn,
     /// Last position in the log.
     pub last: Lsn,
     /// Epoch of this owner.
@@ -264,7 +269,22 @@ impl Log {
         entropy: Box<dyn Entropy>,
         machine: M,
     ) -> Result<(LogCore<M>, RecoveryReport), OpenError> {
-        Recovery::run(options, disk, clock, entropy, machine)
+        Recovery::run(options, disk, clock, entropy, || machine, None)
+    }
+
+    /// As [`Log::open`] with what a standby has read of the log, if that fits: only what it has not is read. Otherwise that is
+    /// reported, and all is read into the machine that `from` makes.
+    ///
+    /// # Errors
+    /// As for [`Log::open`].
+    pub fn open_from<M: Machine>(
+        options: LogOptions,
+        disk: Arc<dyn OwnableDisk>,
+        clock: Arc<dyn Clock>,
+        entropy: Box<dyn Entropy>,
+        (standby, from): (Option<Standby<M>>, impl FnOnce() -> M),
+    ) -> Result<(LogCore<M>, RecoveryReport), OpenError> {
+        Recovery::run(options, disk, clock, entropy, from, standby)
     }
 
     /// Opens a log on the files in `options.dir`, with the system's clock and randomness.
@@ -317,8 +337,13 @@ pub(crate) struct Recovery<M> {
     states_of: Option<replay::ReadFrame>,
     index: Index,
     segments: Segments,
+    /// Where the frames of the segment that was open end.
+    tail_end: Option<ScanPoint>,
     pub(crate) report: RecoveryReport,
 }
+
+/// What a recovery begins with: options, the disk, its catalog and the keys.
+type Read = (LogOptions, Arc<dyn Disk>, Catalog, Keyring);
 
 impl<M: Machine> Recovery<M> {
     fn run(
@@ -326,7 +351,8 @@ impl<M: Machine> Recovery<M> {
         disk: Arc<dyn OwnableDisk>,
         clock: Arc<dyn Clock>,
         mut entropy: Box<dyn Entropy>,
-        machine: M,
+        from: impl FnOnce() -> M,
+        standby: Option<Standby<M>>,
     ) -> Result<(LogCore<M>, RecoveryReport), OpenError> {
         let started = Instant::now();
         check_options(&options)?;
@@ -339,8 +365,25 @@ impl<M: Machine> Recovery<M> {
         } else {
             Keyring::new(&options.keys, &mut *entropy)
         };
+        let standby =
+            standby.and_then(|standby| standby.caught_up(&disk, &catalog, &options.report));
+        let read = (options, disk, catalog, keys);
+        let mut recovery = match standby {
+            Some(standby) => Self::of_standby(read, standby)?,
+            None => Self::new(read, from()).read()?,
+        };
+        recovery.settle()?;
+        if identity.is_none() && recovery.disk.medium().is_local {
+            recovery.identify(&mut *entropy)?;
+        }
+        recovery.count_live();
+        recovery.report.took = started.elapsed();
+        Ok(recovery.finish(clock, entropy, tenure))
+    }
+
+    fn new((options, disk, catalog, keys): Read, machine: M) -> Self {
         let report = RecoveryReport { clean: catalog.clean, ..RecoveryReport::default() };
-        let mut recovery = Self {
+        Self {
             options,
             disk,
             machine,
@@ -353,18 +396,17 @@ impl<M: Machine> Recovery<M> {
             states_of: None,
             index: Index::default(),
             segments: Segments::default(),
+            tail_end: None,
             report,
-        };
-        recovery.check_files()?;
-        recovery.open_chain()?;
-        recovery.replay()?;
-        recovery.settle()?;
-        if identity.is_none() && recovery.disk.medium().is_local {
-            recovery.identify(&mut *entropy)?;
         }
-        recovery.count_live();
-        recovery.report.took = started.elapsed();
-        Ok(recovery.finish(clock, entropy, tenure))
+    }
+
+    /// Reads all of the log. Nothing is changed on the disk.
+    fn read(mut self) -> Result<Self, OpenError> {
+        self.check_files()?;
+        self.open_chain()?;
+        self.replay()?;
+        Ok(self)
     }
 
     fn finish(

@@ -3,9 +3,11 @@
 
 mod common;
 
-use common::{Event, Outcome, Rig, ToyStream, tiny, tiny_cold, tiny_parts};
+use common::{Event, Outcome, Outputs, Rig, Toy, ToyStream, tiny, tiny_cold, tiny_parts};
 use nuthatch_log::env::{Fault, MemDisk, SeededEntropy};
-use nuthatch_log::{Disk, Inspection, LogOptions, OpenError, Reporter, StreamId};
+use nuthatch_log::{
+    Disk, Inspection, LogOptions, Lsn, OpenError, Reporter, Standby, StandbyError, StreamId,
+};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +24,7 @@ enum Step {
     Drop(u32),
     Create(u32, u64),
     Wait(u16),
+    Follow,
     Reopen(bool),
 }
 
@@ -33,6 +36,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (1u32..6).prop_map(Step::Drop),
         2 => (1u32..6, 0u64..6).prop_map(|(stream, max)| Step::Create(stream, max)),
         4 => (0u16..1500).prop_map(Step::Wait),
+        3 => Just(Step::Follow),
         1 => any::<bool>().prop_map(Step::Reopen),
     ]
 }
@@ -44,13 +48,15 @@ struct World {
     rig: Option<Rig>,
     ids: BTreeMap<u32, u32>,
     next_id: u32,
+    /// What follows the log, and the outputs of its machine.
+    standby: Option<(Standby<Toy>, Outputs)>,
 }
 
 impl World {
     fn new(options: LogOptions) -> Self {
         let disk = MemDisk::default();
         let rig = Some(Rig::open(options.clone(), Arc::new(disk.clone())).expect("opens"));
-        Self { options, disk, rig, ids: BTreeMap::new(), next_id: 1 }
+        Self { options, disk, rig, ids: BTreeMap::new(), next_id: 1, standby: None }
     }
 
     fn rig(&mut self) -> &mut Rig {
@@ -94,6 +100,7 @@ impl World {
                 }
             }
             Step::Wait(ms) => self.rig().advance(Duration::from_millis(u64::from(*ms))),
+            Step::Follow => self.follow(),
             Step::Reopen(clean) => self.reopen(*clean),
         }
     }
@@ -108,14 +115,61 @@ impl World {
         COMPACTED.fetch_add(stats.compacted_segments, Ordering::Relaxed);
         PACKED.fetch_add(u64::from(stats.packed_bytes > 0), Ordering::Relaxed);
         drop(rig);
-        let rig = Rig::open(self.options.clone(), Arc::new(self.disk.clone())).expect("opens");
+        let (standby, outputs) = match self.standby.take() {
+            Some((standby, outputs)) => (Some(standby), outputs),
+            None => (None, Outputs::default()),
+        };
+        let has_standby = standby.is_some();
+        let (options, disk) = (self.options.clone(), Arc::new(self.disk.clone()));
+        let mut rig = Rig::open_from(options, disk, 1, (standby, outputs)).expect("opens");
         assert_eq!(rig.core.machine().streams, before);
+        if rig.report.standby > Lsn(0) {
+            FOLLOWED.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(rig.report.frames, 0);
+        } else if has_standby {
+            LEFT_BEHIND.fetch_add(1, Ordering::Relaxed);
+        }
+        for (stream, state) in &before {
+            for seq in state.live.keys() {
+                let read = rig.read(stream.0, *seq);
+                assert!(matches!(read, Outcome::Body(_)), "{stream} {seq}: {read:?}");
+            }
+        }
         self.rig = Some(rig);
+    }
+
+    /// Has the standby read what there is, which begins it if there is none.
+    fn follow(&mut self) {
+        let disk: Arc<dyn Disk> = Arc::new(self.disk.clone());
+        let Some((standby, _)) = &mut self.standby else {
+            let outputs = Outputs::default();
+            let begun = Standby::begin(&self.options.keys, &disk, Toy::new(outputs.clone()));
+            self.standby = begun.expect("reads").map(|standby| (standby, outputs));
+            return;
+        };
+        loop {
+            match standby.follow(&disk) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(StandbyError::Changed { .. }) => {
+                    LEFT_BEHIND.fetch_add(1, Ordering::Relaxed);
+                    self.standby = None;
+                    return;
+                }
+                Err(why) => panic!("{why}"),
+            }
+        }
     }
 }
 
 /// Segments that all cases of the property compacted: the property says nothing without.
 static COMPACTED: AtomicU64 = AtomicU64::new(0);
+
+/// Openings of logs with what a standby had read of them, likewise.
+static FOLLOWED: AtomicU64 = AtomicU64::new(0);
+
+/// Standbys that were left behind by a compaction, likewise.
+static LEFT_BEHIND: AtomicU64 = AtomicU64::new(0);
 
 /// Openings of logs in which anything was compressed, likewise.
 static PACKED: AtomicU64 = AtomicU64::new(0);
@@ -163,6 +217,9 @@ fn every_way_of_replaying_gives_the_same_state() {
     replays_agree();
     let compacted = COMPACTED.load(Ordering::Relaxed);
     assert!(compacted > 100, "only {compacted} segments were compacted");
+    let followed = FOLLOWED.load(Ordering::Relaxed);
+    let left_behind = LEFT_BEHIND.load(Ordering::Relaxed);
+    assert!(followed > 50 && left_behind > 5, "{followed} standbys, {left_behind} left behind");
     let packed = PACKED.load(Ordering::Relaxed);
     assert!(packed > 10, "messages were compressed only {packed} times");
 }

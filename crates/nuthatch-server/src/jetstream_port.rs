@@ -215,8 +215,9 @@ pub trait JetStreamPort: Send + Sync + 'static {
     /// Adopts the accounts of reloaded options.
     fn set_accounts(&self, _accounts: &Accounts, _options: &Options) {}
 
-    /// Returns when the API requests that have come so far are answered, those of other nodes, too.
-    fn until_answered(&self) -> BoxFuture<'_, ()> {
+    /// This server ends: takes no more calls of other nodes, and returns when those that have come so far are answered, and
+    /// those of clients.
+    fn end_requests(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {})
     }
 

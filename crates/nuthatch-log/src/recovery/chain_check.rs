@@ -11,10 +11,10 @@ use crate::env::again;
 use crate::keys::Keyring;
 use crate::later::{Later, Unusable};
 use crate::segment::reader::{
-    FooterFault, FramesEnd, GoodFrame, SegmentFile, read_footer, read_frames,
+    FooterFault, FramesEnd, GoodFrame, SegmentFile, read_footer, read_on,
 };
 use crate::segment::scan::look_beyond;
-use crate::segment::{Footer, FooterBuilder, HeaderFault, Mark, Segment};
+use crate::segment::{Footer, FooterBuilder, FrameScanner, HeaderFault, Mark, Segment};
 use crate::sequencer::SegmentInfo;
 use crate::types::StreamId;
 use std::io;
@@ -211,8 +211,17 @@ pub(super) fn frames_of(
     limit: u64,
     visit: impl FnMut(&GoodFrame<'_>) -> Result<(), OpenError>,
 ) -> Result<FramesEnd, OpenError> {
+    frames_on(FrameScanner::new(Arc::clone(segment), limit), entry, visit)
+}
+
+/// As [`frames_of`], of the frames that a scanner has before it.
+pub(super) fn frames_on(
+    scan: FrameScanner,
+    entry: &SegmentEntry,
+    visit: impl FnMut(&GoodFrame<'_>) -> Result<(), OpenError>,
+) -> Result<FramesEnd, OpenError> {
     let unreadable = |error| io_context(format!("segment {}", entry.file_name()))(error);
-    let end = read_frames(segment, limit, unreadable, visit)?;
+    let end = read_on(scan, unreadable, visit)?;
     match end.fault {
         Some(FrameFault::Unknown) => {
             Err(OpenError::Unknown { file: entry.file_name(), what: Later::Frame })
@@ -261,7 +270,7 @@ pub(super) fn add_frame(
     added.map_err(|why| no_records(entry, frame.offset, lsn, why))
 }
 
-fn just_made(builder: &FooterBuilder, entry: &SegmentEntry) -> Footer {
+pub(super) fn just_made(builder: &FooterBuilder, entry: &SegmentEntry) -> Footer {
     let parsed = Footer::parse(builder.encode().0, entry.id, &Keyring::default());
     parsed.expect("a footer that was just made is valid")
 }

@@ -1,6 +1,6 @@
 //! The checkpoint that a start begins with: the newest one that can be used.
 
-use super::{OpenError, Recovery, Todo};
+use super::{OpenError, Recovery, Todo, io_context};
 use crate::bytes::u32_at;
 use crate::checkpoint::{
     self, CHECKPOINT_VERSION, Checkpoint, CheckpointFault, HEADER_BYTES, SEALED_VERSION,
@@ -30,10 +30,7 @@ impl<M: Machine> Recovery<M> {
     /// One is of a later version, or proves that the log has lost its end.
     pub(super) fn restore_checkpoint(&mut self) -> Result<Option<Lsn>, OpenError> {
         let listed = again(|| checkpoint::names(&*self.disk));
-        let names = listed.map_err(|source| {
-            let context = "listing checkpoints".to_owned();
-            OpenError::Io { context, source }
-        })?;
+        let names = listed.map_err(io_context("listing checkpoints"))?;
         let mut restored = None;
         for name in names.iter().rev() {
             if restored.is_some() {
@@ -54,6 +51,17 @@ impl<M: Machine> Recovery<M> {
             }
         }
         Ok(restored)
+    }
+
+    /// Looks at checkpoints none of which is needed; gives the position of the newest one.
+    ///
+    /// # Errors
+    /// One is of a later version.
+    pub(super) fn look_at_checkpoints(&mut self) -> Result<Option<Lsn>, OpenError> {
+        let names = again(|| checkpoint::names(&*self.disk));
+        let names = names.map_err(io_context("listing checkpoints"))?;
+        names.iter().try_for_each(|name| self.refuse_later(name))?;
+        Ok(names.iter().rev().find_map(|name| checkpoint::named_lsn(name)))
     }
 
     /// A checkpoint that is not needed is looked at as far as its header only. One under a key that is not

@@ -11,6 +11,7 @@ use crate::env::again;
 use crate::frame::{
     FRAME_HEADER_BYTES, FrameFault, FrameHeader, codec::decode_record, pack, sealed,
 };
+use crate::index::Index;
 use crate::later::{Later, Unusable};
 use crate::machine::IndexedMessage;
 use crate::record::{RecordKind, RecordRef};
@@ -18,7 +19,7 @@ use crate::rules::REFUSE_LATER;
 use crate::segment::reader::{GoodFrame, read_footer};
 use crate::segment::{Footer, Mark, Position};
 use crate::state_part::{PartHead, StatePiece, whole_kind};
-use crate::types::StreamId;
+use crate::types::{SegmentId, StreamId};
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
 
@@ -259,10 +260,7 @@ impl<M: Machine> Recovery<M> {
             let context = format!("segment {}", link.entry.file_name());
             io_context(context)(std::io::Error::other(why.to_string()))
         })?;
-        for stream in footer.streams().iter().filter(|stream| stream.messages > 0) {
-            let index = self.index.entry(stream.stream);
-            footer.places(stream, link.entry.id).for_each(|place| index.push_place(place));
-        }
+        push_places(&mut self.index, &footer, link.entry.id);
         let later = |stream: &crate::segment::footer::FooterStream| {
             stream.last_at > cutoffs.of(stream.stream)
         };
@@ -310,6 +308,14 @@ impl<M: Machine> Recovery<M> {
         let unread = self.machine.unreadable_records() > 0;
         let fault = records.fault.or(unread.then_some(Unusable::Later(Later::RecordBody)));
         fault.filter(|_| REFUSE_LATER.holds()).map_or(Ok(()), Err)
+    }
+}
+
+/// Adds the places of a segment behind those of all others.
+pub(super) fn push_places(index: &mut Index, footer: &Footer, id: SegmentId) {
+    for stream in footer.streams().iter().filter(|stream| stream.messages > 0) {
+        let index = index.entry(stream.stream);
+        footer.places(stream, id).for_each(|place| index.push_place(place));
     }
 }
 

@@ -24,7 +24,19 @@ impl<M: Machine> Recovery<M> {
         let mut builder = FooterBuilder::new(entry.id, entry.base);
         let end =
             frames_of(&segment, &entry, limit, |frame| add_frame(&mut builder, frame, &entry))?;
-        self.judge(&segment, &entry, &end, limit)?;
+        self.tail_end = Some(end.point);
+        self.end_tail((at, entry), segment, (&end, limit), builder)
+    }
+
+    /// The frames of the segment that was open end there, in a file of `limit` bytes, and are in `builder`.
+    pub(super) fn end_tail(
+        &mut self,
+        (at, entry): (usize, SegmentEntry),
+        segment: Arc<Segment>,
+        (end, limit): (&FramesEnd, u64),
+        builder: FooterBuilder,
+    ) -> Result<(), OpenError> {
+        self.judge(&segment, &entry, end, limit)?;
         if end.next == entry.base {
             self.drop_empty(&entry);
         } else {

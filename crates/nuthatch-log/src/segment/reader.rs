@@ -3,7 +3,7 @@
 //! and no machine; what a fault means is the caller's to say.
 
 use super::footer::{FOOTER_MAGIC, FOOTER_TRAILER_BYTES};
-use super::scan::look_beyond;
+use super::scan::{ScanPoint, look_beyond};
 use super::{
     Footer, FrameScanner, HeaderFault, SEGMENT_HEADER_BYTES, Scanned, Segment, SegmentHeader,
     SegmentId,
@@ -185,6 +185,14 @@ pub struct FramesEnd {
     pub next: Lsn,
     /// Why there is no frame there, if there could be one.
     pub fault: Option<FrameFault>,
+    /// Where a scan goes on when there are more.
+    pub point: ScanPoint,
+}
+
+impl FramesEnd {
+    fn of(scan: &FrameScanner, fault: Option<FrameFault>) -> Self {
+        Self { offset: scan.at(), next: scan.expected(), fault, point: scan.point() }
+    }
 }
 
 /// Where the frames of a segment end that are good as they are stored, up to `limit`, and how many there
@@ -203,7 +211,7 @@ pub fn stored_frames(segment: &Arc<Segment>, limit: u64) -> io::Result<(FramesEn
             Scanned::Fault(fault, _) => Some(fault),
             Scanned::End => None,
         };
-        return Ok((FramesEnd { offset: scan.at(), next: scan.expected(), fault }, frames));
+        return Ok((FramesEnd::of(&scan, fault), frames));
     }
 }
 
@@ -215,9 +223,20 @@ pub fn read_frames<E>(
     segment: &Arc<Segment>,
     limit: u64,
     unreadable: impl Fn(io::Error) -> E,
+    visit: impl FnMut(&GoodFrame<'_>) -> Result<(), E>,
+) -> Result<FramesEnd, E> {
+    read_on(FrameScanner::new(Arc::clone(segment), limit), unreadable, visit)
+}
+
+/// As [`read_frames`], of the frames that a scanner has before it.
+///
+/// # Errors
+/// As for [`read_frames`].
+pub fn read_on<E>(
+    mut scan: FrameScanner,
+    unreadable: impl Fn(io::Error) -> E,
     mut visit: impl FnMut(&GoodFrame<'_>) -> Result<(), E>,
 ) -> Result<FramesEnd, E> {
-    let mut scan = FrameScanner::new(Arc::clone(segment), limit);
     loop {
         let fault = match scan.step().map_err(&unreadable)? {
             Scanned::Frame(header, offset) => {
@@ -227,7 +246,7 @@ pub fn read_frames<E>(
             Scanned::Fault(fault, _) => Some(fault),
             Scanned::End => None,
         };
-        return Ok(FramesEnd { offset: scan.at(), next: scan.expected(), fault });
+        return Ok(FramesEnd::of(&scan, fault));
     }
 }
 

@@ -22,6 +22,16 @@ pub enum Scanned {
     End,
 }
 
+/// Where a scan of a segment goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ScanPoint {
+    /// Offset of the next frame.
+    pub at: u64,
+    /// The position that it must have.
+    pub next: Lsn,
+    prev_crc: Option<u32>,
+}
+
 /// Walks frames from the start of a segment up to a limit.
 pub struct FrameScanner {
     segment: Arc<Segment>,
@@ -55,6 +65,19 @@ impl FrameScanner {
             as_stored: false,
             segment,
         }
+    }
+
+    /// Goes on where another scan of the same segment was.
+    #[must_use]
+    pub fn resume(segment: Arc<Segment>, from: ScanPoint, limit: u64) -> Self {
+        let ScanPoint { at, next, prev_crc } = from;
+        Self { at, next_lsn: next, prev_crc, ..Self::new(segment, limit) }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub const fn point(&self) -> ScanPoint {
+        ScanPoint { at: self.at, next: self.next_lsn, prev_crc: self.prev_crc }
     }
 
     /// Scans a compacted segment from a frame that starts at `from`, as an index tells, up to

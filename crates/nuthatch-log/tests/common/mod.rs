@@ -15,7 +15,7 @@ pub use toy::{Event, Outcome, Outputs, Toy, ToyStream};
 use nuthatch_log::env::{ManualClock, SeededEntropy};
 use nuthatch_log::{
     Cipher, Compression, Key, Keys, Log, LogCore, LogHandle, LogOptions, OpenError, OwnableDisk,
-    RecoveryReport, StreamId, SyncPolicy,
+    RecoveryReport, Standby, StreamId, SyncPolicy,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,11 +95,20 @@ impl Rig {
         disk: Arc<dyn OwnableDisk>,
         seed: u64,
     ) -> Result<Self, OpenError> {
-        let outputs = Outputs::default();
+        Self::open_from(options, disk, seed, (None, Outputs::default()))
+    }
+
+    /// With what a standby has read, whose machine has these outputs.
+    pub fn open_from(
+        options: LogOptions,
+        disk: Arc<dyn OwnableDisk>,
+        seed: u64,
+        (standby, outputs): (Option<Standby<Toy>>, Outputs),
+    ) -> Result<Self, OpenError> {
         let clock = Arc::new(ManualClock::at(1_000_000_000));
         let entropy = Box::new(SeededEntropy::new(seed));
-        let toy = Toy::new(outputs.clone());
-        let (core, report) = Log::open(options, disk, clock.clone(), entropy, toy)?;
+        let from = (standby, || Toy::new(outputs.clone()));
+        let (core, report) = Log::open_from(options, disk, clock.clone(), entropy, from)?;
         let handle = core.handle();
         Ok(Self { core, handle, clock, outputs, report })
     }

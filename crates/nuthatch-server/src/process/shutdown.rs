@@ -34,7 +34,7 @@ pub(super) async fn shutdown(server: &Arc<Server>) -> Result<(), RunError> {
     events::shutdown(server);
     end_pulls(server).await;
     // What they ask for may be done: then who has asked is told so, at another node, too.
-    let _ = timeout(REQUESTS_MAX, server.jetstream().until_answered()).await;
+    let _ = timeout(REQUESTS_MAX, server.jetstream().end_requests()).await;
     let tables = [&server.connections, &server.leafs.connections, &server.nodes.connections];
     for conn in tables.iter().flat_map(|table| table.open()) {
         conn.close(CloseReason::ServerShutdown, None);

@@ -1,0 +1,456 @@
+//! A machine that follows a log which somebody else writes: when this process is to write it, only what it has not read yet
+//! is read.
+//!
+//! It begins like a start, reads every frame behind that in its order, and keeps what a start makes of the log: the machine,
+//! where messages are, which segments are sealed. What a start finds by states in front of which records were compacted away
+//! it has seen itself; if it has not, it says so, and is begun anew. It changes nothing on the disk.
+
+use super::chain_check::{add_frame, frames_on, just_made};
+use super::replay::push_places;
+use super::settle::Todo;
+use super::{DamageKind, OpenError, Read, Recovery, damage, io_context, no_records};
+use crate::catalog::{Catalog, SegmentEntry, SegmentState};
+use crate::checkpoint;
+use crate::env::{Disk, again};
+use crate::index::Index;
+use crate::keys::Keyring;
+use crate::later::{Later, Unusable};
+use crate::machine::Machine;
+use crate::options::{LogOptions, Reporter};
+use crate::rules::READ_PAST_CACHES;
+use crate::segment::reader::{FramesEnd, GoodFrame, SegmentFile, read_footer};
+use crate::segment::scan::ScanPoint;
+use crate::segment::{Footer, FooterBuilder, FrameScanner, Scanned, Segment, SegmentId};
+use crate::sequencer::SegmentInfo;
+use crate::state_part::StatePiece;
+use crate::types::{Lsn, StreamId};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::Arc;
+
+/// Frames that one call of [`Standby::follow`] reads.
+const FRAMES_AT_ONCE: usize = 4096;
+
+/// Why a standby cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum StandbyError {
+    /// The log was changed in a way that it has not seen; it is to be begun anew.
+    #[error("the log has changed: {what}")]
+    Changed {
+        /// In which way.
+        what: &'static str,
+    },
+    /// What a start would be refused for, too, or was while the files changed.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+}
+
+const fn changed<T>(what: &'static str) -> Result<T, StandbyError> {
+    Err(StandbyError::Changed { what })
+}
+
+/// A sealed segment whose places are known.
+struct Sealed {
+    entry: SegmentEntry,
+    /// As in [`SegmentInfo`].
+    raw_bytes: u64,
+    /// As in [`SegmentInfo`].
+    only: Option<StreamId>,
+}
+
+/// A segment that is not sealed, as far as it was read. Its places are not in the index yet.
+struct Tail {
+    entry: SegmentEntry,
+    builder: FooterBuilder,
+    at: ScanPoint,
+}
+
+/// See the [module](self).
+pub struct Standby<M> {
+    log_id: u64,
+    keys: Keyring,
+    machine: M,
+    index: Index,
+    sealed: FxHashMap<SegmentId, Sealed>,
+    tail: Option<Tail>,
+    last: Lsn,
+}
+
+impl<M: Machine> Standby<M> {
+    /// Reads a log into a machine; `None` if there is none yet.
+    ///
+    /// # Errors
+    /// As for a start.
+    pub fn begin(
+        keys: &crate::keys::Keys,
+        disk: &Arc<dyn Disk>,
+        machine: M,
+    ) -> Result<Option<Self>, StandbyError> {
+        let loaded = Catalog::load(&**disk);
+        let place = || disk.label();
+        let loaded = loaded.map_err(|source| OpenError::Catalog { place: place(), source })?;
+        let Some(catalog) = loaded else { return Ok(None) };
+        // It encrypts nothing.
+        let keys = Keyring::new(keys, &mut crate::env::SystemEntropy::default());
+        let options = LogOptions { report: Reporter::default(), ..LogOptions::default() };
+        let read = (options, Arc::clone(disk), catalog, keys);
+        Self::of(Recovery::new(read, machine).read()?).map(Some)
+    }
+
+    fn of(recovery: Recovery<M>) -> Result<Self, StandbyError> {
+        let mut standby = Self {
+            log_id: recovery.stored.log_id,
+            keys: recovery.keys,
+            machine: recovery.machine,
+            index: recovery.index,
+            sealed: FxHashMap::default(),
+            tail: None,
+            last: recovery.catalog.end(),
+        };
+        let mut builders = builders(recovery.todo);
+        for entry in recovery.stored.segments {
+            match entry.state {
+                SegmentState::Sealed => {
+                    check_footer(&entry)?;
+                    let info = recovery.segments.get(entry.id).expect("it was opened");
+                    let (raw_bytes, only) = (info.raw_bytes, info.only);
+                    standby.sealed.insert(entry.id, Sealed { entry, raw_bytes, only });
+                }
+                SegmentState::Open => {
+                    let empty = || FooterBuilder::new(entry.id, entry.base);
+                    let builder = builders.remove(&entry.id).unwrap_or_else(empty);
+                    let at = recovery.tail_end.expect("it was looked for");
+                    standby.tail = Some(Tail { entry, builder, at });
+                }
+                SegmentState::Removed | SegmentState::Replaced => {}
+            }
+        }
+        if let Some(tail) = &standby.tail {
+            standby.index.exchange(&FxHashSet::from_iter([tail.entry.id]), FxHashMap::default());
+        }
+        Ok(standby)
+    }
+
+    /// The last position that it has read.
+    #[must_use]
+    pub const fn last(&self) -> Lsn {
+        self.last
+    }
+
+    /// The machine.
+    #[must_use]
+    pub const fn machine(&self) -> &M {
+        &self.machine
+    }
+
+    /// Reads on; true if there may be more that is there already.
+    ///
+    /// # Errors
+    /// It must be begun anew: it has read in part what it could not read to its end.
+    pub fn follow(&mut self, disk: &Arc<dyn Disk>) -> Result<bool, StandbyError> {
+        let loaded = Catalog::load(&**disk);
+        let place = || disk.label();
+        let loaded = loaded.map_err(|source| OpenError::Catalog { place: place(), source })?;
+        let Some(catalog) = loaded else { return changed("its catalog is gone") };
+        self.follow_to(disk, &catalog)
+    }
+
+    /// All that the log has, if that can be read.
+    pub(super) fn caught_up(
+        mut self,
+        disk: &Arc<dyn Disk>,
+        catalog: &Catalog,
+        report: &Reporter,
+    ) -> Option<Self> {
+        match self.catch_up(disk, catalog) {
+            Ok(()) => Some(self),
+            Err(why) => {
+                report.say(&format!("what a standby has read is not used: {why}"));
+                None
+            }
+        }
+    }
+
+    fn catch_up(&mut self, disk: &Arc<dyn Disk>, catalog: &Catalog) -> Result<(), StandbyError> {
+        let open = catalog.segments.iter().filter(|entry| entry.state == SegmentState::Open);
+        if !catalog.clean && READ_PAST_CACHES.holds() {
+            for name in open.map(SegmentEntry::file_name) {
+                let reread = disk.open(&name).and_then(|file| file.reread());
+                reread.map_err(io_context(name))?;
+            }
+        }
+        while self.follow_to(disk, catalog)? {}
+        let names = checkpoint::names(&**disk).map_err(io_context("listing checkpoints"))?;
+        match names.iter().any(|name| checkpoint::named_lsn(name) > Some(self.last)) {
+            // Whether its end is lost a start judges that reads everything.
+            true => changed("a checkpoint covers more than there is"),
+            false => Ok(()),
+        }
+    }
+
+    fn follow_to(&mut self, disk: &Arc<dyn Disk>, catalog: &Catalog) -> Result<bool, StandbyError> {
+        if catalog.log_id != self.log_id {
+            return changed("it is another log");
+        }
+        self.exchange_compacted(disk, catalog)?;
+        let mut rest = FRAMES_AT_ONCE;
+        for entry in &catalog.segments {
+            let is_read = self.sealed.contains_key(&entry.id);
+            if has_file(entry) && !is_read && !self.follow_segment(disk, entry, &mut rest)? {
+                return Ok(true);
+            }
+        }
+        if catalog.end() > self.last {
+            return changed("frames were not read before they were removed");
+        }
+        Ok(false)
+    }
+
+    /// Takes in what compactions have made of segments, and lets go of what is gone.
+    fn exchange_compacted(
+        &mut self,
+        disk: &Arc<dyn Disk>,
+        catalog: &Catalog,
+    ) -> Result<(), StandbyError> {
+        let here: FxHashSet<_> =
+            catalog.segments.iter().filter(|entry| has_file(entry)).map(|entry| entry.id).collect();
+        let gone: FxHashSet<_> =
+            self.sealed.keys().copied().filter(|id| !here.contains(id)).collect();
+        let made = catalog.segments.iter().filter(|entry| has_file(entry) && entry.compacted);
+        let made: Vec<_> = made.filter(|entry| !self.sealed.contains_key(&entry.id)).collect();
+        if self.tail.as_ref().is_some_and(|tail| !here.contains(&tail.entry.id)) {
+            self.tail = None;
+        }
+        if gone.is_empty() && made.is_empty() {
+            return Ok(());
+        }
+        let mut places: FxHashMap<StreamId, Vec<_>> = FxHashMap::default();
+        for entry in made {
+            if entry.end > self.last {
+                return changed("frames were not read before they were compacted");
+            }
+            let (segment, footer) = self.open_footer(disk, entry)?;
+            for stream in footer.streams().iter().filter(|stream| stream.messages > 0) {
+                places.entry(stream.stream).or_default().extend(footer.places(stream, entry.id));
+            }
+            self.note_sealed(*entry, segment, &footer);
+        }
+        self.sealed.retain(|id, _| !gone.contains(id));
+        self.index.exchange(&gone, places);
+        Ok(())
+    }
+
+    fn note_sealed(&mut self, entry: SegmentEntry, segment: Arc<Segment>, footer: &Footer) {
+        let info = SegmentInfo::new(segment, entry.data_end, entry.end);
+        let info = if entry.compacted { info.compacted(footer) } else { info };
+        let (raw_bytes, only) = (info.raw_bytes, info.only);
+        self.sealed.insert(entry.id, Sealed { entry, raw_bytes, only });
+    }
+
+    fn open_footer(
+        &self,
+        disk: &Arc<dyn Disk>,
+        entry: &SegmentEntry,
+    ) -> Result<(Arc<Segment>, Footer), StandbyError> {
+        check_footer(entry)?;
+        let segment = self.open(disk, entry)?;
+        match read_footer(&segment, entry) {
+            Ok(footer) => Ok((segment, footer)),
+            Err(_) => changed("a compacted segment has no readable footer"),
+        }
+    }
+
+    fn open(
+        &self,
+        disk: &Arc<dyn Disk>,
+        entry: &SegmentEntry,
+    ) -> Result<Arc<Segment>, StandbyError> {
+        let name = entry.file_name();
+        let found = SegmentFile::open(&**disk, &name).map_err(io_context(name))?;
+        match found.header {
+            Ok(header) if header.is_of(entry, self.log_id) && self.keys.has(header.key_id) => {
+                Ok(Arc::new(Segment { header, file: found.file, keys: self.keys.clone() }))
+            }
+            _ => changed("a segment is not what the catalog says, or its key is missing"),
+        }
+    }
+
+    /// Reads on in a segment that was not compacted, and is not known to its end; false if `rest` is used up.
+    fn follow_segment(
+        &mut self,
+        disk: &Arc<dyn Disk>,
+        entry: &SegmentEntry,
+        rest: &mut usize,
+    ) -> Result<bool, StandbyError> {
+        let segment = self.open(disk, entry)?;
+        let is_sealed = entry.state == SegmentState::Sealed;
+        let limit = match is_sealed {
+            true => entry.data_end,
+            false => again(|| segment.file.len()).map_err(io_context(entry.file_name()))?,
+        };
+        self.begin_tail(entry, &segment)?;
+        let mut tail = self.tail.take().expect("it was begun");
+        let mut scan = FrameScanner::resume(Arc::clone(&segment), tail.at, limit);
+        let mut is_end = false;
+        while *rest > 0 && !is_end {
+            *rest -= 1;
+            is_end = !self.follow_frame(&mut scan, entry, &mut tail)?;
+        }
+        self.tail = Some(tail);
+        match is_end && is_sealed {
+            true => self.end_segment(entry, segment),
+            false => Ok(is_end),
+        }
+    }
+
+    /// Reads one frame; false: there is none yet.
+    fn follow_frame(
+        &mut self,
+        scan: &mut FrameScanner,
+        entry: &SegmentEntry,
+        tail: &mut Tail,
+    ) -> Result<bool, StandbyError> {
+        let scanned = scan.step().map_err(io_context(entry.file_name()))?;
+        let (header, offset) = match scanned {
+            Scanned::Frame(header, offset) => (header, offset),
+            Scanned::Fault(..) | Scanned::End => return Ok(false),
+        };
+        let frame = GoodFrame { header, offset, end: scan.at(), bytes: scan.frame() };
+        add_frame(&mut tail.builder, &frame, entry)?;
+        let applied = self.apply(&frame);
+        applied.map_err(|why| no_records(entry, offset, header.lsn, why))?;
+        tail.at = scan.point();
+        Ok(true)
+    }
+
+    fn begin_tail(
+        &mut self,
+        entry: &SegmentEntry,
+        segment: &Arc<Segment>,
+    ) -> Result<(), StandbyError> {
+        if self.tail.as_ref().is_some_and(|tail| tail.entry.id == entry.id) {
+            return Ok(());
+        }
+        if self.tail.as_ref().is_some_and(|tail| tail.entry.base <= tail.builder.end())
+            || entry.base != self.last.next()
+        {
+            return changed("frames were not read before others were written");
+        }
+        let builder = FooterBuilder::new(entry.id, entry.base);
+        let at = FrameScanner::new(Arc::clone(segment), 0).point();
+        self.tail = Some(Tail { entry: *entry, builder, at });
+        Ok(())
+    }
+
+    /// A segment was sealed, and read to where its frames were to end.
+    fn end_segment(
+        &mut self,
+        entry: &SegmentEntry,
+        segment: Arc<Segment>,
+    ) -> Result<bool, StandbyError> {
+        check_footer(entry)?;
+        let tail = self.tail.take().expect("it was read");
+        if tail.at.at != entry.data_end || self.last != entry.end {
+            return changed("a segment ends elsewhere than its frames do");
+        }
+        let footer = just_made(&tail.builder, entry);
+        push_places(&mut self.index, &footer, entry.id);
+        self.note_sealed(*entry, segment, &footer);
+        Ok(true)
+    }
+
+    fn apply(&mut self, frame: &GoodFrame<'_>) -> Result<(), Unusable> {
+        let mut records = frame.records();
+        for (_, record) in records.by_ref() {
+            // What a state says its stream is by now.
+            if StatePiece::of(&record).is_none() {
+                self.machine.apply(&record);
+            }
+        }
+        self.last = frame.header.lsn;
+        let unread = self.machine.unreadable_records() > 0;
+        records.fault.or(unread.then_some(Unusable::Later(Later::RecordBody))).map_or(Ok(()), Err)
+    }
+}
+
+impl<M: Machine> Recovery<M> {
+    /// What a start makes of a log that a standby has read to its end.
+    pub(super) fn of_standby(read: Read, standby: Standby<M>) -> Result<Self, OpenError> {
+        let Standby { machine, index, mut sealed, mut tail, last, .. } = standby;
+        let mut recovery = Self { index, ..Self::new(read, machine) };
+        recovery.report.standby = last;
+        recovery.report.checkpoint = recovery.look_at_checkpoints()?;
+        recovery.check_files()?;
+        let entries = recovery.catalog.segments.clone();
+        for (at, entry) in entries.into_iter().enumerate() {
+            match entry.state {
+                SegmentState::Sealed => {
+                    let known = sealed.remove(&entry.id).expect("it was read");
+                    recovery.open_known(known)?;
+                }
+                SegmentState::Open => {
+                    let tail = tail.take().filter(|tail| tail.entry.id == entry.id);
+                    recovery.open_known_tail((at, entry), tail.expect("it was read"))?;
+                }
+                SegmentState::Removed | SegmentState::Replaced => {}
+            }
+        }
+        Ok(recovery)
+    }
+
+    fn open_known(&mut self, known: Sealed) -> Result<(), OpenError> {
+        let Sealed { entry, raw_bytes, only } = known;
+        let segment = self.open_segment(&entry)?;
+        let len = again(|| segment.file.len()).map_err(io_context(entry.file_name()))?;
+        if len < entry.data_end {
+            return Err(damage(&entry, len, entry.end, DamageKind::Short));
+        }
+        if len > entry.data_end + u64::from(entry.footer_len) {
+            self.todo.push(Todo::Cut { segment: Arc::clone(&segment), entry });
+        }
+        let info = SegmentInfo::new(segment, entry.data_end, entry.end);
+        self.segments.insert(SegmentInfo { sealed: true, raw_bytes, only, ..info });
+        Ok(())
+    }
+
+    fn open_known_tail(
+        &mut self,
+        (at, entry): (usize, SegmentEntry),
+        tail: Tail,
+    ) -> Result<(), OpenError> {
+        let segment = self.open_segment(&entry)?;
+        let limit = again(|| segment.file.len()).map_err(io_context(entry.file_name()))?;
+        // It stops where it has stopped before, and says why.
+        let scan = FrameScanner::resume(Arc::clone(&segment), tail.at, limit);
+        let unread = |frame: &GoodFrame<'_>| {
+            panic!("frame {} was written while its log was opened", frame.header.lsn)
+        };
+        let end: FramesEnd = frames_on(scan, &entry, unread)?;
+        self.end_tail((at, entry), segment, (&end, limit), tail.builder)?;
+        for link in std::mem::take(&mut self.links) {
+            let footer = link.footer.expect("what was just made is kept");
+            push_places(&mut self.index, &footer, link.entry.id);
+        }
+        Ok(())
+    }
+}
+
+fn has_file(entry: &SegmentEntry) -> bool {
+    matches!(entry.state, SegmentState::Open | SegmentState::Sealed)
+}
+
+/// A start would write the footer that is missing.
+fn check_footer(entry: &SegmentEntry) -> Result<(), StandbyError> {
+    match entry.footer_len {
+        0 => changed("a sealed segment has no footer"),
+        _ => Ok(()),
+    }
+}
+
+/// Footers of segments that were not sealed when they were read.
+fn builders(todo: Vec<Todo>) -> FxHashMap<SegmentId, FooterBuilder> {
+    let builder = |todo| match todo {
+        Todo::Seal { id, builder, .. } => Some((id, builder)),
+        _ => None,
+    };
+    todo.into_iter().filter_map(builder).collect()
+}
