@@ -13,9 +13,11 @@ use nuthatch_catalog_group::LogNumber;
 use nuthatch_log::env::Disk;
 use nuthatch_quorum::entry::Base;
 use nuthatch_quorum::message::{Envelope, Message};
-use parking_lot::Mutex;
+use nuthatch_quorum::types::Lsn;
+use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -54,6 +56,41 @@ pub struct Files {
     pub marking: Mutex<()>,
     /// When they are made durable, and how much of the journal stays.
     pub(crate) pace: Pace,
+    /// Tells of entries that were applied by a node that does not own the log.
+    pub(crate) applied: Applied,
+}
+
+/// The last entry that was applied, and who waits for another one.
+#[derive(Default)]
+pub(crate) struct Applied {
+    last: Mutex<Option<Lsn>>,
+    has_ended: AtomicBool,
+    changed: Condvar,
+}
+
+impl Applied {
+    fn set(&self, applied: Lsn) {
+        let mut last = self.last.lock();
+        if *last != Some(applied) {
+            *last = Some(applied);
+            self.changed.notify_all();
+        }
+    }
+
+    fn end(&self) {
+        let _last = self.last.lock();
+        self.has_ended.store(true, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    /// Waits until it is another one than `seen`; which it is then. None: nothing is applied any more.
+    pub(crate) fn wait(&self, seen: Lsn) -> Option<Lsn> {
+        let mut last = self.last.lock();
+        self.changed.wait_while(&mut last, |last| {
+            last.is_none_or(|last| last == seen) && !self.has_ended.load(Ordering::Acquire)
+        });
+        last.filter(|_| !self.has_ended.load(Ordering::Acquire))
+    }
 }
 
 impl Files {
@@ -200,6 +237,7 @@ pub fn start_applying(life: &Life, log: LogNumber, files: Arc<Files>) -> io::Res
                 files.host.report(&format!("the replicated directory: {told}"));
             }
         }
+        files.applied.end();
     })
 }
 
@@ -213,6 +251,7 @@ fn apply_committed(files: &Files) -> io::Result<()> {
         if commit > replica.applied() {
             apply(host, &mut replica, commit)?;
         }
+        files.applied.set(replica.applied());
         replica.unmarked()
     };
     host.prepare_journal();

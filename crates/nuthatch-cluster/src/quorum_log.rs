@@ -10,12 +10,13 @@ use crate::in_bucket::{Binding, QuorumTenure};
 use crate::in_memory::{MEMORY_LOG, MemoryUsage};
 use crate::life::Life;
 use crate::owners::preferred;
+use crate::replica_view::ReplicaView;
 use crate::roll::Roll;
 use nuthatch_catalog_group::LogNumber;
 use nuthatch_log::env::Disk;
 use nuthatch_quorum::node::{Event, Sight};
 use nuthatch_quorum::timing::TICK;
-use nuthatch_quorum::types::{Epoch, NodeId, WallTime};
+use nuthatch_quorum::types::{Epoch, Lsn, NodeId, WallTime};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
@@ -279,6 +280,21 @@ impl QuorumLog {
         let (host, replica) = (Arc::clone(&self.host), Arc::clone(&self.files.replica));
         let label = format!("the quorum log in {}, epoch {}", self.disk.label(), epoch.0);
         QuorumDirectory::new(host, epoch, replica, Arc::clone(&self.disk), label)
+    }
+
+    /// The files of this node's keeper, for who follows a log that another node owns.
+    ///
+    /// # Errors
+    /// A change of them was made in part.
+    pub fn view(&self) -> io::Result<ReplicaView> {
+        self.files.replica.lock().view()
+    }
+
+    /// Waits until another entry than `seen` is the last one that this node has applied; which one it is then. None: the node
+    /// has ended.
+    #[must_use]
+    pub fn wait_applied(&self, seen: Lsn) -> Option<Lsn> {
+        self.files.applied.wait(seen)
     }
 
     /// Waits until this node owns a log that is in a bucket, to be opened there.

@@ -6,6 +6,7 @@
 
 use crate::coding::{Reader, Writer, crc, malformed};
 use crate::operation::{FileId, Operation, operations};
+use crate::replica_view::ReplicaView;
 use crate::rules::{CUT_NOTED_FIRST, FILES_BEFORE_STATE, GONE_WITH_MARK};
 use nuthatch_log::env::{Disk, DiskFile, again, read_exact_at, replace_file};
 use nuthatch_quorum::types::Lsn;
@@ -170,6 +171,21 @@ impl Replica {
             |(_, file, len): &(String, FileId, u64)| (*file, (Arc::clone(&self.files[file]), *len));
         let files = state.names.iter().map(named).collect();
         Ok(Snapshot { applied: self.applied, state: state.encode(), files })
+    }
+
+    /// The files as they are now, for who only reads them.
+    ///
+    /// # Errors
+    /// A change was made in part.
+    pub fn view(&self) -> io::Result<ReplicaView> {
+        self.check()?;
+        let file = |(name, file): (&String, &FileId)| (name.clone(), Arc::clone(&self.files[file]));
+        let files = self.names.iter().map(file).collect();
+        Ok(ReplicaView::new(
+            files,
+            self.applied,
+            format!("the keeper's files in {}", self.disk.label()),
+        ))
     }
 
     fn state(&self) -> io::Result<State> {

@@ -4,7 +4,7 @@ use crate::any_catalog::AnyCatalog;
 use crate::beginning::random;
 use crate::catalog_trouble::CatalogTrouble;
 use crate::clock::now;
-use crate::files::{self, Files};
+use crate::files::{self, Applied, Files};
 use crate::heal::{self, DOUBTS_MAX};
 use crate::hello::Lane;
 use crate::home::Home;
@@ -146,6 +146,7 @@ impl Starting {
             holds: Arc::new(TrimHolds::default()),
             marking: Mutex::default(),
             pace: home.pace(file_bytes),
+            applied: Applied::default(),
         });
         let local = OfLog { node: Arc::clone(node), log: number, host: Arc::clone(&host) };
         let among = (Arc::clone(roll), node.life.clone());

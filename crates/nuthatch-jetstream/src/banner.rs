@@ -10,8 +10,12 @@ pub fn recovered(logs: &[(String, RecoveryReport)], streams: usize) -> Vec<Strin
             0 => format!("Recovered:       {streams} streams"),
             _ => format!("Log {name}:"),
         };
+        let followed = match report.standby.0 {
+            0 => String::new(),
+            last => format!("followed to position {last}, "),
+        };
         lines.push(format!(
-            "{what} in {:.3} s ({} segments, {} frames replayed, {} messages indexed, epoch {})",
+            "{what} in {:.3} s ({followed}{} segments, {} frames replayed, {} messages indexed, epoch {})",
             report.took.as_secs_f64(),
             report.segments,
             report.frames,

@@ -10,7 +10,7 @@ use crate::startup_hints;
 use nuthatch_log::env::{RealDisk, Standing, SystemEntropy, Tenure};
 use nuthatch_log::{
     Chain, Disk, Keys, LOST, Log, LogCore, LogOptions, OpenError, OwnableDisk, RecoveryReport,
-    Reporter,
+    Reporter, Standby, StandbyError,
 };
 use nuthatch_object::{
     Bucket, BucketOptions, DiskCacheOptions, LocalDisk, ObjectDisk, ObjectDiskOptions,
@@ -183,13 +183,14 @@ impl DurableLog {
         server: &Arc<Server>,
         options: &Options,
         (log, lost): (&QuorumLog, OnLost),
+        standby: impl FnOnce() -> Option<LogStandby>,
     ) -> Result<(Opened, Option<Arc<TieredDisk>>), String> {
         match (&self.place, log.is_in_bucket()) {
             (LogStore::Bucket(address), true) => {
                 let opened = self.take_owned_object(address, server, options, (log, lost));
                 opened.map(|opened| (opened, None)).map_err(|why| self.named(why))
             }
-            (LogStore::Quorum, false) => self.take_quorum(server, options, (log, lost)),
+            (LogStore::Quorum, false) => self.take_quorum(server, options, (log, lost), standby),
             _ => Err(format!("log {} is elsewhere than this node is set up for", self.name)),
         }
     }
@@ -232,12 +233,32 @@ impl DurableLog {
         Ok(opened)
     }
 
+    /// True if another node's writing to this log can be followed: all of it is in the files of this node's keeper.
+    pub(super) fn can_be_followed(&self, log: &QuorumLog) -> bool {
+        let is_here = matches!(self.place, LogStore::Quorum) && self.tier.is_none();
+        is_here && !log.is_in_bucket() && !log.is_in_memory()
+    }
+
+    /// Begins to follow what another node writes; `None` if there is nothing yet.
+    ///
+    /// # Errors
+    /// It cannot be read, or has changed while it was read.
+    pub(super) fn begin_standby(
+        &self,
+        server: &Arc<Server>,
+        options: &Options,
+        files: &Arc<dyn Disk>,
+    ) -> Result<Option<LogStandby>, StandbyError> {
+        Standby::begin(&self.keys, files, engine(server, self.slot, false, options))
+    }
+
     /// Opens the log of a quorum that this node owns.
     fn take_quorum(
         &self,
         server: &Arc<Server>,
         options: &Options,
         (log, lost): (&QuorumLog, OnLost),
+        standby: impl FnOnce() -> Option<LogStandby>,
     ) -> Result<(Opened, Option<Arc<TieredDisk>>), String> {
         let disk = Arc::new(log.wait_until_owner().map_err(|error| error.to_string())?);
         let (epoch, label) = (disk.epoch(), disk.label());
@@ -263,7 +284,10 @@ impl DurableLog {
             }
             false => (log_options, engine(server, self.slot, false, options)),
         };
-        let opened = open_on(disk, log_options, engine, clock::of_owner(server, log.number().0));
+        let time = clock::of_owner(server, log.number().0);
+        let entropy = Box::new(SystemEntropy::default());
+        let from = (standby(), || engine);
+        let opened = Log::open_from(log_options, disk, time, entropy, from);
         let opened = opened.map_err(|error| error.to_string())?;
         log.watch(epoch, lost).map_err(|error| error.to_string())?;
         self.take_tier(tier.clone())?;
@@ -438,6 +462,9 @@ impl DurableLog {
         LogOptions { compression, keys: self.keys.clone(), ..options }
     }
 }
+
+/// What follows a quorum log.
+pub(super) type LogStandby = Standby<Engine<ServerSink>>;
 
 /// A log that was taken and is open.
 pub(super) struct Taken {

@@ -54,6 +54,7 @@ pub mod service;
 mod settings;
 mod sizes;
 mod snapshot;
+mod standbys;
 mod startup_hints;
 mod step_down;
 mod stream_subjects;

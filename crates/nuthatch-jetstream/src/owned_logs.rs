@@ -6,6 +6,7 @@ use crate::begun_anew;
 use crate::durable_logs::quorum_log;
 use crate::handle::JetStreamHandle;
 use crate::log_table::AttachedLog;
+use crate::standbys::Standbys;
 use nuthatch_log::LogHandle;
 use nuthatch_object::TieredDisk;
 use nuthatch_server::jetstream_port::{BoxFuture, JetStreamPort as _, LogId, LogSlot, Peer};
@@ -33,6 +34,7 @@ pub(super) struct OwnedLogs {
     jetstream: Arc<JetStreamHandle>,
     /// Those that are served, by number.
     open: Mutex<BTreeMap<u8, Open>>,
+    standbys: Arc<Standbys>,
 }
 
 /// A log that is open.
@@ -68,8 +70,8 @@ impl Open {
 impl OwnedLogs {
     /// For this server's service.
     pub(super) fn new(server: &Arc<Server>, jetstream: &Arc<JetStreamHandle>) -> Self {
-        let open = Mutex::default();
-        Self { server: Arc::downgrade(server), jetstream: jetstream.clone(), open }
+        let (open, standbys) = (Mutex::default(), Standbys::new(server));
+        Self { server: Arc::downgrade(server), jetstream: jetstream.clone(), open, standbys }
     }
 
     async fn serve(&self, number: u8, lost: OnLost) -> Result<Vec<String>, String> {
@@ -79,9 +81,11 @@ impl OwnedLogs {
         let quorum = cluster.logs()[usize::from(number)].clone();
         let (home, log) = (quorum_log(&options, &quorum), quorum.clone());
         let (name, slot) = (home.name.clone(), home.slot);
+        let standbys = self.standbys.clone();
         let opening = tokio::task::spawn_blocking(move || {
             let _context = Handle::current().enter();
-            let taken = home.take_owned(&server, &options, (&log, lost));
+            let standby = || standbys.take(number, &options);
+            let taken = home.take_owned(&server, &options, (&log, lost), standby);
             taken.inspect_err(|_| server.logs.remove(&home.name))
         });
         let ((core, report), tier) = opening.await.map_err(|panic| panic.to_string())??;
@@ -162,6 +166,14 @@ impl OwnedLogs {
 }
 
 impl QuorumLogs for OwnedLogs {
+    fn follow(&self, number: u8) {
+        let server = self.server.upgrade();
+        let cluster = server.as_ref().and_then(|server| server.cluster.get());
+        if let Some(log) = cluster.and_then(|cluster| cluster.logs().get(usize::from(number))) {
+            self.standbys.follow(Arc::clone(log));
+        }
+    }
+
     fn serve(&self, number: u8, lost: OnLost) -> BoxFuture<'_, Result<Vec<String>, String>> {
         Box::pin(Self::serve(self, number, lost))
     }

@@ -62,7 +62,7 @@ pub struct RecoveryReport {
     pub unusable: u64,
     /// Position up to which a checkpoint spared the replay; with a standby, that of the newest one.
     pub checkpoint: Option<Lsn>,
-    /// Position up to which a standby had read the log; 0 without one.
+    /// Position up to which a standby has read the log; 0 without one.
     pub standby: Lsn,
     /// Last position in the log.
     pub last: Lsn,

@@ -8,7 +8,7 @@ mod memory;
 pub use self::clock::{Machine, ServerClock};
 pub use self::location::LogLocation;
 pub(crate) use self::memory::keeper_memory_bytes;
-pub use self::memory::{memory_store_bytes, quorum_memory_bytes};
+pub use self::memory::{memory_store_bytes, quorum_memory_bytes, standby_memory_bytes};
 /// Name of the cluster's log that is in the memory of its nodes.
 pub use nuthatch_cluster::MEMORY_LOG as QUORUM_MEMORY_LOG;
 /// A log that the nodes of a cluster keep together.

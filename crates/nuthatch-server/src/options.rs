@@ -387,6 +387,10 @@ pub struct ClusterSettings {
     pub zone: Option<nuthatch_cluster::Zone>,
     /// Zones whose nodes are to own the quorum logs, where they can.
     pub owner_zones: Vec<nuthatch_cluster::Zone>,
+    /// Bytes of memory that standbys may take, about; 0: there are none. `None`: a share of the machine's.
+    pub standby_bytes: Option<u64>,
+    /// Logs that take longer to read are followed.
+    pub standby_above: Duration,
 }
 
 /// Location of a log.

@@ -74,6 +74,9 @@ pub struct StartedJetStream {
 
 /// Serves quorum logs while this node owns them.
 pub trait QuorumLogs: Send + Sync {
+    /// This node keeps the log: from now on what another owner writes may be followed, so that the log opens faster here.
+    fn follow(&self, number: u8);
+
     /// Waits until this node owns the log, opens it and serves it; returns lines for the log. `lost` is called once when
     /// this node does not own it any more, or its disk has failed: why.
     fn serve(&self, number: u8, lost: OnLost) -> BoxFuture<'_, Result<Vec<String>, String>>;

@@ -12,6 +12,7 @@ use super::{DamageKind, OpenError, Read, Recovery, damage, io_context, no_record
 use crate::catalog::{Catalog, SegmentEntry, SegmentState};
 use crate::checkpoint;
 use crate::env::{Disk, again};
+use crate::frame::{FRAME_HEADER_BYTES, FrameHeader};
 use crate::index::Index;
 use crate::keys::Keyring;
 use crate::later::{Later, Unusable};
@@ -62,6 +63,20 @@ struct Tail {
     entry: SegmentEntry,
     builder: FooterBuilder,
     at: ScanPoint,
+    /// Where its last frame was, if this has read it.
+    last_frame: Option<u64>,
+}
+
+impl Tail {
+    /// True if the frame that was read last is still there. Those in front of it are then as well: each has the sum of the one
+    /// before it.
+    fn is_there(&self, segment: &Segment) -> Result<bool, OpenError> {
+        let Some(at) = self.last_frame else { return Ok(true) };
+        let head = again(|| segment.file.read_shared(at, FRAME_HEADER_BYTES));
+        let head = head.map_err(io_context(self.entry.file_name()))?;
+        let header = FrameHeader::decode(&head, segment.header.salt).ok();
+        Ok(header.is_some_and(|header| self.at.is_behind(&header)))
+    }
 }
 
 /// See the [module](self).
@@ -73,6 +88,10 @@ pub struct Standby<M> {
     sealed: FxHashMap<SegmentId, Sealed>,
     tail: Option<Tail>,
     last: Lsn,
+    /// Frames read by [`Standby::follow`], or since a start has begun.
+    frames: u64,
+    /// Records in them.
+    records: u64,
 }
 
 impl<M: Machine> Standby<M> {
@@ -105,6 +124,8 @@ impl<M: Machine> Standby<M> {
             sealed: FxHashMap::default(),
             tail: None,
             last: recovery.catalog.end(),
+            frames: 0,
+            records: 0,
         };
         let mut builders = builders(recovery.todo);
         for entry in recovery.stored.segments {
@@ -119,7 +140,7 @@ impl<M: Machine> Standby<M> {
                     let empty = || FooterBuilder::new(entry.id, entry.base);
                     let builder = builders.remove(&entry.id).unwrap_or_else(empty);
                     let at = recovery.tail_end.expect("it was looked for");
-                    standby.tail = Some(Tail { entry, builder, at });
+                    standby.tail = Some(Tail { entry, builder, at, last_frame: None });
                 }
                 SegmentState::Removed | SegmentState::Replaced => {}
             }
@@ -161,6 +182,7 @@ impl<M: Machine> Standby<M> {
         catalog: &Catalog,
         report: &Reporter,
     ) -> Option<Self> {
+        (self.frames, self.records) = (0, 0);
         match self.catch_up(disk, catalog) {
             Ok(()) => Some(self),
             Err(why) => {
@@ -289,6 +311,9 @@ impl<M: Machine> Standby<M> {
         };
         self.begin_tail(entry, &segment)?;
         let mut tail = self.tail.take().expect("it was begun");
+        if !tail.is_there(&segment)? {
+            return changed("a frame that was read is gone");
+        }
         let mut scan = FrameScanner::resume(Arc::clone(&segment), tail.at, limit);
         let mut is_end = false;
         while *rest > 0 && !is_end {
@@ -318,7 +343,7 @@ impl<M: Machine> Standby<M> {
         add_frame(&mut tail.builder, &frame, entry)?;
         let applied = self.apply(&frame);
         applied.map_err(|why| no_records(entry, offset, header.lsn, why))?;
-        tail.at = scan.point();
+        (tail.at, tail.last_frame) = (scan.point(), Some(offset));
         Ok(true)
     }
 
@@ -337,7 +362,7 @@ impl<M: Machine> Standby<M> {
         }
         let builder = FooterBuilder::new(entry.id, entry.base);
         let at = FrameScanner::new(Arc::clone(segment), 0).point();
-        self.tail = Some(Tail { entry: *entry, builder, at });
+        self.tail = Some(Tail { entry: *entry, builder, at, last_frame: None });
         Ok(())
     }
 
@@ -359,8 +384,10 @@ impl<M: Machine> Standby<M> {
     }
 
     fn apply(&mut self, frame: &GoodFrame<'_>) -> Result<(), Unusable> {
+        self.frames += 1;
         let mut records = frame.records();
         for (_, record) in records.by_ref() {
+            self.records += 1;
             // What a state says its stream is by now.
             if StatePiece::of(&record).is_none() {
                 self.machine.apply(&record);
@@ -375,9 +402,10 @@ impl<M: Machine> Standby<M> {
 impl<M: Machine> Recovery<M> {
     /// What a start makes of a log that a standby has read to its end.
     pub(super) fn of_standby(read: Read, standby: Standby<M>) -> Result<Self, OpenError> {
-        let Standby { machine, index, mut sealed, mut tail, last, .. } = standby;
+        let Standby { machine, index, mut sealed, mut tail, last, frames, records, .. } = standby;
         let mut recovery = Self { index, ..Self::new(read, machine) };
         recovery.report.standby = last;
+        (recovery.report.frames, recovery.report.records) = (frames, records);
         recovery.report.checkpoint = recovery.look_at_checkpoints()?;
         recovery.check_files()?;
         let entries = recovery.catalog.segments.clone();

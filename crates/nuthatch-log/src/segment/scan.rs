@@ -32,6 +32,14 @@ pub struct ScanPoint {
     prev_crc: Option<u32>,
 }
 
+impl ScanPoint {
+    /// True if this frame is the last one in front of it.
+    #[must_use]
+    pub fn is_behind(&self, header: &FrameHeader) -> bool {
+        self.prev_crc == Some(header.header_crc) && header.lsn.next() == self.next
+    }
+}
+
 /// Walks frames from the start of a segment up to a limit.
 pub struct FrameScanner {
     segment: Arc<Segment>,

@@ -10,6 +10,16 @@ const MEMORY_STORE_MIN_BYTES: u64 = 64 << 20;
 /// until they are rewritten, and those that are rewritten are there twice meanwhile.
 const KEEPER_SHARE: u64 = 3;
 
+/// Standbys may take this share of the machine's memory where nothing is configured.
+const STANDBY_SHARE: u64 = 8;
+
+/// Bytes that standbys of quorum logs may take, about.
+#[must_use]
+pub fn standby_memory_bytes(options: &Options) -> u64 {
+    let set = options.cluster.as_ref().and_then(|cluster| cluster.standby_bytes);
+    set.unwrap_or_else(|| total_bytes() / STANDBY_SHARE)
+}
+
 /// Bytes that the memory log of a server may take.
 #[must_use]
 pub fn memory_store_bytes(options: &Options) -> u64 {
@@ -30,11 +40,15 @@ pub(crate) fn keeper_memory_bytes(options: &Options) -> u64 {
 }
 
 fn of_machine() -> u64 {
+    (total_bytes() / 4 * 3).max(MEMORY_STORE_MIN_BYTES)
+}
+
+fn total_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total_kib = text
         .lines()
         .find_map(|line| line.strip_prefix("MemTotal:"))
         .and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok())
         .unwrap_or(0);
-    (total_kib * 1024 / 4 * 3).max(MEMORY_STORE_MIN_BYTES)
+    total_kib * 1024
 }

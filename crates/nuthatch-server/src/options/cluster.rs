@@ -23,6 +23,9 @@ const LOGS_PER_NODE_MAX: i64 = 5;
 const HARMLESS_KEYS: &[&str] =
     &["name", "no_advertise", "connect_retries", "pool_size", "compression", "ping_interval"];
 
+/// Logs that take longer to read are followed where nothing is configured: within this a takeover needs no standby.
+const STANDBY_ABOVE: Duration = Duration::from_millis(50);
+
 /// What `-zone` takes.
 const ZONE_WANTED: &str = "a name of 1 to 64 letters, digits, '-', '_' and '.'";
 
@@ -40,6 +43,8 @@ pub(super) struct ClusterDraft {
     replace_after: Option<Duration>,
     zone: Option<Zone>,
     owner_zones: Option<Vec<Zone>>,
+    standby_bytes: Option<u64>,
+    standby_above: Option<Duration>,
     /// `-node_name`.
     node: Option<String>,
     cluster: Option<String>,
@@ -107,6 +112,11 @@ impl ClusterDraft {
                 let zones = texts.iter().map(|text| zone(r, key, text, &entry.value.pos));
                 self.owner_zones = Some(zones.collect::<Vec<_>>().into_iter().flatten().collect());
             }
+            "standby_above" => self.standby_above = r.duration(key, &entry.value),
+            "standby_memory" => {
+                let bytes = r.size(key, &entry.value, 0, i64::MAX);
+                self.standby_bytes = bytes.and_then(|bytes| u64::try_from(bytes).ok());
+            }
             _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
         });
     }
@@ -158,6 +168,8 @@ impl ClusterDraft {
             || self.protocol_max.is_some()
             || self.zone.is_some()
             || self.owner_zones.is_some()
+            || self.standby_bytes.is_some()
+            || self.standby_above.is_some()
     }
 
     /// True if the server is named as one of a cluster, and is alone.
@@ -176,6 +188,7 @@ impl ClusterDraft {
         }
         let Self { host, port, routes, catalog, logs_per_node, replace_after, .. } = self;
         let Self { node, cluster, key, protocol_max, zone, owner_zones, .. } = self;
+        let Self { standby_bytes, standby_above, .. } = self;
         let node = node.or_else(|| server_name.map(str::to_owned));
         let (Some(name), Some(Port::Fixed(port)), Some(routes)) = (node, port, routes) else {
             return Err(Conflict::IncompleteCluster.into());
@@ -198,6 +211,8 @@ impl ClusterDraft {
             protocol_max: protocol_max.unwrap_or(Protocol::NEWEST),
             zone,
             owner_zones: owner_zones.unwrap_or_default(),
+            standby_bytes,
+            standby_above: standby_above.unwrap_or(STANDBY_ABOVE),
         }))
     }
 }

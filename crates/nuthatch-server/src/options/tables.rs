@@ -541,6 +541,16 @@ pub(super) static QUORUM: Block = Block {
             "none",
             "a zone or an array of up to 8: logs are owned by nodes in these where those are there and have everything; the same at all nodes",
         ),
+        yes(
+            &["standby_above"],
+            "`50ms`",
+            "logs of other nodes that take longer than this to open are followed here; `0s`: all",
+        ),
+        yes(
+            &["standby_memory"],
+            "an eighth of the machine's",
+            "bytes that this node may spend on that, about, so that it takes such logs over at once; 0: none is followed",
+        ),
     ],
 };
 

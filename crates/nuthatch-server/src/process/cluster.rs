@@ -238,6 +238,8 @@ async fn be_node(
 struct NothingToServe;
 
 impl QuorumLogs for NothingToServe {
+    fn follow(&self, _: u8) {}
+
     fn serve(&self, _: u8, _: OnLost) -> BoxFuture<'_, Result<Vec<String>, String>> {
         Box::pin(async { Ok(Vec::new()) })
     }

@@ -56,6 +56,7 @@ pub(super) async fn keep(
     let kept = Kept { server, log, number, quorum, failures: AtomicU32::new(0) };
     let (step_down, mut step_downs) = mpsc::channel(STEP_DOWNS_MAX);
     kept.server.nodes.take_step_downs(number, step_down);
+    kept.quorum.follow(number);
     loop {
         if let Err(error) = kept.turn(&mut step_downs).await {
             return error;

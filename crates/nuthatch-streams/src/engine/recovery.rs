@@ -34,6 +34,15 @@ impl From<StateError> for DecodeError {
     }
 }
 
+/// About what a stream takes without messages, subjects and consumers (measured, as the others are).
+const STREAM_BYTES: u64 = 2048;
+/// A message without its payload.
+const MESSAGE_BYTES: u64 = 14;
+/// A subject of a stream.
+const SUBJECT_BYTES: u64 = 128;
+/// A consumer.
+const CONSUMER_BYTES: u64 = 2048;
+
 /// Version of the snapshot's layout.
 pub const SNAPSHOT_VERSION: u8 = 1;
 
@@ -298,6 +307,19 @@ impl<S: Sink> Engine<S> {
     /// Every stream with the number of its consumers, in no order.
     pub(crate) fn each_stream(&self) -> impl Iterator<Item = (&Stream, usize)> {
         self.streams.iter().map(|slot| (&slot.stream, slot.consumers.len()))
+    }
+
+    /// Bytes of memory that the streams take, about.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        let of = |slot: &StreamSlot<S>| {
+            let contents = slot.stream.contents();
+            STREAM_BYTES
+                + contents.assigned_totals().messages * MESSAGE_BYTES
+                + contents.subjects().len() as u64 * SUBJECT_BYTES
+                + slot.consumers.len() as u64 * CONSUMER_BYTES
+        };
+        self.streams.iter().map(of).sum()
     }
 
     /// Records that recovery did not understand.

@@ -15,12 +15,16 @@ mod seeds;
 use model::{CONSUMERS, STREAMS, Shown, World};
 use nuthatch_log::OpenError;
 use nuthatch_log::env::{Fault, MemDisk};
-use rig::Rig;
+use rig::{Follower, Rig};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Lives in one history; each ends with a cut.
 const LIVES: u64 = 3;
 /// Histories of an ordinary run.
 const HISTORIES: u64 = 240;
+
+/// Logs that were opened from what had followed them.
+static FOLLOWED: AtomicU64 = AtomicU64::new(0);
 
 fn content_bytes(disk: &MemDisk) -> u64 {
     use nuthatch_log::Disk;
@@ -52,7 +56,9 @@ fn fill(world: &mut World, disk: &MemDisk) {
     disk.set_capacity(capacity);
 }
 
-fn live(world: &mut World, rig: &mut Rig, disk: &MemDisk) {
+/// What is done while the disk is well; gives what has followed the log, which has read only what was durable.
+fn live(world: &mut World, rig: &mut Rig, disk: &MemDisk) -> Option<Follower> {
+    let mut follower = None;
     world.begin(rig);
     for _ in 0..world.chance.below(140) {
         if world.chance.below(30) == 0 {
@@ -61,12 +67,16 @@ fn live(world: &mut World, rig: &mut Rig, disk: &MemDisk) {
         world.step(rig);
         if world.chance.below(3) == 0 {
             world.settle(rig);
+            if !rig.has_failed() && world.chance.below(3) == 0 {
+                follower = Follower::read(follower, disk);
+            }
         }
         if rig.has_failed() {
             break;
         }
     }
     world.end(rig);
+    follower
 }
 
 /// Plays a history; the disk's trace, or what is wrong.
@@ -77,15 +87,16 @@ fn history(seed: u64) -> Result<u64, String> {
     for number in 0..LIVES {
         let salt = seed * 31 + number;
         arm(&mut world, &disk);
+        let mut follower = None;
         match Rig::open(&disk, salt, world.now_ns) {
-            Ok(mut rig) => live(&mut world, &mut rig, &disk),
+            Ok(mut rig) => follower = live(&mut world, &mut rig, &disk),
             Err(OpenError::Io { .. }) => world.shown = Shown::default(),
             Err(error) => return Err(format!("life {number} does not open: {error}")),
         }
         trace = trace.rotate_left(9) ^ disk.trace();
         disk = disk.crash(seed ^ (number << 32));
         let what = |error: String| format!("life {number}: {error}");
-        look(&mut world, &disk, salt ^ 6).map_err(what)?;
+        look(&mut world, &disk, salt ^ 6, follower).map_err(what)?;
         drain(&world, &disk, salt ^ 6).map_err(what)?;
         if world.chance.below(3) == 0 {
             disk.set_capacity(u64::MAX);
@@ -94,12 +105,19 @@ fn history(seed: u64) -> Result<u64, String> {
     Ok(trace)
 }
 
-/// Opens what the cut left, on a copy with room, and compares it with what was known.
-fn look(world: &mut World, disk: &MemDisk, salt: u64) -> Result<(), String> {
+/// Opens what the cut left, on a copy with room, from what has followed the log, if anything has; compares it with what was
+/// known.
+fn look(
+    world: &mut World,
+    disk: &MemDisk,
+    salt: u64,
+    follower: Option<Follower>,
+) -> Result<(), String> {
     let copy = disk.survive();
     copy.set_capacity(u64::MAX);
-    let mut rig = Rig::open(&copy, salt, world.now_ns)
+    let (mut rig, is_followed) = Rig::open_from(&copy, salt, world.now_ns, follower)
         .map_err(|error| format!("does not open after a cut: {error}"))?;
+    FOLLOWED.fetch_add(u64::from(is_followed), Ordering::Relaxed);
     for stream in 0..STREAMS.len() {
         world.check_stream(&mut rig, stream)?;
     }
@@ -124,6 +142,8 @@ fn what_goes_is_gone_and_what_stays_is_there() {
         .filter_map(|seed| history(seed).err().map(|why| format!("seed {seed}: {why}")))
         .collect();
     assert!(failed.is_empty(), "{} failed: {:#?}", failed.len(), failed.first());
+    let followed = FOLLOWED.load(Ordering::Relaxed);
+    assert!(followed > HISTORIES / 4, "only {followed} logs were opened from a standby");
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use nuthatch_log::env::{ManualClock, MemDisk, SeededEntropy};
-use nuthatch_log::{Compression, Log, LogCore, LogHandle, LogOptions, OpenError, StreamId};
+use nuthatch_log::{
+    Compression, Disk, Keys, Log, LogCore, LogHandle, LogOptions, Lsn, OpenError, Standby, StreamId,
+};
 use nuthatch_protocol::ack::parse_ack_subject;
 use nuthatch_protocol::js::{ConsumerInfo, StreamInfo};
 use nuthatch_streams::op::GetMessage;
@@ -158,17 +160,55 @@ impl Parts {
     }
 }
 
+fn engine(outside: &Outside) -> Engine<Recorder> {
+    Engine::new(EngineConfig::default(), Recorder(outside.clone()))
+}
+
+/// What follows a log that somebody else writes.
+pub struct Follower {
+    standby: Standby<Engine<Recorder>>,
+    outside: Outside,
+}
+
+impl Follower {
+    /// Reads what there is now; `None`: nothing that can be gone on from.
+    pub fn read(follower: Option<Self>, disk: &MemDisk) -> Option<Self> {
+        let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+        let Some(mut follower) = follower else {
+            let outside = Outside::default();
+            let standby = Standby::begin(&Keys::default(), &disk, engine(&outside)).ok()??;
+            return Some(Self { standby, outside });
+        };
+        while follower.standby.follow(&disk).ok()? {}
+        Some(follower)
+    }
+}
+
 impl Rig {
     /// A log whose clock begins at `now_ns`.
     pub fn open(disk: &MemDisk, salt: u64, now_ns: i64) -> Result<Self, OpenError> {
-        let outside = Outside::default();
-        let engine = Engine::new(EngineConfig::default(), Recorder(outside.clone()));
+        Self::open_from(disk, salt, now_ns, None).map(|(rig, _)| rig)
+    }
+
+    /// The same with what has followed it; whether that was of use.
+    pub fn open_from(
+        disk: &MemDisk,
+        salt: u64,
+        now_ns: i64,
+        follower: Option<Follower>,
+    ) -> Result<(Self, bool), OpenError> {
+        let (standby, outside) = match follower {
+            Some(Follower { standby, outside }) => (Some(standby), outside),
+            None => (None, Outside::default()),
+        };
         let clock = Arc::new(ManualClock::at(now_ns));
         let entropy = Box::new(SeededEntropy::new(salt));
-        let options = options(salt % 2 == 1);
-        let (core, _) = Log::open(options, Arc::new(disk.clone()), clock.clone(), entropy, engine)?;
+        let from = (standby, || engine(&outside));
+        let disk = Arc::new(disk.clone());
+        let (core, report) =
+            Log::open_from(options(salt % 2 == 1), disk, clock.clone(), entropy, from)?;
         let handle = core.handle();
-        Ok(Self { core, handle, clock, outside })
+        Ok((Self { core, handle, clock, outside }, report.standby > Lsn(0)))
     }
 
     pub fn settle(&mut self) {

@@ -46,7 +46,7 @@ fn jetstream_depends_on_the_name_of_the_program() {
 
 #[test]
 fn a_node_of_a_cluster_as_nats_server_is_told_of_it() {
-    let file = "server_name: n1\njetstream { store_dir: './n1', quorum { catalog: 'file:///c', logs_per_node: 2, replace_after: '30m', owner_zones: [a, b-1] } }\n\
+    let file = "server_name: n1\njetstream { store_dir: './n1', quorum { catalog: 'file:///c', logs_per_node: 2, replace_after: '30m', owner_zones: [a, b-1], standby_memory: 2GB, standby_above: '20ms' } }\n\
                 cluster: { name: c1, zone: 'a', port: 6222, routes: [\n\
                 'nats-route://0.0.0.0:6222', 'nats://localhost:6223', '10.0.0.3:6224', 'nats://n4.example.org:6222/',\n] }";
     let o = options(file, "");
@@ -65,6 +65,8 @@ fn a_node_of_a_cluster_as_nats_server_is_told_of_it() {
         protocol_max: nuthatch_cluster::Protocol::NEWEST,
         zone: Some("a".parse().unwrap()),
         owner_zones: vec!["a".parse().unwrap(), "b-1".parse().unwrap()],
+        standby_bytes: Some(2 << 30),
+        standby_above: Duration::from_millis(20),
     };
     assert_eq!(o.cluster.as_ref(), Some(&expect));
     let text = "cluster: whoever reaches 0.0.0.0:6222 can be a node and read everything: give all nodes the same \
@@ -84,6 +86,8 @@ fn a_node_of_a_cluster_as_nats_server_is_told_of_it() {
         protocol_max: nuthatch_cluster::Protocol::NEWEST,
         zone: Some("c".parse().unwrap()),
         owner_zones: vec!["a".parse().unwrap(), "b-1".parse().unwrap()],
+        standby_bytes: Some(2 << 30),
+        standby_above: Duration::from_millis(20),
     };
     let o = options(file, flags);
     assert_eq!((o.cluster, o.warnings.len()), (Some(expect), 0));

@@ -1,0 +1,122 @@
+//! The files of a keeper as they are at one entry, for who only reads them, while later entries go on being applied.
+
+use bytes::Bytes;
+use nuthatch_log::env::{Disk, DiskFile, Medium, WriteOrder};
+use nuthatch_quorum::types::Lsn;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+/// The names that there were at an entry. What is in a file may come of later ones: it is what the log's next owner reads, or
+/// less, and bytes that frames were read from do not change.
+pub struct ReplicaView {
+    files: BTreeMap<String, Arc<dyn DiskFile>>,
+    applied: Lsn,
+    label: String,
+}
+
+/// A file that is only read.
+struct ReadFile(Arc<dyn DiskFile>);
+
+fn refused<T>() -> io::Result<T> {
+    Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "only the log's owner changes its files"))
+}
+
+impl ReplicaView {
+    pub(crate) fn new(
+        files: BTreeMap<String, Arc<dyn DiskFile>>,
+        applied: Lsn,
+        label: String,
+    ) -> Self {
+        Self { files, applied, label }
+    }
+
+    /// The last entry that was applied. One of a later view is smaller only where the files have begun anew.
+    #[must_use]
+    pub const fn applied(&self) -> Lsn {
+        self.applied
+    }
+}
+
+impl Disk for ReplicaView {
+    fn create(&self, _path: &str) -> io::Result<Arc<dyn DiskFile>> {
+        refused()
+    }
+
+    fn open(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let file = self.files.get(path).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Arc::new(ReadFile(Arc::clone(file))))
+    }
+
+    fn rename(&self, _from: &str, _to: &str) -> io::Result<()> {
+        refused()
+    }
+
+    fn remove(&self, _path: &str) -> io::Result<()> {
+        refused()
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        let split = |path: &String| match path.rsplit_once('/') {
+            Some((inside, name)) => (inside == dir).then(|| name.to_owned()),
+            None => dir.is_empty().then(|| path.clone()),
+        };
+        Ok(self.files.keys().filter_map(split).collect())
+    }
+
+    fn create_dir(&self, _dir: &str) -> io::Result<()> {
+        refused()
+    }
+
+    fn sync_dir(&self, _dir: &str) -> io::Result<()> {
+        refused()
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+
+    /// As of the owner's directory.
+    fn medium(&self) -> Medium {
+        Medium { is_local: false, write_order: WriteOrder::OneAtATime, ..Medium::LOCAL }
+    }
+
+    fn label(&self) -> String {
+        self.label.clone()
+    }
+}
+
+impl DiskFile for ReadFile {
+    fn write_at(&self, _bytes: &[u8], _offset: u64) -> io::Result<()> {
+        refused()
+    }
+
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(into, offset)
+    }
+
+    fn read_shared(&self, offset: u64, len: usize) -> io::Result<Bytes> {
+        self.0.read_shared(offset, len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        refused()
+    }
+
+    /// Everything in it was read from the keeper's journal, or has been made durable.
+    fn reread(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.0.len()
+    }
+
+    fn set_len(&self, _len: u64) -> io::Result<()> {
+        refused()
+    }
+
+    fn allocate(&self, _offset: u64, _len: u64) -> io::Result<()> {
+        refused()
+    }
+}
