@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Three nodes with many streams and consumers on few quorum logs: what they cost.
 
-    bench/many_streams.py [--streams 100000] [--messages 0] [--rounds 3] [--kills 5] [--json FILE]
+    bench/many_streams.py [--streams 100000] [--messages 0] [--rounds 3] [--kills 5] [--rest 2] [--json FILE]
 
 Measures publishes to one stream, then makes as many R3 streams, each with a durable consumer, and measures again: the same
 publishes, the CPU and the bytes between the nodes of an idle cluster, memory, and the time from the last acknowledgement of an
@@ -100,11 +100,11 @@ def loads(system, rounds, options):
     return {title: {key: median(runs, key) for key in keys} for title, runs in results.items()}
 
 
-def kills(system, count):
+def kills(system, count, rest_s):
     publisher, gaps = Publisher(system, patience_s=0.3), []
     publisher.start()
     for _ in range(count):
-        time.sleep(2)
+        time.sleep(rest_s)
         at = system.leader()
         offset = (system.dir / f"n{at}.log").stat().st_size
         when = system.end(at, "kill")
@@ -132,6 +132,7 @@ def main():
     parser.add_argument("--messages", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--rest", type=float, default=2, help="seconds between a node's return and the next kill; its standbys need some")
     parser.add_argument("--nuthatch", default=REPO / "target/release/nuthatch")
     parser.add_argument("--dir", default=REPO / "target", help="where the nodes store")
     parser.add_argument("--json", help="file for the results")
@@ -146,7 +147,7 @@ def main():
         if options.messages:
             results["filled"] = run_load(system, ["--size", "128", "--batch", "4000"], options.messages, options)
         results["with"] = measure(system, options)
-        results["kills"] = kills(system, options.kills)
+        results["kills"] = kills(system, options.kills, options.rest)
         print(json.dumps(results["kills"]), flush=True)
     finally:
         system.stop()

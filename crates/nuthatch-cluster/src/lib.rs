@@ -109,7 +109,7 @@ pub use key::{ClusterKey, KeyError};
 pub use life::{END_MAX, Life, Unended};
 pub use nodes::{Drain, Finalize, Finalizing, NodeSight, NodesError, NodesSight, Replacement};
 pub use nuthatch_catalog_group::{LogCount, LogNumber, Protocol, Zone, ZoneError};
-pub use quorum_log::{KeeperSight, LogSight, NodeName, QuorumLog};
+pub use quorum_log::{Followed, KeeperSight, LogSight, NodeName, QuorumLog};
 pub use replica_view::ReplicaView;
 pub use roll::OnRemoved;
 pub use route::Route;

@@ -17,6 +17,7 @@ use nuthatch_log::env::Disk;
 use nuthatch_quorum::node::{Event, Sight};
 use nuthatch_quorum::timing::TICK;
 use nuthatch_quorum::types::{Epoch, Lsn, NodeId, WallTime};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
@@ -131,6 +132,15 @@ impl LogSight {
     }
 }
 
+/// How this node follows a log that another one owns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Followed {
+    /// The log's last position that was read.
+    pub position: u64,
+    /// Memory that it takes, about.
+    pub bytes: u64,
+}
+
 /// A log of a node that runs.
 pub struct QuorumLog {
     number: LogNumber,
@@ -141,6 +151,7 @@ pub struct QuorumLog {
     life: Life,
     home: Home,
     unopened: AtomicBool,
+    followed: Mutex<Option<Followed>>,
     /// The epoch that was last waited for, 0 before the first.
     waited: AtomicU32,
     /// How long it took to apply the log then, in microseconds.
@@ -158,7 +169,8 @@ impl QuorumLog {
         let (waited, apply_micros) = (AtomicU32::new(0), AtomicU64::new(0));
         let unopened = AtomicBool::new(false);
         let host = Arc::clone(&files.host);
-        Self { number, host, files, disk, roll, life, home, unopened, waited, apply_micros }
+        let followed = Mutex::default();
+        Self { number, host, files, disk, roll, life, home, unopened, followed, waited, apply_micros }
     }
 
     /// Which log of the cluster it is.
@@ -187,6 +199,17 @@ impl QuorumLog {
     #[must_use]
     pub fn is_in_bucket(&self) -> bool {
         matches!(self.home, Home::Bucket(_))
+    }
+
+    /// Notes how this node follows the log, for whoever asks.
+    pub fn set_followed(&self, followed: Option<Followed>) {
+        *self.followed.lock() = followed;
+    }
+
+    /// How this node follows the log, to take it over from there; `None`: it would read all of it then.
+    #[must_use]
+    pub fn followed(&self) -> Option<Followed> {
+        *self.followed.lock()
     }
 
     /// Notes whether a log that this node owns cannot be opened here, for whoever asks for its health.

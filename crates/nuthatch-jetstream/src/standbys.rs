@@ -7,7 +7,7 @@
 
 use crate::durable_logs::{DurableLog, LogStandby, quorum_log};
 use nuthatch_log::{Disk, OpenError, StandbyError};
-use nuthatch_server::logs::{QuorumLog, standby_memory_bytes};
+use nuthatch_server::logs::{Followed, QuorumLog, standby_memory_bytes};
 use nuthatch_server::options::Options;
 use nuthatch_server::server::Server;
 use parking_lot::Mutex;
@@ -18,8 +18,11 @@ use std::time::{Duration, Instant};
 /// Between two looks at what was applied.
 const REST: Duration = Duration::from_millis(100);
 
-/// After a log could not be read, or has changed while it was.
+/// After a log could not be read, or has changed in a way that could not be followed; twice as long each time, up to
+/// [`RETRY_DOUBLINGS`] times.
 const RETRY: Duration = Duration::from_secs(2);
+
+const RETRY_DOUBLINGS: u32 = 8;
 
 /// After there was no memory for a standby.
 const RETRY_WITHOUT_MEMORY: Duration = Duration::from_secs(600);
@@ -86,7 +89,7 @@ impl Standbys {
         let place = Arc::new(Place::default());
         self.by_log.lock().insert(number, Arc::clone(&place));
         let standbys = Arc::clone(self);
-        let follower = Follower { standbys, log, home, place, next: Next::Entries(0) };
+        let follower = Follower { standbys, log, home, place, next: Next::Entries(0), failures: 0 };
         let thread = std::thread::Builder::new().name(format!("standby-{number}"));
         if let Err(error) = thread.spawn(move || follower.run()) {
             server.log.warn(format_args!("No thread for a standby of log {number}: {error}"));
@@ -114,6 +117,8 @@ struct Follower {
     home: DurableLog,
     place: Arc<Place>,
     next: Next,
+    /// How often it has failed since it has read anything behind what was there when it began.
+    failures: u32,
 }
 
 impl Follower {
@@ -127,15 +132,23 @@ impl Follower {
                 self.next = Next::Entries(0);
             } else if let Err(why) = self.look(&server, applied.0) {
                 *self.place.kept.lock() = None;
-                self.next = Next::At(Instant::now() + RETRY);
+                self.next = Next::At(Instant::now() + RETRY * (1 << self.failures));
+                self.failures = (self.failures + 1).min(RETRY_DOUBLINGS);
                 server.log.debug(format_args!(
                     "Quorum log {}: its standby begins anew: {why}",
                     self.log.number()
                 ));
             }
+            self.log.set_followed(self.followed());
             drop(server);
             std::thread::sleep(REST);
         }
+    }
+
+    fn followed(&self) -> Option<Followed> {
+        let kept = self.place.kept.lock();
+        let kept = kept.as_ref()?;
+        Some(Followed { position: kept.standby.last().0, bytes: kept.bytes })
     }
 
     fn look(&mut self, server: &Arc<Server>, applied: u64) -> Result<(), StandbyError> {
@@ -148,6 +161,7 @@ impl Follower {
         };
         if is_kept {
             self.read_on()?;
+            self.failures = 0;
         } else if self.next.is_due(applied) {
             self.begin(server, &options, applied)?;
         }

@@ -153,6 +153,7 @@ fn status(session: &mut Session) -> Result<(), CliError> {
         out.push_str(&state::verdict(&data));
         out.push_str(&finalize::hint(&data));
         out.push_str(&zones::hint(&data));
+        out.push_str(&state::standbys(&data));
         for gone in data["removed"].as_array().into_iter().flatten() {
             let by = match gone["by"].as_str() {
                 Some(by) => format!(", {by} took its place"),

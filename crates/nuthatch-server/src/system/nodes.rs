@@ -3,8 +3,8 @@
 use super::{Answer, Failure};
 use crate::server::Server;
 use nuthatch_cluster::{
-    Cluster, Drain, Finalize, NodeSight, NodesError, NodesSight, Protocol, Replacement, Zone,
-    ZonesSight,
+    Cluster, Drain, Finalize, Followed, NodeSight, NodesError, NodesSight, Protocol, Replacement, Zone,
+    QuorumLog, ZonesSight,
 };
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -28,7 +28,11 @@ pub(super) async fn about_nodes(
 ) -> Result<Answer, Failure> {
     let cluster = cluster_of(server).await?;
     match what {
-        "NODES" => Ok(Answer::Data(described(&known(&cluster).await))),
+        "NODES" => {
+            let mut data = described(&known(&cluster).await);
+            data["standbys"] = described_standbys(&cluster);
+            Ok(Answer::Data(data))
+        }
         "REPLACE" => replace(cluster, options).await,
         "RESIZE" => resize(cluster, options).await,
         "DRAIN" => drain(cluster, options).await,
@@ -87,6 +91,15 @@ fn described(sight: &NodesSight) -> Value {
         "zone_risk": sight.zones.risk().map(|risk| risk.to_string()),
         "without_zone": sight.zones.without_zone,
     })
+}
+
+/// The logs that this node follows.
+fn described_standbys(cluster: &Cluster) -> Value {
+    let followed = cluster.logs().iter().filter_map(|log| Some((log, log.followed()?)));
+    let of = |(log, of): (&Arc<QuorumLog>, Followed)| {
+        json!({ "log": log.number().0, "name": log.name(), "position": of.position, "bytes": of.bytes })
+    };
+    followed.map(of).collect()
 }
 
 /// How many of the nodes that keep the logs are in each zone; null: no node has one.

@@ -151,6 +151,19 @@ pub(super) fn verdict(data: &Value) -> String {
     }
 }
 
+/// What the node that answers follows of logs that other nodes own; each node follows its own.
+pub(super) fn standbys(data: &Value) -> String {
+    let of = |standby: &Value| {
+        let mib = standby["bytes"].as_u64().unwrap_or_default() >> 20;
+        format!("{} to position {} ({mib} MiB)", text(&standby["name"]), text(&standby["position"]))
+    };
+    let all: Vec<String> = list(data, "standbys").map(of).collect();
+    match all.is_empty() {
+        true => String::new(),
+        false => format!("followed by the node that answers: {}\n", all.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,5 +213,16 @@ mod tests {
         complete(&mut all, &pages);
         assert_eq!(health(&all, &all["nodes"][1]), "AWAY for 12.3 s");
         assert_eq!(all["why_not"][0], "n2 is away");
+    }
+
+    #[test]
+    fn standbys_are_shown_where_there_are_any() {
+        let some = json!({ "standbys": [
+            { "log": 0, "name": "default", "position": 12, "bytes": 3 << 20 },
+            { "log": 2, "name": "default-2", "position": 5, "bytes": 0 },
+        ] });
+        let expected = "followed by the node that answers: default to position 12 (3 MiB), \
+                        default-2 to position 5 (0 MiB)\n";
+        assert_eq!((standbys(&some).as_str(), standbys(&json!({})).as_str()), (expected, ""));
     }
 }

@@ -7,12 +7,13 @@ use crate::server::Server;
 use nuthatch_cluster::{KeeperSight, LogSight, MEMORY_LOG, MemoryUsage};
 use std::collections::BTreeSet;
 
-const ALL: [&t::Metric; 8] = [
+const ALL: [&t::Metric; 9] = [
     &t::CLUSTER_NODES,
     &t::CLUSTER_CONNECTED,
     &t::QUORUM_OWNED,
     &t::QUORUM_BEHIND,
     &t::QUORUM_LAG,
+    &t::QUORUM_STANDBY,
     &t::QUORUM_MEMORY,
     &t::QUORUM_MEMORY_MAX,
     &t::QUORUM_ANEW,
@@ -43,6 +44,10 @@ pub(super) fn of_cluster(page: &mut Vec<Family>, server: &Server) {
         all.iter().filter_map(|k| Some((vec![*log, k.node.name.as_str()], k.lag?)))
     });
     put_all(page, &t::QUORUM_LAG, lags);
+    let standby = cluster.logs().iter().map(|log| (log.name(), log.followed()));
+    let standby: Vec<_> = standby.map(|(log, of)| (log, of.map_or(0, |of| of.bytes))).collect();
+    let standby = standby.iter().map(|(log, bytes)| (vec![log.as_str()], *bytes));
+    put_all(page, &t::QUORUM_STANDBY, standby);
     let in_memory: Vec<_> = cluster.logs().iter().filter(|log| log.is_in_memory()).collect();
     let usage = |of: fn(MemoryUsage) -> u64| {
         in_memory.iter().filter_map(move |log| Some((vec![MEMORY_LOG], of(log.memory()?))))
