@@ -170,7 +170,19 @@ impl QuorumLog {
         let unopened = AtomicBool::new(false);
         let host = Arc::clone(&files.host);
         let followed = Mutex::default();
-        Self { number, host, files, disk, roll, life, home, unopened, followed, waited, apply_micros }
+        Self {
+            number,
+            host,
+            files,
+            disk,
+            roll,
+            life,
+            home,
+            unopened,
+            followed,
+            waited,
+            apply_micros,
+        }
     }
 
     /// Which log of the cluster it is.

@@ -10,7 +10,7 @@ use crate::startup_hints;
 use nuthatch_log::env::{RealDisk, Standing, SystemEntropy, Tenure};
 use nuthatch_log::{
     Chain, Disk, Keys, LOST, Log, LogCore, LogOptions, OpenError, OwnableDisk, RecoveryReport,
-    Reporter, Standby, StandbyError,
+    Reporter, Standby,
 };
 use nuthatch_object::{
     Bucket, BucketOptions, DiskCacheOptions, LocalDisk, ObjectDisk, ObjectDiskOptions,
@@ -48,7 +48,7 @@ pub(super) struct DurableLog {
     cache: Option<CacheSettings>,
     compression: Option<Compression>,
     /// Keys of encryption at rest, the same for all.
-    keys: Keys,
+    pub(super) keys: Keys,
 }
 
 /// The log that streams live in by default, under this name and number.
@@ -239,17 +239,13 @@ impl DurableLog {
         is_here && !log.is_in_bucket() && !log.is_in_memory()
     }
 
-    /// Begins to follow what another node writes; `None` if there is nothing yet.
-    ///
-    /// # Errors
-    /// It cannot be read, or has changed while it was read.
-    pub(super) fn begin_standby(
+    /// A machine for what follows this log, as this server's own would be.
+    pub(super) fn standby_engine(
         &self,
         server: &Arc<Server>,
         options: &Options,
-        files: &Arc<dyn Disk>,
-    ) -> Result<Option<LogStandby>, StandbyError> {
-        Standby::begin(&self.keys, files, engine(server, self.slot, false, options))
+    ) -> Engine<ServerSink> {
+        engine(server, self.slot, false, options)
     }
 
     /// Opens the log of a quorum that this node owns.

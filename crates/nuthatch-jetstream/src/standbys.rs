@@ -6,12 +6,16 @@
 //! opening takes without it and nothing else.
 
 use crate::durable_logs::{DurableLog, LogStandby, quorum_log};
-use nuthatch_log::{Disk, OpenError, StandbyError};
+use nuthatch_log::{Disk, OpenError, Standby, StandbyError};
+use nuthatch_server::logging::Logger;
 use nuthatch_server::logs::{Followed, QuorumLog, standby_memory_bytes};
 use nuthatch_server::options::Options;
 use nuthatch_server::server::Server;
+use nuthatch_server::sink::ServerSink;
+use nuthatch_streams::Engine;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -41,7 +45,10 @@ pub(super) struct Standbys {
 /// That of one log.
 #[derive(Default)]
 struct Place {
+    /// Held while it reads on, and taken by who opens the log.
     kept: Mutex<Option<Kept>>,
+    /// Memory that it takes, about.
+    bytes: AtomicU64,
 }
 
 struct Kept {
@@ -50,8 +57,13 @@ struct Kept {
     options: Arc<Options>,
     /// The last entry that was applied to the files that it has read.
     applied: u64,
-    /// Memory that it takes, about.
-    bytes: u64,
+}
+
+impl Place {
+    fn clear(&self) {
+        *self.kept.lock() = None;
+        self.bytes.store(0, Ordering::Relaxed);
+    }
 }
 
 /// When a log is looked at again that is not followed.
@@ -100,13 +112,14 @@ impl Standbys {
     pub(super) fn take(&self, number: u8, options: &Arc<Options>) -> Option<LogStandby> {
         let place = self.by_log.lock().get(&number).cloned()?;
         let kept = place.kept.lock().take()?;
+        place.bytes.store(0, Ordering::Relaxed);
         Arc::ptr_eq(&kept.options, options).then_some(kept.standby)
     }
 
     /// Memory that all of them take, about.
     fn bytes(&self) -> u64 {
         let places = self.by_log.lock();
-        places.values().filter_map(|place| Some(place.kept.lock().as_ref()?.bytes)).sum()
+        places.values().map(|place| place.bytes.load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -126,32 +139,36 @@ impl Follower {
         let mut seen = Default::default();
         while let Some(applied) = self.log.wait_applied(seen) {
             seen = applied;
-            let Some(server) = self.standbys.server.upgrade() else { return };
             if self.log.owned().is_some() {
-                *self.place.kept.lock() = None;
+                // Who opens the log takes what there is, a moment after the node owns it.
                 self.next = Next::Entries(0);
-            } else if let Err(why) = self.look(&server, applied.0) {
-                *self.place.kept.lock() = None;
+            } else if let Err(why) = self.look(applied.0) {
+                self.place.clear();
                 self.next = Next::At(Instant::now() + RETRY * (1 << self.failures));
                 self.failures = (self.failures + 1).min(RETRY_DOUBLINGS);
-                server.log.debug(format_args!(
-                    "Quorum log {}: its standby begins anew: {why}",
-                    self.log.number()
-                ));
+                self.say(|log| {
+                    log.debug(format_args!("{self}: its standby begins anew: {why}"));
+                });
             }
             self.log.set_followed(self.followed());
-            drop(server);
             std::thread::sleep(REST);
+        }
+        self.place.clear();
+    }
+
+    fn say(&self, say: impl FnOnce(&Logger)) {
+        if let Some(server) = self.standbys.server.upgrade() {
+            say(&server.log);
         }
     }
 
     fn followed(&self) -> Option<Followed> {
-        let kept = self.place.kept.lock();
-        let kept = kept.as_ref()?;
-        Some(Followed { position: kept.standby.last().0, bytes: kept.bytes })
+        let position = self.place.kept.lock().as_ref()?.standby.last().0;
+        Some(Followed { position, bytes: self.place.bytes.load(Ordering::Relaxed) })
     }
 
-    fn look(&mut self, server: &Arc<Server>, applied: u64) -> Result<(), StandbyError> {
+    fn look(&mut self, applied: u64) -> Result<(), StandbyError> {
+        let Some(server) = self.standbys.server.upgrade() else { return Ok(()) };
         let options = server.options();
         let is_kept = {
             let mut kept = self.place.kept.lock();
@@ -160,12 +177,16 @@ impl Follower {
             kept.is_some()
         };
         if is_kept {
+            drop(server);
             self.read_on()?;
             self.failures = 0;
         } else if self.next.is_due(applied) {
-            self.begin(server, &options, applied)?;
+            // The server may end while the log is read.
+            let engine = self.home.standby_engine(&server, &options);
+            drop(server);
+            self.begin(engine, &options, applied)?;
         }
-        self.stay_within(server, &options);
+        self.stay_within(&options);
         Ok(())
     }
 
@@ -185,7 +206,9 @@ impl Follower {
             // Taken by who opens the log.
             let Some(kept) = kept.as_mut() else { return Ok(()) };
             if !kept.standby.follow(&files)? {
-                (kept.applied, kept.bytes) = (applied, kept.standby.machine().memory_bytes());
+                kept.applied = applied;
+                let bytes = kept.standby.machine().memory_bytes();
+                self.place.bytes.store(bytes, Ordering::Relaxed);
                 return Ok(());
             }
         }
@@ -193,16 +216,15 @@ impl Follower {
 
     fn begin(
         &mut self,
-        server: &Arc<Server>,
+        engine: Engine<ServerSink>,
         options: &Arc<Options>,
         applied: u64,
     ) -> Result<(), StandbyError> {
         let standbys = Arc::clone(&self.standbys);
         let _reading = standbys.reading.lock();
         let (began, (read_to, files)) = (Instant::now(), self.files()?);
-        let Some(standby) = self.home.begin_standby(server, options, &files)? else {
-            return Ok(());
-        };
+        let begun = Standby::begin(&self.home.keys, &files, engine)?;
+        let Some(standby) = begun else { return Ok(()) };
         let took = began.elapsed();
         let above = options.cluster.as_ref().map_or(Duration::MAX, |cluster| cluster.standby_above);
         if took < above {
@@ -211,35 +233,43 @@ impl Follower {
             return Ok(());
         }
         self.next = Next::Entries(0);
+        let (bytes, last) = (standby.machine().memory_bytes(), standby.last());
+        let mut kept = self.place.kept.lock();
         if self.log.owned().is_some() {
             return Ok(());
         }
-        let bytes = standby.machine().memory_bytes();
-        server.log.info(format_args!(
-            "Quorum log {} is followed here, to be taken over faster: read to position {} in {} ms, about {} MiB",
-            self.log.number(),
-            standby.last().0,
-            took.as_millis(),
-            bytes >> 20
-        ));
-        let options = Arc::clone(options);
-        *self.place.kept.lock() = Some(Kept { standby, options, applied: read_to, bytes });
+        *kept = Some(Kept { standby, options: Arc::clone(options), applied: read_to });
+        drop(kept);
+        self.place.bytes.store(bytes, Ordering::Relaxed);
+        let (ms, mib) = (took.as_millis(), bytes >> 20);
+        self.say(|log| {
+            log.info(format_args!(
+                "{self} is followed here, to be taken over faster: read to position {last} in {ms} ms, about {mib} MiB"
+            ));
+        });
         Ok(())
     }
 
     /// Drops this one if all of them take too much.
-    fn stay_within(&mut self, server: &Server, options: &Options) {
+    fn stay_within(&mut self, options: &Options) {
         let (used, max) = (self.standbys.bytes(), standby_memory_bytes(options));
-        if used <= max || self.place.kept.lock().take().is_none() {
+        if used <= max || self.place.bytes.load(Ordering::Relaxed) == 0 {
             return;
         }
+        self.place.clear();
         self.next = Next::At(Instant::now() + RETRY_WITHOUT_MEMORY);
-        server.log.warn(format_args!(
-            "Quorum log {} is not followed here any more: standbys take about {} MiB, and standby_memory is {} MiB. A takeover of it \
-             takes longer",
-            self.log.number(),
-            used >> 20,
-            max >> 20
-        ));
+        let (used, max) = (used >> 20, max >> 20);
+        self.say(|log| {
+            log.warn(format_args!(
+                "{self} is not followed here any more: standbys take about {used} MiB, and standby_memory is {max} MiB. A \
+                 takeover of it takes longer"
+            ));
+        });
+    }
+}
+
+impl std::fmt::Display for Follower {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Quorum log {}", self.log.number())
     }
 }

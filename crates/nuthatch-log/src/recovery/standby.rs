@@ -28,8 +28,8 @@ use crate::types::{Lsn, StreamId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
-/// Frames that one call of [`Standby::follow`] reads.
-const FRAMES_AT_ONCE: usize = 4096;
+/// Bytes of frames that one call of [`Standby::follow`] reads, about: who is to write the log may wait for one.
+const STEP_BYTES: u64 = 1 << 20;
 
 /// Why a standby cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -214,7 +214,7 @@ impl<M: Machine> Standby<M> {
             return changed("it is another log");
         }
         self.exchange_compacted(disk, catalog)?;
-        let mut rest = FRAMES_AT_ONCE;
+        let mut rest = STEP_BYTES;
         for entry in &catalog.segments {
             let is_read = self.sealed.contains_key(&entry.id);
             if has_file(entry) && !is_read && !self.follow_segment(disk, entry, &mut rest)? {
@@ -301,7 +301,7 @@ impl<M: Machine> Standby<M> {
         &mut self,
         disk: &Arc<dyn Disk>,
         entry: &SegmentEntry,
-        rest: &mut usize,
+        rest: &mut u64,
     ) -> Result<bool, StandbyError> {
         let segment = self.open(disk, entry)?;
         let is_sealed = entry.state == SegmentState::Sealed;
@@ -317,8 +317,9 @@ impl<M: Machine> Standby<M> {
         let mut scan = FrameScanner::resume(Arc::clone(&segment), tail.at, limit);
         let mut is_end = false;
         while *rest > 0 && !is_end {
-            *rest -= 1;
+            let from = scan.at();
             is_end = !self.follow_frame(&mut scan, entry, &mut tail)?;
+            *rest = rest.saturating_sub(scan.at() - from);
         }
         self.tail = Some(tail);
         match is_end && is_sealed {

@@ -3,8 +3,8 @@
 use super::{Answer, Failure};
 use crate::server::Server;
 use nuthatch_cluster::{
-    Cluster, Drain, Finalize, Followed, NodeSight, NodesError, NodesSight, Protocol, Replacement, Zone,
-    QuorumLog, ZonesSight,
+    Cluster, Drain, Finalize, Followed, NodeSight, NodesError, NodesSight, Protocol, QuorumLog,
+    Replacement, Zone, ZonesSight,
 };
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -96,9 +96,7 @@ fn described(sight: &NodesSight) -> Value {
 /// The logs that this node follows.
 fn described_standbys(cluster: &Cluster) -> Value {
     let followed = cluster.logs().iter().filter_map(|log| Some((log, log.followed()?)));
-    let of = |(log, of): (&Arc<QuorumLog>, Followed)| {
-        json!({ "log": log.number().0, "name": log.name(), "position": of.position, "bytes": of.bytes })
-    };
+    let of = |(log, of): (&Arc<QuorumLog>, Followed)| json!({ "log": log.number().0, "name": log.name(), "position": of.position, "bytes": of.bytes });
     followed.map(of).collect()
 }
 
