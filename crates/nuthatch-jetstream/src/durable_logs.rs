@@ -3,14 +3,14 @@
 //! owners of the others alone.
 
 use crate::clock;
-use crate::engine::{engine, engine_within, reporter, sync_of};
+use crate::engine::{LogStandby, engine, engine_within, reporter, sync_of, who};
 use crate::known_logs::KnownLogs;
 use crate::registry::DEFAULT_LOG;
 use crate::startup_hints;
 use nuthatch_log::env::{RealDisk, Standing, SystemEntropy, Tenure};
 use nuthatch_log::{
     Chain, Disk, Keys, LOST, Log, LogCore, LogOptions, OpenError, OwnableDisk, RecoveryReport,
-    Reporter, Standby,
+    Reporter,
 };
 use nuthatch_object::{
     Bucket, BucketOptions, DiskCacheOptions, LocalDisk, ObjectDisk, ObjectDiskOptions,
@@ -44,7 +44,7 @@ pub(super) struct DurableLog {
     pub(super) slot: LogSlot,
     place: LogStore,
     sync: SyncPolicy,
-    tier: Option<TierSettings>,
+    pub(super) tier: Option<TierSettings>,
     cache: Option<CacheSettings>,
     compression: Option<Compression>,
     /// Keys of encryption at rest, the same for all.
@@ -233,21 +233,6 @@ impl DurableLog {
         Ok(opened)
     }
 
-    /// True if another node's writing to this log can be followed: all of it is in the files of this node's keeper.
-    pub(super) fn can_be_followed(&self, log: &QuorumLog) -> bool {
-        let is_here = matches!(self.place, LogStore::Quorum) && self.tier.is_none();
-        is_here && !log.is_in_bucket() && !log.is_in_memory()
-    }
-
-    /// A machine for what follows this log, as this server's own would be.
-    pub(super) fn standby_engine(
-        &self,
-        server: &Arc<Server>,
-        options: &Options,
-    ) -> Engine<ServerSink> {
-        engine(server, self.slot, false, options)
-    }
-
     /// Opens the log of a quorum that this node owns.
     fn take_quorum(
         &self,
@@ -281,9 +266,7 @@ impl DurableLog {
             false => (log_options, engine(server, self.slot, false, options)),
         };
         let time = clock::of_owner(server, log.number().0);
-        let entropy = Box::new(SystemEntropy::default());
-        let from = (standby(), || engine);
-        let opened = Log::open_from(log_options, disk, time, entropy, from);
+        let opened = open_on(disk, log_options, (standby(), engine), time);
         let opened = opened.map_err(|error| error.to_string())?;
         log.watch(epoch, lost).map_err(|error| error.to_string())?;
         self.take_tier(tier.clone())?;
@@ -330,8 +313,9 @@ impl DurableLog {
             }
         };
         let shown = Arc::clone(&disk);
-        let opened =
-            Box::new(open_on(disk, log_options, engine, clock::of(server)).map_err(advice)?);
+        let opened = Box::new(
+            open_on(disk, log_options, (None, engine), clock::of(server)).map_err(advice)?,
+        );
         let chain = Chain::read(&*shown).map_err(|error| error.to_string())?;
         let identity = chain.expect("a log that is open has a catalog").log_id;
         server.logs.add(match &tier {
@@ -436,7 +420,8 @@ impl DurableLog {
         let report = reporter(server);
         let log_options = LogOptions { report, ..self.compressed(LogOptions::object()) };
         let engine = engine(server, self.slot, false, options);
-        let opened = open_on(Arc::clone(&disk) as Arc<dyn OwnableDisk>, log_options, engine, time);
+        let opened =
+            open_on(Arc::clone(&disk) as Arc<dyn OwnableDisk>, log_options, (None, engine), time);
         opened.map_err(|error| {
             // Nothing is written any more: whoever mends the log need not ask who has it.
             disk.leave();
@@ -458,9 +443,6 @@ impl DurableLog {
         LogOptions { compression, keys: self.keys.clone(), ..options }
     }
 }
-
-/// What follows a quorum log.
-pub(super) type LogStandby = Standby<Engine<ServerSink>>;
 
 /// A log that was taken and is open.
 pub(super) struct Taken {
@@ -595,16 +577,11 @@ pub(super) fn in_memory(options: LogOptions, bytes: u64) -> LogOptions {
 pub(super) fn open_on(
     disk: Arc<dyn OwnableDisk>,
     options: LogOptions,
-    engine: Engine<ServerSink>,
+    (standby, engine): (Option<LogStandby>, Engine<ServerSink>),
     clock: Arc<ServerClock>,
 ) -> Result<Opened, OpenError> {
-    Log::open(options, disk, clock, Box::new(SystemEntropy::default()), engine)
-}
-
-/// How this server shows itself to others at a bucket.
-fn who(server: &Server) -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("server {} (process {} on {})", server.name, std::process::id(), host.trim())
+    let entropy = Box::new(SystemEntropy::default());
+    Log::open_from(options, disk, clock, entropy, (standby, || engine))
 }
 
 /// How this server shows itself, and what it does when another takes over.

@@ -1,7 +1,7 @@
-//! The engine on a log, as the configuration wants it.
+//! The engine on a log, as the configuration wants it, and how this server shows itself there.
 
 use crate::settings::{account_bounds, consumer_limits};
-use nuthatch_log::Reporter;
+use nuthatch_log::{Reporter, Standby};
 use nuthatch_server::account_imports::ImportHost;
 use nuthatch_server::jetstream_port::LogSlot;
 use nuthatch_server::options::{Options, SyncPolicy};
@@ -10,6 +10,9 @@ use nuthatch_server::sink::ServerSink;
 use nuthatch_streams::{BatchLimits, Engine, EngineConfig};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
+
+/// What follows a quorum log of another node.
+pub(super) type LogStandby = Standby<Engine<ServerSink>>;
 
 /// A new engine for a log that will have this number.
 pub(super) fn engine(
@@ -69,6 +72,12 @@ pub(super) fn reporter(server: &Arc<Server>) -> Reporter {
             server.log.warn(format_args!("JetStream: {message}"));
         }
     })
+}
+
+/// How this server shows itself to others at a bucket.
+pub(super) fn who(server: &Server) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("server {} (process {} on {})", server.name, std::process::id(), host.trim())
 }
 
 pub(super) const fn sync_of(policy: SyncPolicy) -> nuthatch_log::SyncPolicy {

@@ -87,7 +87,7 @@ fn open_memory(
     let log_options = in_memory(LogOptions { report, ..LogOptions::memory() }, budget);
     let engine = engine(server, MEMORY_SLOT, true, options);
     let disk = Arc::new(RamDisk::new(budget));
-    let opened = open_on(disk, log_options, engine, clock::of(server));
+    let opened = open_on(disk, log_options, (None, engine), clock::of(server));
     let (core, _) = opened.map_err(|error| error.to_string())?;
     Ok(core)
 }

@@ -5,7 +5,8 @@
 //! owner has it; all of them together stay within a bound of memory, above which one is dropped, which costs the time that
 //! opening takes without it and nothing else.
 
-use crate::durable_logs::{DurableLog, LogStandby, quorum_log};
+use crate::durable_logs::{DurableLog, quorum_log};
+use crate::engine::{LogStandby, engine};
 use nuthatch_log::{Disk, OpenError, Standby, StandbyError};
 use nuthatch_server::logging::Logger;
 use nuthatch_server::logs::{Followed, QuorumLog, standby_memory_bytes};
@@ -95,7 +96,7 @@ impl Standbys {
         let Some(server) = self.server.upgrade() else { return };
         let (options, number) = (server.options(), log.number().0);
         let home = quorum_log(&options, &log);
-        if !home.can_be_followed(&log) || standby_memory_bytes(&options) == 0 {
+        if !is_in_files(&home, &log) || standby_memory_bytes(&options) == 0 {
             return;
         }
         let place = Arc::new(Place::default());
@@ -121,6 +122,11 @@ impl Standbys {
         let places = self.by_log.lock();
         places.values().map(|place| place.bytes.load(Ordering::Relaxed)).sum()
     }
+}
+
+/// True if all of a log is in the files of this node's keeper, as long as it is not in memory.
+fn is_in_files(home: &DurableLog, log: &QuorumLog) -> bool {
+    home.tier.is_none() && !log.is_in_bucket() && !log.is_in_memory()
 }
 
 /// Follows one log.
@@ -182,7 +188,7 @@ impl Follower {
             self.failures = 0;
         } else if self.next.is_due(applied) {
             // The server may end while the log is read.
-            let engine = self.home.standby_engine(&server, &options);
+            let engine = engine(&server, self.home.slot, false, &options);
             drop(server);
             self.begin(engine, &options, applied)?;
         }

@@ -541,11 +541,7 @@ pub(super) static QUORUM: Block = Block {
             "none",
             "a zone or an array of up to 8: logs are owned by nodes in these where those are there and have everything; the same at all nodes",
         ),
-        yes(
-            &["standby_above"],
-            "`50ms`",
-            "logs of other nodes that take longer than this to open are followed here; `0s`: all",
-        ),
+        yes(&["standby_above"], "`50ms`", "logs of others that open slower are followed here"),
         yes(
             &["standby_memory"],
             "an eighth of the machine's",
