@@ -325,6 +325,18 @@ impl QuorumLog {
         self.files.replica.lock().view()
     }
 
+    /// The same, to be read as long as this node does not own the log, and has not ended: then reading fails.
+    ///
+    /// # Errors
+    /// As for [`QuorumLog::view`].
+    pub fn view_of_other(&self) -> io::Result<ReplicaView> {
+        let host = Arc::clone(&self.host);
+        Ok(self.view()?.until(move || {
+            let status = host.status();
+            status.owner.is_some() || status.ended
+        }))
+    }
+
     /// Waits until another entry than `seen` is the last one that this node has applied; which one it is then. None: the node
     /// has ended.
     #[must_use]

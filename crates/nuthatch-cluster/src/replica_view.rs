@@ -13,10 +13,26 @@ pub struct ReplicaView {
     files: BTreeMap<String, Arc<dyn DiskFile>>,
     applied: Lsn,
     label: String,
+    end: Option<End>,
 }
 
+/// Says that nothing is to be read any more.
+type End = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// A file that is only read.
-struct ReadFile(Arc<dyn DiskFile>);
+struct ReadFile {
+    file: Arc<dyn DiskFile>,
+    end: Option<End>,
+}
+
+impl ReadFile {
+    fn check(&self) -> io::Result<()> {
+        match &self.end {
+            Some(end) if end() => Err(io::Error::other("it is not to be read any more")),
+            _ => Ok(()),
+        }
+    }
+}
 
 fn refused<T>() -> io::Result<T> {
     Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "only the log's owner changes its files"))
@@ -28,7 +44,12 @@ impl ReplicaView {
         applied: Lsn,
         label: String,
     ) -> Self {
-        Self { files, applied, label }
+        Self { files, applied, label, end: None }
+    }
+
+    /// The same files; reading them fails once `end` says so.
+    pub(crate) fn until(self, end: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { end: Some(Arc::new(end)), ..self }
     }
 
     /// The last entry that was applied. One of a later view is smaller only where the files have begun anew.
@@ -45,7 +66,7 @@ impl Disk for ReplicaView {
 
     fn open(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
         let file = self.files.get(path).ok_or(io::ErrorKind::NotFound)?;
-        Ok(Arc::new(ReadFile(Arc::clone(file))))
+        Ok(Arc::new(ReadFile { file: Arc::clone(file), end: self.end.clone() }))
     }
 
     fn rename(&self, _from: &str, _to: &str) -> io::Result<()> {
@@ -92,11 +113,13 @@ impl DiskFile for ReadFile {
     }
 
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.0.read_at(into, offset)
+        self.check()?;
+        self.file.read_at(into, offset)
     }
 
     fn read_shared(&self, offset: u64, len: usize) -> io::Result<Bytes> {
-        self.0.read_shared(offset, len)
+        self.check()?;
+        self.file.read_shared(offset, len)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -109,7 +132,7 @@ impl DiskFile for ReadFile {
     }
 
     fn len(&self) -> io::Result<u64> {
-        self.0.len()
+        self.file.len()
     }
 
     fn set_len(&self, _len: u64) -> io::Result<()> {

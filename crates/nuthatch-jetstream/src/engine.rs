@@ -36,6 +36,17 @@ pub(super) fn engine_within(
     let host: Arc<dyn ImportHost> = server.clone();
     let sink =
         ServerSink::new(server.accounts.clone(), slot).with_streams_of(Arc::downgrade(&host));
+    let hash_seed = RandomState::new().build_hasher().finish();
+    let config = engine_config(server, (is_memory, bytes_max), options);
+    Engine::new(EngineConfig { hash_seed, ..config }, sink)
+}
+
+/// The settings of an engine, but for what is drawn.
+pub(super) fn engine_config(
+    server: &Server,
+    (is_memory, bytes_max): (bool, Option<u64>),
+    options: &Options,
+) -> EngineConfig {
     let domain = options.jetstream.domain.clone().unwrap_or_default();
     let limits = &options.jetstream.limits;
     let consumers = consumer_limits(options);
@@ -51,17 +62,7 @@ pub(super) fn engine_within(
     };
     let bytes_max = bytes_max.unwrap_or(u64::MAX);
     let accounts = account_bounds(&server.accounts, options, is_memory);
-    let hash_seed = RandomState::new().build_hasher().finish();
-    let config = EngineConfig {
-        domain,
-        consumers,
-        batches,
-        hash_seed,
-        bytes_max,
-        accounts,
-        ..EngineConfig::default()
-    };
-    Engine::new(config, sink)
+    EngineConfig { domain, consumers, batches, bytes_max, accounts, ..EngineConfig::default() }
 }
 
 /// Where a log of this server reports what its operator should know.

@@ -84,7 +84,7 @@ impl OwnedLogs {
         let standbys = self.standbys.clone();
         let opening = tokio::task::spawn_blocking(move || {
             let _context = Handle::current().enter();
-            let standby = || standbys.take(number, &options);
+            let standby = || standbys.take(number, (&server, &options));
             let taken = home.take_owned(&server, &options, (&log, lost), standby);
             taken.inspect_err(|_| server.logs.remove(&home.name))
         });

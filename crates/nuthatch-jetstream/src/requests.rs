@@ -85,3 +85,36 @@ impl Drop for Request {
         nuthatch_server::trim::freed(self.bytes);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    const ACCOUNT: AccountId = AccountId(1);
+
+    fn poll<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn an_end_waits_for_what_has_begun_and_takes_nothing_handed_on() {
+        let requests = Requests::new();
+        let of_client = requests.begin(ACCOUNT, 10).expect("there is room");
+        let of_node = requests.begin_handed_on(ACCOUNT, 10).expect("it does not end yet");
+        let mut ending = pin!(requests.ending());
+        assert!(poll(ending.as_mut()).is_pending());
+        let mut end = pin!(requests.end());
+        assert!(poll(end.as_mut()).is_pending() && poll(ending.as_mut()).is_ready());
+        assert!(requests.begin_handed_on(ACCOUNT, 10).is_none());
+        let later = requests.begin(ACCOUNT, 10).expect("a client may ask on");
+        drop(of_client);
+        assert!(poll(end.as_mut()).is_pending());
+        drop(of_node);
+        assert!(poll(end.as_mut()).is_ready());
+        drop(later);
+        assert_eq!(requests.count.used() + requests.bytes.used(), 0);
+    }
+}

@@ -6,14 +6,14 @@
 //! opening takes without it and nothing else.
 
 use crate::durable_logs::{DurableLog, quorum_log};
-use crate::engine::{LogStandby, engine};
+use crate::engine::{LogStandby, engine, engine_config};
 use nuthatch_log::{Disk, OpenError, Standby, StandbyError};
 use nuthatch_server::logging::Logger;
 use nuthatch_server::logs::{Followed, QuorumLog, standby_memory_bytes};
 use nuthatch_server::options::Options;
 use nuthatch_server::server::Server;
 use nuthatch_server::sink::ServerSink;
-use nuthatch_streams::Engine;
+use nuthatch_streams::{Engine, EngineConfig};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,8 +32,13 @@ const RETRY_DOUBLINGS: u32 = 8;
 /// After there was no memory for a standby.
 const RETRY_WITHOUT_MEMORY: Duration = Duration::from_secs(600);
 
-/// A log that was found small is looked at again when it has so many more entries, and twice as many.
-const GROWN_ENTRIES: u64 = 1024;
+/// A log that was found small is looked at again when it has so many entries, and twice as many, or after [`LOOK_AGAIN`].
+const GROWN_ENTRIES: u64 = 2048;
+
+const LOOK_AGAIN: Duration = Duration::from_secs(3600);
+
+/// How often it is counted what one takes, which looks at all of its streams.
+const COUNT_EVERY: Duration = Duration::from_secs(10);
 
 /// The standbys of a node, by the numbers of their logs.
 pub(super) struct Standbys {
@@ -55,30 +60,43 @@ struct Place {
 struct Kept {
     standby: LogStandby,
     /// With which its machine was made.
-    options: Arc<Options>,
+    config: EngineConfig,
     /// The last entry that was applied to the files that it has read.
     applied: u64,
 }
 
 impl Place {
-    fn clear(&self) {
-        *self.kept.lock() = None;
+    /// Takes it out: who drops it does so without the lock.
+    fn take(&self) -> Option<Kept> {
+        let mut kept = self.kept.lock();
         self.bytes.store(0, Ordering::Relaxed);
+        kept.take()
     }
+
+    fn note_bytes(&self, standby: &LogStandby) {
+        self.bytes.store(bytes_of(standby), Ordering::Relaxed);
+    }
+}
+
+fn bytes_of(standby: &LogStandby) -> u64 {
+    standby.machine().memory_bytes() + standby.index_bytes()
 }
 
 /// When a log is looked at again that is not followed.
 #[derive(Clone, Copy)]
 enum Next {
-    /// When it has so many entries.
-    Entries(u64),
+    /// As soon as another node owns it.
+    Now,
+    /// When it has so many entries, or then: what it takes to open does not follow from its entries alone.
+    Grown(u64, Instant),
     At(Instant),
 }
 
 impl Next {
     fn is_due(self, applied: u64) -> bool {
         match self {
-            Self::Entries(entries) => applied >= entries,
+            Self::Now => true,
+            Self::Grown(entries, at) => applied >= entries || Instant::now() >= at,
             Self::At(at) => Instant::now() >= at,
         }
     }
@@ -102,7 +120,9 @@ impl Standbys {
         let place = Arc::new(Place::default());
         self.by_log.lock().insert(number, Arc::clone(&place));
         let standbys = Arc::clone(self);
-        let follower = Follower { standbys, log, home, place, next: Next::Entries(0), failures: 0 };
+        let (counted, needs) = (Instant::now(), 0);
+        let next = Next::Now;
+        let follower = Follower { standbys, log, home, place, next, failures: 0, counted, needs };
         let thread = std::thread::Builder::new().name(format!("standby-{number}"));
         if let Err(error) = thread.spawn(move || follower.run()) {
             server.log.warn(format_args!("No thread for a standby of log {number}: {error}"));
@@ -110,11 +130,14 @@ impl Standbys {
     }
 
     /// What has followed a log that this node is about to open with these options.
-    pub(super) fn take(&self, number: u8, options: &Arc<Options>) -> Option<LogStandby> {
+    pub(super) fn take(
+        &self,
+        number: u8,
+        (server, options): (&Server, &Options),
+    ) -> Option<LogStandby> {
         let place = self.by_log.lock().get(&number).cloned()?;
-        let kept = place.kept.lock().take()?;
-        place.bytes.store(0, Ordering::Relaxed);
-        Arc::ptr_eq(&kept.options, options).then_some(kept.standby)
+        let kept = place.take()?;
+        (kept.config == config(server, options)).then_some(kept.standby)
     }
 
     /// Memory that all of them take, about.
@@ -122,6 +145,11 @@ impl Standbys {
         let places = self.by_log.lock();
         places.values().map(|place| place.bytes.load(Ordering::Relaxed)).sum()
     }
+}
+
+/// The settings of a machine of these logs.
+fn config(server: &Server, options: &Options) -> EngineConfig {
+    engine_config(server, (false, options.jetstream.max_store_bytes), options)
 }
 
 /// True if all of a log is in the files of this node's keeper, as long as it is not in memory.
@@ -138,6 +166,9 @@ struct Follower {
     next: Next,
     /// How often it has failed since it has read anything behind what was there when it began.
     failures: u32,
+    counted: Instant,
+    /// What it took when there was no memory for it.
+    needs: u64,
 }
 
 impl Follower {
@@ -147,9 +178,8 @@ impl Follower {
             seen = applied;
             if self.log.owned().is_some() {
                 // Who opens the log takes what there is, a moment after the node owns it.
-                self.next = Next::Entries(0);
+                self.next = Next::Now;
             } else if let Err(why) = self.look(applied.0) {
-                self.place.clear();
                 self.next = Next::At(Instant::now() + RETRY * (1 << self.failures));
                 self.failures = (self.failures + 1).min(RETRY_DOUBLINGS);
                 self.say(|log| {
@@ -159,7 +189,7 @@ impl Follower {
             self.log.set_followed(self.followed());
             std::thread::sleep(REST);
         }
-        self.place.clear();
+        drop(self.place.take());
     }
 
     fn say(&self, say: impl FnOnce(&Logger)) {
@@ -176,46 +206,58 @@ impl Follower {
     fn look(&mut self, applied: u64) -> Result<(), StandbyError> {
         let Some(server) = self.standbys.server.upgrade() else { return Ok(()) };
         let options = server.options();
-        let is_kept = {
+        let now = config(&server, &options);
+        let (stale, is_kept) = {
             let mut kept = self.place.kept.lock();
             // The files may have begun anew, and limits may have changed.
-            kept.take_if(|kept| kept.applied > applied || !Arc::ptr_eq(&kept.options, &options));
-            kept.is_some()
+            let stale = kept.take_if(|kept| kept.applied > applied || kept.config != now);
+            (stale, kept.is_some())
         };
+        drop(stale);
         if is_kept {
-            drop(server);
             self.read_on()?;
             self.failures = 0;
-        } else if self.next.is_due(applied) {
+        } else if self.next.is_due(applied) && self.is_owned_elsewhere() && self.has_room(&options)
+        {
             // The server may end while the log is read.
             let engine = engine(&server, self.home.slot, false, &options);
             drop(server);
-            self.begin(engine, &options, applied)?;
+            self.begin(engine, (&options, now), applied)?;
         }
         self.stay_within(&options);
         Ok(())
     }
 
-    fn files(&self) -> Result<(u64, Arc<dyn Disk>), StandbyError> {
-        let view = self
-            .log
-            .view()
-            .map_err(|source| OpenError::Io { context: "the keeper's files".to_owned(), source })?;
-        Ok((view.applied().0, Arc::new(view)))
+    fn is_owned_elsewhere(&self) -> bool {
+        self.log.sight().owner.is_some() && self.log.owned().is_none()
     }
 
     /// Reads what was applied since. Who opens the log waits for one step at most.
-    fn read_on(&self) -> Result<(), StandbyError> {
-        let (applied, files) = self.files()?;
+    fn read_on(&mut self) -> Result<(), StandbyError> {
+        let view = self.log.view().map_err(in_files)?;
+        let (applied, files): (u64, Arc<dyn Disk>) = (view.applied().0, Arc::new(view));
         loop {
-            let mut kept = self.place.kept.lock();
+            let mut place = self.place.kept.lock();
             // Taken by who opens the log.
-            let Some(kept) = kept.as_mut() else { return Ok(()) };
-            if !kept.standby.follow(&files)? {
-                kept.applied = applied;
-                let bytes = kept.standby.machine().memory_bytes();
-                self.place.bytes.store(bytes, Ordering::Relaxed);
-                return Ok(());
+            let Some(kept) = place.as_mut() else { return Ok(()) };
+            match kept.standby.follow(&files) {
+                Ok(true) => {}
+                Ok(false) => {
+                    kept.applied = applied;
+                    if self.counted.elapsed() >= COUNT_EVERY {
+                        self.place.note_bytes(&kept.standby);
+                        self.counted = Instant::now();
+                    }
+                    return Ok(());
+                }
+                Err(why) => {
+                    // What was read in part is nothing to open a log from.
+                    let gone = place.take();
+                    self.place.bytes.store(0, Ordering::Relaxed);
+                    drop(place);
+                    drop(gone);
+                    return Err(why);
+                }
             }
         }
     }
@@ -223,47 +265,67 @@ impl Follower {
     fn begin(
         &mut self,
         engine: Engine<ServerSink>,
-        options: &Arc<Options>,
+        (options, config): (&Options, EngineConfig),
         applied: u64,
     ) -> Result<(), StandbyError> {
         let standbys = Arc::clone(&self.standbys);
         let _reading = standbys.reading.lock();
-        let (began, (read_to, files)) = (Instant::now(), self.files()?);
-        let begun = Standby::begin(&self.home.keys, &files, engine)?;
-        let Some(standby) = begun else { return Ok(()) };
+        let view = self.log.view_of_other().map_err(in_files)?;
+        let (began, read_to) = (Instant::now(), view.applied().0);
+        let files: Arc<dyn Disk> = Arc::new(view);
+        let begun = Standby::begin(&self.home.keys, &files, engine);
+        if self.log.owned().is_some() {
+            return Ok(());
+        }
+        let Some(standby) = begun? else { return Ok(()) };
         let took = began.elapsed();
         let above = options.cluster.as_ref().map_or(Duration::MAX, |cluster| cluster.standby_above);
         if took < above {
             // To open it takes no longer.
-            self.next = Next::Entries(applied.max(GROWN_ENTRIES) * 2);
+            let entries = applied.max(GROWN_ENTRIES / 2) * 2;
+            self.next = Next::Grown(entries, Instant::now() + LOOK_AGAIN);
             return Ok(());
         }
-        self.next = Next::Entries(0);
-        let (bytes, last) = (standby.machine().memory_bytes(), standby.last());
-        let mut kept = self.place.kept.lock();
-        if self.log.owned().is_some() {
-            return Ok(());
+        self.next = Next::Now;
+        let (last, mib) = (standby.last(), bytes_of(&standby) >> 20);
+        let kept = Kept { standby, config, applied: read_to };
+        let left = {
+            let mut place = self.place.kept.lock();
+            match self.log.owned() {
+                // It has been opened without this, or will be in a moment.
+                Some(_) => Some(kept),
+                None => {
+                    self.place.note_bytes(&kept.standby);
+                    *place = Some(kept);
+                    None
+                }
+            }
+        };
+        if left.is_none() {
+            let ms = took.as_millis();
+            self.say(|log| {
+                log.info(format_args!(
+                    "{self} is followed here, to be taken over faster: read to position {last} in {ms} ms, about {mib} MiB"
+                ));
+            });
         }
-        *kept = Some(Kept { standby, options: Arc::clone(options), applied: read_to });
-        drop(kept);
-        self.place.bytes.store(bytes, Ordering::Relaxed);
-        let (ms, mib) = (took.as_millis(), bytes >> 20);
-        self.say(|log| {
-            log.info(format_args!(
-                "{self} is followed here, to be taken over faster: read to position {last} in {ms} ms, about {mib} MiB"
-            ));
-        });
         Ok(())
+    }
+
+    /// True unless it is known to take more than there is.
+    fn has_room(&self, options: &Options) -> bool {
+        self.standbys.bytes() + self.needs <= standby_memory_bytes(options)
     }
 
     /// Drops this one if all of them take too much.
     fn stay_within(&mut self, options: &Options) {
         let (used, max) = (self.standbys.bytes(), standby_memory_bytes(options));
-        if used <= max || self.place.bytes.load(Ordering::Relaxed) == 0 {
+        let own = self.place.bytes.load(Ordering::Relaxed);
+        if used <= max || own == 0 {
             return;
         }
-        self.place.clear();
-        self.next = Next::At(Instant::now() + RETRY_WITHOUT_MEMORY);
+        drop(self.place.take());
+        (self.needs, self.next) = (own, Next::At(Instant::now() + RETRY_WITHOUT_MEMORY));
         let (used, max) = (used >> 20, max >> 20);
         self.say(|log| {
             log.warn(format_args!(
@@ -272,6 +334,10 @@ impl Follower {
             ));
         });
     }
+}
+
+fn in_files(source: std::io::Error) -> StandbyError {
+    OpenError::Io { context: "the keeper's files".to_owned(), source }.into()
 }
 
 impl std::fmt::Display for Follower {

@@ -96,7 +96,13 @@ impl Machine for Blunt {
     ) -> Result<(), nuthatch_log::StatesError> {
         Ok(())
     }
-    fn visit_live(&self, _visit: &mut dyn FnMut(StreamId, Seq, usize)) {}
+    fn is_news(&self, _: &RecordRef<'_>) -> bool {
+        false
+    }
+
+    fn live_weight(&self, _: StreamId, _: Seq, _: Seq) -> u64 {
+        0
+    }
 }
 
 const STREAMS: usize = 1001;

@@ -129,6 +129,19 @@ impl StreamIndex {
         self.places.get(self.dying).filter(|place| seq <= place.last)
     }
 
+    /// The segments that its messages are in, in their order, with the first and the last sequence that is looked for in each:
+    /// what is in a later one again counts there.
+    pub fn stretches(&self) -> impl Iterator<Item = (SegmentId, Seq, Seq)> {
+        let stretches = self.places.chunk_by(|one, next| one.segment == next.segment);
+        let firsts = stretches.clone().skip(1).map(|places| places[0].first.0);
+        let ends = firsts.chain([u64::MAX]);
+        let stretches = stretches.zip(ends).map(|(places, next)| {
+            let (first, last) = (places[0].first, places[places.len() - 1].last);
+            (places[0].segment, first, Seq(last.0.min(next.saturating_sub(1))))
+        });
+        stretches.filter(|(_, first, last)| first <= last)
+    }
+
     /// Adds messages that were just committed or found: `first..=last`, the first of them in
     /// `segment`, in the frame at `frame`, at `record` in that frame.
     pub fn note(&mut self, first: Seq, last: Seq, segment: SegmentId, frame: u32, record: u32) {
@@ -172,6 +185,20 @@ impl Index {
     #[must_use]
     pub fn get(&self, stream: StreamId) -> Option<&StreamIndex> {
         self.streams.get(&stream)
+    }
+
+    /// Memory that it takes, about.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let of = |index: &StreamIndex| {
+            size_of::<StreamIndex>() + index.places.capacity() * size_of::<IndexPosition>()
+        };
+        self.streams.iter().map(|(_, index)| of(index) as u64).sum()
+    }
+
+    /// All streams, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (StreamId, &StreamIndex)> {
+        self.streams.iter()
     }
 
     /// A stream's index, made if need be.

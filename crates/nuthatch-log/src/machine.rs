@@ -251,6 +251,10 @@ pub trait Machine: Send + 'static {
     /// the log (in segments that were not compacted) are withheld if [`Machine::is_gone`] says so.
     fn apply_state(&mut self, record: &RecordRef<'_>);
 
+    /// A standby: whether a state that comes in the log, or a part of one, tells of something that the records before it do not:
+    /// such a state is only read from the beginning.
+    fn is_news(&self, record: &RecordRef<'_>) -> bool;
+
     /// Recovery, after all states: whether the newest `LogState` tells that a stream which existed
     /// before it was gone by then. Nothing older than that `LogState` is applied for such a stream:
     /// the record of its deletion may have been compacted away while others of it were not.
@@ -262,7 +266,8 @@ pub trait Machine: Send + 'static {
     fn reindex(&mut self, message: &IndexedMessage<'_>);
 
     /// Recovery: the record was committed after the checkpoint and after its stream's state.
-    /// Must lead to the same state as appending it did. Returns nothing: limits are recomputed.
+    /// Must lead to the same state as appending it did. Returns nothing: limits are recomputed. A standby goes on with this
+    /// for as long as another process writes the log, and [`Machine::recovered`] comes when that ends, or never.
     fn apply(&mut self, record: &RecordRef<'_>);
 
     /// Recovery: how many records handed over so far were not understood. They are as they were
@@ -302,7 +307,8 @@ pub trait Machine: Send + 'static {
         log: &mut L,
     ) -> Result<(), StatesError>;
 
-    /// Live weight of each stream's messages, for the log's accounting after recovery:
-    /// calls `visit(stream, seq, weight)` for every live message.
-    fn visit_live(&self, visit: &mut dyn FnMut(StreamId, Seq, usize));
+    /// Live weight of a stream's messages of these sequences, for the log's accounting after recovery: the sum of
+    /// [`RecordRef::weight`] of those that are live; 0 of a stream that is not there. A start asks for all that there are, so
+    /// it is to be fast.
+    fn live_weight(&self, stream: StreamId, first: Seq, last: Seq) -> u64;
 }

@@ -14,7 +14,7 @@ use crate::catalog::{Catalog, CatalogError, SegmentEntry};
 use crate::env::{Clock, Disk, Entropy, OwnableDisk, SystemClock, SystemEntropy, Tenure};
 use crate::frame::FrameFault;
 use crate::identity::{IDENTITY_FILE, Identity, IdentityFault};
-use crate::index::{Index, IndexPosition};
+use crate::index::Index;
 use crate::keys::{KeyId, Keyring};
 use crate::later::{Later, Unusable};
 use crate::machine::Machine;
@@ -26,7 +26,7 @@ use crate::segment::writer::SegmentShape;
 use crate::sequencer::{LogCore, LogInner, Parts, Recovered, Segments};
 use crate::stats::{LogStats, set};
 use crate::store::{Store, TMP_DIR, TORN_DIR};
-use crate::types::{Epoch, Lsn, StreamId};
+use crate::types::{Epoch, Lsn};
 use chain_check::Link;
 use settle::Todo;
 use standby::Standby;
@@ -337,8 +337,8 @@ pub(crate) struct Recovery<M> {
     states_of: Option<replay::ReadFrame>,
     index: Index,
     segments: Segments,
-    /// Where the frames of the segment that was open end.
-    tail_end: Option<ScanPoint>,
+    /// Where the frames of the segment that was open end, and where the last of them is.
+    tail_end: Option<(ScanPoint, Option<u64>)>,
     pub(crate) report: RecoveryReport,
 }
 
@@ -448,27 +448,13 @@ impl<M: Machine> Recovery<M> {
         (LogCore::new(self.machine, log, writer, tenure, recovered), self.report)
     }
 
-    /// Adds up what lives in each segment. Messages come stream by stream and mostly in order, so
-    /// the place of one is usually that of the next.
+    /// Adds up what lives in each segment.
     fn count_live(&mut self) {
-        let (index, segments) = (&self.index, &mut self.segments);
-        let mut at: Option<(StreamId, IndexPosition)> = None;
-        let mut live = 0;
-        self.machine.visit_live(&mut |stream, seq, weight| {
-            let fits = at.is_some_and(|(of, place)| {
-                of == stream && (place.first..=place.last).contains(&seq)
-            });
-            if !fits {
-                if let Some((_, place)) = at {
-                    segments.note_live(place.segment, std::mem::take(&mut live));
-                }
-                let place = index.get(stream).and_then(|index| index.place(seq));
-                at = place.map(|place| (stream, *place));
+        for (stream, index) in self.index.iter() {
+            for (segment, first, last) in index.stretches() {
+                let live = self.machine.live_weight(stream, first, last);
+                self.segments.note_live(segment, live);
             }
-            live += if at.is_some() { weight as u64 } else { 0 };
-        });
-        if let Some((_, place)) = at {
-            segments.note_live(place.segment, live);
         }
     }
 }

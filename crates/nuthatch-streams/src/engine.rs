@@ -387,10 +387,12 @@ impl<S: Sink> Machine for Engine<S> {
         }
     }
 
-    fn visit_live(&self, visit: &mut dyn FnMut(StreamId, Seq, usize)) {
-        for slot in self.streams.iter() {
-            let id = slot.stream.id();
-            slot.stream.contents().for_each_held(&mut |seq, weight| visit(id, seq, weight));
-        }
+    fn is_news(&self, record: &RecordRef<'_>) -> bool {
+        self.streams.is_news(record.stream)
+    }
+
+    fn live_weight(&self, stream: StreamId, first: Seq, last: Seq) -> u64 {
+        let slot = self.streams.get(stream);
+        slot.map_or(0, |slot| slot.stream.contents().messages().weight_between(first.0, last.0))
     }
 }

@@ -2,8 +2,11 @@
 //! is read.
 //!
 //! It begins like a start, reads every frame behind that in its order, and keeps what a start makes of the log: the machine,
-//! where messages are, which segments are sealed. What a start finds by states in front of which records were compacted away
-//! it has seen itself; if it has not, it says so, and is begun anew. It changes nothing on the disk.
+//! where messages are, which segments are sealed. It takes no states in: records in front of one it has seen itself. Where it
+//! has not, and where only a state tells of something, it says so, and is to be begun anew. It changes nothing on the disk.
+//!
+//! What a start would mend on the way (a damaged footer, a checkpoint that cannot be used) it leaves as it is, or has a start
+//! read all: see [`StandbyError::Changed`].
 
 use super::chain_check::{add_frame, frames_on, just_made};
 use super::replay::push_places;
@@ -63,7 +66,7 @@ struct Tail {
     entry: SegmentEntry,
     builder: FooterBuilder,
     at: ScanPoint,
-    /// Where its last frame was, if this has read it.
+    /// Where its last frame is; none without one.
     last_frame: Option<u64>,
 }
 
@@ -132,6 +135,10 @@ impl<M: Machine> Standby<M> {
             match entry.state {
                 SegmentState::Sealed => {
                     check_footer(&entry)?;
+                    if builders.contains_key(&entry.id) {
+                        // A start writes it anew.
+                        return changed("a sealed segment has no usable footer");
+                    }
                     let info = recovery.segments.get(entry.id).expect("it was opened");
                     let (raw_bytes, only) = (info.raw_bytes, info.only);
                     standby.sealed.insert(entry.id, Sealed { entry, raw_bytes, only });
@@ -139,8 +146,8 @@ impl<M: Machine> Standby<M> {
                 SegmentState::Open => {
                     let empty = || FooterBuilder::new(entry.id, entry.base);
                     let builder = builders.remove(&entry.id).unwrap_or_else(empty);
-                    let at = recovery.tail_end.expect("it was looked for");
-                    standby.tail = Some(Tail { entry, builder, at, last_frame: None });
+                    let (at, last_frame) = recovery.tail_end.expect("it was looked for");
+                    standby.tail = Some(Tail { entry, builder, at, last_frame });
                 }
                 SegmentState::Removed | SegmentState::Replaced => {}
             }
@@ -161,6 +168,12 @@ impl<M: Machine> Standby<M> {
     #[must_use]
     pub const fn machine(&self) -> &M {
         &self.machine
+    }
+
+    /// Memory that its index of messages takes, about: what the machine takes the machine knows.
+    #[must_use]
+    pub fn index_bytes(&self) -> u64 {
+        self.index.bytes()
     }
 
     /// Reads on; true if there may be more that is there already.
@@ -245,16 +258,18 @@ impl<M: Machine> Standby<M> {
         if gone.is_empty() && made.is_empty() {
             return Ok(());
         }
+        if made.iter().any(|entry| entry.end > self.last) {
+            return changed("frames were not read before they were compacted");
+        }
+        // All are read before any of them counts.
+        let made = made.into_iter().map(|entry| Ok((*entry, self.open_footer(disk, entry)?)));
+        let made = made.collect::<Result<Vec<_>, StandbyError>>()?;
         let mut places: FxHashMap<StreamId, Vec<_>> = FxHashMap::default();
-        for entry in made {
-            if entry.end > self.last {
-                return changed("frames were not read before they were compacted");
-            }
-            let (segment, footer) = self.open_footer(disk, entry)?;
+        for (entry, (segment, footer)) in made {
             for stream in footer.streams().iter().filter(|stream| stream.messages > 0) {
                 places.entry(stream.stream).or_default().extend(footer.places(stream, entry.id));
             }
-            self.note_sealed(*entry, segment, &footer);
+            self.note_sealed(entry, segment, &footer);
         }
         self.sealed.retain(|id, _| !gone.contains(id));
         self.index.exchange(&gone, places);
@@ -342,8 +357,7 @@ impl<M: Machine> Standby<M> {
         };
         let frame = GoodFrame { header, offset, end: scan.at(), bytes: scan.frame() };
         add_frame(&mut tail.builder, &frame, entry)?;
-        let applied = self.apply(&frame);
-        applied.map_err(|why| no_records(entry, offset, header.lsn, why))?;
+        self.apply(&frame, entry)?;
         (tail.at, tail.last_frame) = (scan.point(), Some(offset));
         Ok(true)
     }
@@ -384,19 +398,24 @@ impl<M: Machine> Standby<M> {
         Ok(true)
     }
 
-    fn apply(&mut self, frame: &GoodFrame<'_>) -> Result<(), Unusable> {
+    fn apply(&mut self, frame: &GoodFrame<'_>, entry: &SegmentEntry) -> Result<(), StandbyError> {
         self.frames += 1;
         let mut records = frame.records();
         for (_, record) in records.by_ref() {
             self.records += 1;
-            // What a state says its stream is by now.
             if StatePiece::of(&record).is_none() {
                 self.machine.apply(&record);
+            } else if self.machine.is_news(&record) {
+                return changed("a stream has come that only its state tells of");
             }
         }
         self.last = frame.header.lsn;
         let unread = self.machine.unreadable_records() > 0;
-        records.fault.or(unread.then_some(Unusable::Later(Later::RecordBody))).map_or(Ok(()), Err)
+        let fault = records.fault.or(unread.then_some(Unusable::Later(Later::RecordBody)));
+        match fault {
+            Some(why) => Err(no_records(entry, frame.offset, frame.header.lsn, why).into()),
+            None => Ok(()),
+        }
     }
 }
 

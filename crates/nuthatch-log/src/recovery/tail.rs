@@ -22,9 +22,12 @@ impl<M: Machine> Recovery<M> {
         }
         let limit = again(|| segment.file.len()).map_err(io_context(name))?;
         let mut builder = FooterBuilder::new(entry.id, entry.base);
-        let end =
-            frames_of(&segment, &entry, limit, |frame| add_frame(&mut builder, frame, &entry))?;
-        self.tail_end = Some(end.point);
+        let mut last = None;
+        let end = frames_of(&segment, &entry, limit, |frame| {
+            last = Some(frame.offset);
+            add_frame(&mut builder, frame, &entry)
+        })?;
+        self.tail_end = Some((end.point, last));
         self.end_tail((at, entry), segment, (&end, limit), builder)
     }
 

@@ -484,12 +484,13 @@ impl Machine for Toy {
         log.append_state(&record).map(drop).map_err(refused)
     }
 
-    fn visit_live(&self, visit: &mut dyn FnMut(StreamId, Seq, usize)) {
-        for (stream, state) in &self.streams {
-            for (seq, weight) in &state.live {
-                visit(*stream, Seq(*seq), *weight);
-            }
-        }
+    fn is_news(&self, record: &RecordRef<'_>) -> bool {
+        record.stream != StreamId::LOG && !self.streams.contains_key(&record.stream)
+    }
+
+    fn live_weight(&self, stream: StreamId, first: Seq, last: Seq) -> u64 {
+        let live = self.streams.get(&stream).map(|state| state.live.range(first.0..=last.0));
+        live.into_iter().flatten().map(|(_, weight)| *weight as u64).sum()
     }
 }
 

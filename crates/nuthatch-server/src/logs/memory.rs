@@ -1,6 +1,7 @@
 //! How much memory streams of storage `memory` may take.
 
 use crate::options::Options;
+use std::sync::OnceLock;
 
 /// Bytes of memory streams when the configuration sets no `max_memory_store`: three quarters of the
 /// machine's memory, as upstream, but at least this.
@@ -43,7 +44,13 @@ fn of_machine() -> u64 {
     (total_bytes() / 4 * 3).max(MEMORY_STORE_MIN_BYTES)
 }
 
+/// Bytes of memory of the machine; 0: not known.
 fn total_bytes() -> u64 {
+    static TOTAL: OnceLock<u64> = OnceLock::new();
+    *TOTAL.get_or_init(read_total_bytes)
+}
+
+fn read_total_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total_kib = text
         .lines()

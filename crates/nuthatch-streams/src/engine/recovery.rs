@@ -36,8 +36,6 @@ impl From<StateError> for DecodeError {
 
 /// About what a stream takes without messages, subjects and consumers (measured, as the others are).
 const STREAM_BYTES: u64 = 2048;
-/// A message without its payload.
-const MESSAGE_BYTES: u64 = 14;
 /// A subject of a stream.
 const SUBJECT_BYTES: u64 = 128;
 /// A consumer.
@@ -261,6 +259,13 @@ fn replay_create<S: Sink>(
 }
 
 impl<S: Sink> Streams<S> {
+    /// True if a state of a stream says what no record before it does: the stream begins with a state where it was moved to,
+    /// and ends its arrival with another one.
+    pub(super) fn is_news(&self, id: StreamId) -> bool {
+        let is_whole = |slot: &StreamSlot<S>| !slot.stream.provenance().arriving;
+        id != StreamId::LOG && !self.get(id).is_some_and(is_whole)
+    }
+
     /// Writes everything that [`Recovery::begin`] needs.
     pub(super) fn write_snapshot(&self, out: &mut Vec<u8>) {
         out.push(SNAPSHOT_VERSION);
@@ -309,13 +314,22 @@ impl<S: Sink> Engine<S> {
         self.streams.iter().map(|slot| (&slot.stream, slot.consumers.len()))
     }
 
+    /// Every message that is held.
+    #[cfg(test)]
+    pub(super) fn each_held(&self, visit: &mut dyn FnMut(StreamId, Seq)) {
+        for slot in self.streams.iter() {
+            let id = slot.stream.id();
+            slot.stream.contents().for_each_held(&mut |seq, _| visit(id, seq));
+        }
+    }
+
     /// Bytes of memory that the streams take, about.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         let of = |slot: &StreamSlot<S>| {
             let contents = slot.stream.contents();
             STREAM_BYTES
-                + contents.assigned_totals().messages * MESSAGE_BYTES
+                + contents.messages().memory_bytes()
                 + contents.subjects().len() as u64 * SUBJECT_BYTES
                 + slot.consumers.len() as u64 * CONSUMER_BYTES
         };

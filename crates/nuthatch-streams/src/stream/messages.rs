@@ -315,6 +315,17 @@ impl Messages {
         self.chunks.iter().skip(start).find_map(|chunk| chunk.first_at(at, self.first))
     }
 
+    /// Weight of the live messages in `from..=to`, doomed ones included.
+    #[must_use]
+    pub fn weight_between(&self, from: u64, to: u64) -> u64 {
+        let to = to.min(self.next.saturating_sub(1));
+        if from > to {
+            return 0;
+        }
+        let (start, end) = (self.place(from >> CHUNK_SHIFT), self.place((to >> CHUNK_SHIFT) + 1));
+        self.chunks.range(start..end).map(|chunk| chunk.weight_between(from, to)).sum()
+    }
+
     /// Calls `visit` for every live message in order, doomed ones included.
     pub fn for_each(&self, mut visit: impl FnMut(u64, Entry)) {
         for chunk in &self.chunks {

@@ -10,6 +10,7 @@
 //! forgotten them.
 
 mod fencing;
+mod followed;
 mod rig;
 #[path = "../../../../tests/seeds.rs"]
 mod seeds;

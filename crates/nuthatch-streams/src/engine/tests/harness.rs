@@ -379,7 +379,7 @@ impl Harness {
     /// Live sequences.
     pub(super) fn seqs(&self) -> Vec<u64> {
         let mut seqs = Vec::new();
-        self.engine.visit_live(&mut |_, seq, _| seqs.push(seq.0));
+        self.engine.each_held(&mut |_, seq| seqs.push(seq.0));
         seqs.sort_unstable();
         seqs
     }
@@ -399,7 +399,7 @@ impl Harness {
         self.engine.log_states(&[STREAM], &mut self.log).expect("states are logged");
         self.commit();
         let mut live = BTreeSet::new();
-        self.engine.visit_live(&mut |stream, seq, _| {
+        self.engine.each_held(&mut |stream, seq| {
             live.insert((stream, seq));
         });
         self.log.kept = Some(live);

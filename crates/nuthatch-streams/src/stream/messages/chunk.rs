@@ -1,7 +1,8 @@
 //! One chunk of a stream's message table.
 
-use super::{CHUNK_MESSAGES, CHUNK_SHIFT, DOOMED_BIT, Entry};
+use super::{CHUNK_MESSAGES, CHUNK_SHIFT, DOOMED_BIT, Entry, WEIGHT_MASK};
 use nuthatch_log::Timestamp;
+use std::ops::Range;
 
 /// Subject id that marks a dead entry.
 const DEAD: u32 = u32::MAX;
@@ -336,11 +337,17 @@ impl Chunk {
         if self.live == 0 {
             return 0;
         }
-        let (start, end) = (self.lower_bound(from), self.lower_bound(to + 1).min(self.held()));
-        if start == 0 && end == self.held() {
+        let range = self.range(from, to);
+        if range.len() == self.held() {
             return u64::from(self.live);
         }
-        (start..end).filter(|&index| self.live_at(index).is_some()).count() as u64
+        range.filter(|&index| self.live_at(index).is_some()).count() as u64
+    }
+
+    /// The places of the entries in `from..=to`.
+    fn range(&self, from: u64, to: u64) -> Range<usize> {
+        let end = self.lower_bound(to.saturating_add(1)).min(self.held());
+        self.lower_bound(from).min(end)..end
     }
 
     /// True if its first message was stored before `at`.
@@ -350,6 +357,20 @@ impl Chunk {
 
     pub(super) fn first_at(&self, at: Timestamp, from: u64) -> Option<u64> {
         self.find_from(from, |entry| entry.timestamp >= at)
+    }
+
+    /// Weight of the live messages in `from..=to`, doomed ones included.
+    pub(super) fn weight_between(&self, from: u64, to: u64) -> u64 {
+        let range = self.range(from, to);
+        let weight = |(subject, bits)| match subject {
+            DEAD => 0,
+            _ => u64::from(bits & WEIGHT_MASK),
+        };
+        match &self.entries {
+            Entries::Narrow(list) => list[range].iter().map(|e| weight((e.subject, e.bits))).sum(),
+            Entries::Wide(list) => list[range].iter().map(|e| weight((e.subject, e.bits))).sum(),
+            Entries::Sparse(list) => list[range].iter().map(|e| weight((e.subject, e.bits))).sum(),
+        }
     }
 
     pub(super) fn for_each(&self, visit: &mut impl FnMut(u64, Entry)) {

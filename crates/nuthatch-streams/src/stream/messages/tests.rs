@@ -31,7 +31,7 @@ fn check(table: &Messages, model: &Model, next: u64, now: i64) {
     assert_eq!(table.next(), next);
     assert_eq!(table.first(), model.keys().next().copied().unwrap_or(next));
     assert_eq!(table.first_kept(), kept().next().unwrap_or(next));
-    let last = next.saturating_sub(1);
+    let (first, last) = (next / 3, next.saturating_sub(1));
     for seq in 0..next + 2 {
         let expected = model.get(&seq);
         let found = table.get(seq);
@@ -39,6 +39,8 @@ fn check(table: &Messages, model: &Model, next: u64, now: i64) {
         assert_eq!(table.next_live(seq), model.range(seq..).next().map(|(&s, _)| s));
         assert_eq!(table.prev_live(seq), model.range(..=seq).next_back().map(|(&s, _)| s));
         assert_eq!(table.live_between(seq, last), model.range(seq..).count() as u64);
+        let up_to = model.range(first.min(seq)..=seq).map(|(seq, _)| weight_of(*seq)).sum::<u64>();
+        assert_eq!(table.weight_between(first.min(seq), seq), up_to);
         assert_eq!(table.next_kept(seq), kept().find(|&s| s >= seq));
     }
     for at in [0, now / 2, now, now + 1] {
@@ -50,6 +52,10 @@ fn check(table: &Messages, model: &Model, next: u64, now: i64) {
     let expected: Vec<u64> =
         (table.first_kept()..next).filter(|seq| !kept().any(|k| k == *seq)).collect();
     assert_eq!(holes, expected);
+}
+
+fn weight_of(seq: u64) -> u64 {
+    100 + seq % 7
 }
 
 fn pick(model: &Model, at: usize) -> Option<u64> {
@@ -64,7 +70,8 @@ proptest! {
             match step {
                 Step::Push { gap_ns } => {
                     now += gap_ns;
-                    table.push(Entry::new(3, 100, next % 2 == 0, Timestamp(now)));
+                    let weight = weight_of(next) as usize;
+                    table.push(Entry::new(3, weight, next % 2 == 0, Timestamp(now)));
                     model.insert(next, (now, false));
                     next += 1;
                 }
