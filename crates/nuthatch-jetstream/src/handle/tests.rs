@@ -253,7 +253,7 @@ async fn a_stream_whose_log_is_taken_away_while_it_is_created_comes_back_with_th
     assert!(first.is_pending(), "the log was told, and has not answered yet");
     let log = handle.detach(id).expect("it is attached");
     drop(release);
-    assert_eq!(creating.await.expect_err("its log is away").err_code, 10008);
+    creating.await.expect("it is done, wherever its log is");
     assert!(handle.find(ACCOUNT, Wanted::owner(b"goes.x")).is_none());
     assert_eq!(handle.service.streams.read().count(ACCOUNT), 0);
     create(&handle.service, "STAYS", "stays.>", &[]).await.expect("it is created");
