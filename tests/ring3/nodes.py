@@ -34,8 +34,13 @@ class Node:
             str(self.cluster.binary), "serve", "-a", host, "-p", str(port), "-sd", str(self.disk.store),
             "--node-name", self.name, "--cluster-listen", listen, "--routes", routes,
             "--catalog", self.cluster.catalog, "--cluster-key", str(self.cluster.key),
+            "-c", str(self.cluster.config),
             *(["--store", self.cluster.store] if self.cluster.store else []),
         ]
+
+    def takeovers_from_standbys(self):
+        """How often it has opened a log from where it had followed it to."""
+        return self.log.read_text(errors="replace").count("(followed to position ") if self.log.exists() else 0
 
     def start(self):
         clocks = self.cluster.clocks
@@ -103,6 +108,9 @@ class Cluster:
         self.key.chmod(0o600)
         disk = lambda at: (ForgetfulDisk(self.dir, at, forgetfs) if forgetfs else PlainDisk(self.dir, at))
         self.has_forgetful_disks = forgetfs is not None
+        # However small a log is here: every takeover goes on from a standby, unless there was no time for one.
+        self.config = self.dir / "nodes.conf"
+        self.config.write_text('jetstream { quorum { standby_above: "0s" } }\n')
         # How many replicas a stream is created with: our quorum log replicates by itself.
         self.replicas = count if is_nats else 1
         self.nodes = [(NatsNode if is_nats else Node)(self, at, disk(at)) for at in range(count)]

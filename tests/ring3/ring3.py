@@ -265,7 +265,7 @@ def tell(options, told):
     print(f"ring 3: seed {told['seed']}, {told['nodes']} nodes, {len(told['faults'])} faults; {told['acknowledged']} acknowledged, "
           f"{told['unknown']} unknown; keys: {told['writes']} written, {told['refused']} refused, {told['writes_unknown']} unknown; "
           f"{told['jobs']} jobs; {told['deliveries']} deliveries, {told['redelivered']} of them again, {told['confirmed']} acknowledgements confirmed; "
-          f"{told['reads']} reads; read in the end at {', '.join(told['read_at']) or 'no node'}; {len(told['findings'])} findings"
+          f"{told['reads']} reads; {told['from_standbys']} logs taken over from a standby; read in the end at {', '.join(told['read_at']) or 'no node'}; {len(told['findings'])} findings"
           + (f", {told['lost']} times what was acknowledged is not there or elsewhere" if told["lost"] else ""), flush=True)
     for finding in told["findings"][:SHOWN]:
         print(f"   FOUND: {finding}", flush=True)
@@ -309,6 +309,7 @@ def main():
         findings = [*history.findings, str(stuck)]
     finally:
         told = summary(options, history, played, findings)
+        told["from_standbys"] = sum(node.takeovers_from_standbys() for node in cluster.nodes)
         tell(options, told)
         if findings or sys.exc_info()[0]:
             keep(cluster, directory, history, told)

@@ -83,13 +83,14 @@ impl Applied {
         self.changed.notify_all();
     }
 
-    /// Waits until it is another one than `seen`; which it is then. None: nothing is applied any more.
-    pub(crate) fn wait(&self, seen: Lsn) -> Option<Lsn> {
+    /// Waits until it is another one than `seen`, or for so long; which it is then. None: nothing is applied any more.
+    pub(crate) fn wait(&self, seen: Lsn, limit: Duration) -> Option<Lsn> {
         let mut last = self.last.lock();
-        self.changed.wait_while(&mut last, |last| {
+        let waits = |last: &mut Option<Lsn>| {
             last.is_none_or(|last| last == seen) && !self.has_ended.load(Ordering::Acquire)
-        });
-        last.filter(|_| !self.has_ended.load(Ordering::Acquire))
+        };
+        self.changed.wait_while_for(&mut last, waits, limit);
+        (!self.has_ended.load(Ordering::Acquire)).then(|| last.unwrap_or(seen))
     }
 }
 

@@ -337,11 +337,11 @@ impl QuorumLog {
         }))
     }
 
-    /// Waits until another entry than `seen` is the last one that this node has applied; which one it is then. None: the node
-    /// has ended.
+    /// Waits until another entry than `seen` is the last one that this node has applied, or for so long; which one it is then.
+    /// None: the node has ended.
     #[must_use]
-    pub fn wait_applied(&self, seen: Lsn) -> Option<Lsn> {
-        self.files.applied.wait(seen)
+    pub fn wait_applied(&self, seen: Lsn, limit: Duration) -> Option<Lsn> {
+        self.files.applied.wait(seen, limit)
     }
 
     /// Waits until this node owns a log that is in a bucket, to be opened there.

@@ -7,6 +7,7 @@
 
 use crate::durable_logs::{DurableLog, quorum_log};
 use crate::engine::{LogStandby, engine, engine_config};
+use crate::settings::account_bounds;
 use nuthatch_log::{Disk, OpenError, Standby, StandbyError};
 use nuthatch_server::logging::Logger;
 use nuthatch_server::logs::{Followed, QuorumLog, standby_memory_bytes};
@@ -15,10 +16,14 @@ use nuthatch_server::server::Server;
 use nuthatch_server::sink::ServerSink;
 use nuthatch_streams::{Engine, EngineConfig};
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+
+/// A standby that was kept for so long has not failed at once.
+const LASTS: Duration = Duration::from_secs(600);
 
 /// Between two looks at what was applied.
 const REST: Duration = Duration::from_millis(100);
@@ -32,10 +37,16 @@ const RETRY_DOUBLINGS: u32 = 8;
 /// After there was no memory for a standby.
 const RETRY_WITHOUT_MEMORY: Duration = Duration::from_secs(600);
 
+/// How often it is looked whether another node owns a log to which nothing is written.
+const UNKNOWN_OWNER: Duration = Duration::from_secs(1);
+
 /// A log that was found small is looked at again when it has so many entries, and twice as many, or after [`LOOK_AGAIN`].
 const GROWN_ENTRIES: u64 = 2048;
 
 const LOOK_AGAIN: Duration = Duration::from_secs(3600);
+
+/// While nothing is written it is looked so often whether the log is still followed, or owned.
+const IDLE: Duration = Duration::from_secs(60);
 
 /// How often it is counted what one takes, which looks at all of its streams.
 const COUNT_EVERY: Duration = Duration::from_secs(10);
@@ -63,6 +74,9 @@ struct Kept {
     config: EngineConfig,
     /// The last entry that was applied to the files that it has read.
     applied: u64,
+    /// Nobody has ended in the middle of reading on.
+    is_whole: bool,
+    since: Instant,
 }
 
 impl Place {
@@ -93,6 +107,16 @@ enum Next {
 }
 
 impl Next {
+    /// How long to wait for another entry before that.
+    fn wait(self) -> Duration {
+        match self {
+            Self::Now => UNKNOWN_OWNER,
+            Self::Grown(_, at) | Self::At(at) => {
+                at.saturating_duration_since(Instant::now()).max(UNKNOWN_OWNER)
+            }
+        }
+    }
+
     fn is_due(self, applied: u64) -> bool {
         match self {
             Self::Now => true,
@@ -120,9 +144,17 @@ impl Standbys {
         let place = Arc::new(Place::default());
         self.by_log.lock().insert(number, Arc::clone(&place));
         let standbys = Arc::clone(self);
-        let (counted, needs) = (Instant::now(), 0);
-        let next = Next::Now;
-        let follower = Follower { standbys, log, home, place, next, failures: 0, counted, needs };
+        let follower = Follower {
+            standbys,
+            log,
+            home,
+            place,
+            next: Next::Now,
+            failures: 0,
+            counted: Instant::now(),
+            needs: None,
+            settings: None,
+        };
         let thread = std::thread::Builder::new().name(format!("standby-{number}"));
         if let Err(error) = thread.spawn(move || follower.run()) {
             server.log.warn(format_args!("No thread for a standby of log {number}: {error}"));
@@ -136,8 +168,11 @@ impl Standbys {
         (server, options): (&Server, &Options),
     ) -> Option<LogStandby> {
         let place = self.by_log.lock().get(&number).cloned()?;
-        let kept = place.take()?;
-        (kept.config == config(server, options)).then_some(kept.standby)
+        let mut kept = place.take()?;
+        let fits = kept.is_whole && kept.config == config(server, options);
+        let bounds = account_bounds(&server.accounts, options, false);
+        kept.standby.machine_mut().adopt_bounds(bounds);
+        fits.then_some(kept.standby)
     }
 
     /// Memory that all of them take, about.
@@ -147,9 +182,11 @@ impl Standbys {
     }
 }
 
-/// The settings of a machine of these logs.
+/// The settings of a machine of these logs, without the bounds of accounts: they are set when the log is opened, and may
+/// change with each account that an operator adds.
 fn config(server: &Server, options: &Options) -> EngineConfig {
-    engine_config(server, (false, options.jetstream.max_store_bytes), options)
+    let config = engine_config(server, (false, options.jetstream.max_store_bytes), options);
+    EngineConfig { accounts: FxHashMap::default(), ..config }
 }
 
 /// True if all of a log is in the files of this node's keeper, as long as it is not in memory.
@@ -164,17 +201,19 @@ struct Follower {
     home: DurableLog,
     place: Arc<Place>,
     next: Next,
-    /// How often it has failed since it has read anything behind what was there when it began.
+    /// How often it has failed since a standby has lasted for [`LASTS`].
     failures: u32,
     counted: Instant,
-    /// What it took when there was no memory for it.
-    needs: u64,
+    /// What it took when there was no memory for it, and when that was.
+    needs: Option<(u64, Instant)>,
+    /// The settings of the options that were looked at last.
+    settings: Option<(Arc<Options>, EngineConfig)>,
 }
 
 impl Follower {
     fn run(mut self) {
         let mut seen = Default::default();
-        while let Some(applied) = self.log.wait_applied(seen) {
+        while let Some(applied) = self.log.wait_applied(seen, self.wait()) {
             seen = applied;
             if self.log.owned().is_some() {
                 // Who opens the log takes what there is, a moment after the node owns it.
@@ -192,6 +231,12 @@ impl Follower {
         drop(self.place.take());
     }
 
+    /// How long to wait for another entry: a log that is followed, or owned, gives nothing to do without one.
+    fn wait(&self) -> Duration {
+        let is_idle = self.log.owned().is_some() || self.place.kept.lock().is_some();
+        if is_idle { IDLE } else { self.next.wait() }
+    }
+
     fn say(&self, say: impl FnOnce(&Logger)) {
         if let Some(server) = self.standbys.server.upgrade() {
             say(&server.log);
@@ -206,26 +251,45 @@ impl Follower {
     fn look(&mut self, applied: u64) -> Result<(), StandbyError> {
         let Some(server) = self.standbys.server.upgrade() else { return Ok(()) };
         let options = server.options();
-        let now = config(&server, &options);
+        let now = self.settings_of(&server, &options);
         let (stale, is_kept) = {
             let mut kept = self.place.kept.lock();
             // The files may have begun anew, and limits may have changed.
-            let stale = kept.take_if(|kept| kept.applied > applied || kept.config != now);
+            let is_stale = |kept: &mut Kept| kept.applied > applied || kept.config != now;
+            let stale = kept.take_if(|kept| !kept.is_whole || is_stale(kept));
+            if stale.is_some() {
+                self.place.bytes.store(0, Ordering::Relaxed);
+            }
             (stale, kept.is_some())
         };
         drop(stale);
         if is_kept {
+            drop(server);
             self.read_on()?;
-            self.failures = 0;
         } else if self.next.is_due(applied) && self.is_owned_elsewhere() && self.has_room(&options)
         {
-            // The server may end while the log is read.
+            // The server may end while another log is read, or this one.
+            drop(server);
+            let standbys = Arc::clone(&self.standbys);
+            let _reading = standbys.reading.lock();
+            let Some(server) = standbys.server.upgrade() else { return Ok(()) };
             let engine = engine(&server, self.home.slot, false, &options);
             drop(server);
-            self.begin(engine, (&options, now), applied)?;
+            self.begin(engine, (&options, now))?;
         }
         self.stay_within(&options);
         Ok(())
+    }
+
+    fn settings_of(&mut self, server: &Server, options: &Arc<Options>) -> EngineConfig {
+        match &self.settings {
+            Some((of, settings)) if Arc::ptr_eq(of, options) => settings.clone(),
+            _ => {
+                let settings = config(server, options);
+                self.settings = Some((Arc::clone(options), settings.clone()));
+                settings
+            }
+        }
     }
 
     fn is_owned_elsewhere(&self) -> bool {
@@ -240,13 +304,20 @@ impl Follower {
             let mut place = self.place.kept.lock();
             // Taken by who opens the log.
             let Some(kept) = place.as_mut() else { return Ok(()) };
-            match kept.standby.follow(&files) {
+            kept.is_whole = false;
+            let followed = kept.standby.follow(&files);
+            kept.is_whole = followed.is_ok();
+            match followed {
                 Ok(true) => {}
                 Ok(false) => {
                     kept.applied = applied;
                     if self.counted.elapsed() >= COUNT_EVERY {
+                        kept.standby.pass_time();
                         self.place.note_bytes(&kept.standby);
                         self.counted = Instant::now();
+                    }
+                    if kept.since.elapsed() >= LASTS {
+                        self.failures = 0;
                     }
                     return Ok(());
                 }
@@ -266,10 +337,7 @@ impl Follower {
         &mut self,
         engine: Engine<ServerSink>,
         (options, config): (&Options, EngineConfig),
-        applied: u64,
     ) -> Result<(), StandbyError> {
-        let standbys = Arc::clone(&self.standbys);
-        let _reading = standbys.reading.lock();
         let view = self.log.view_of_other().map_err(in_files)?;
         let (began, read_to) = (Instant::now(), view.applied().0);
         let files: Arc<dyn Disk> = Arc::new(view);
@@ -282,13 +350,14 @@ impl Follower {
         let above = options.cluster.as_ref().map_or(Duration::MAX, |cluster| cluster.standby_above);
         if took < above {
             // To open it takes no longer.
-            let entries = applied.max(GROWN_ENTRIES / 2) * 2;
+            let entries = read_to.max(GROWN_ENTRIES / 2) * 2;
             self.next = Next::Grown(entries, Instant::now() + LOOK_AGAIN);
             return Ok(());
         }
         self.next = Next::Now;
         let (last, mib) = (standby.last(), bytes_of(&standby) >> 20);
-        let kept = Kept { standby, config, applied: read_to };
+        let since = Instant::now();
+        let kept = Kept { standby, config, applied: read_to, is_whole: true, since };
         let left = {
             let mut place = self.place.kept.lock();
             match self.log.owned() {
@@ -314,7 +383,9 @@ impl Follower {
 
     /// True unless it is known to take more than there is.
     fn has_room(&self, options: &Options) -> bool {
-        self.standbys.bytes() + self.needs <= standby_memory_bytes(options)
+        let needs = self.needs.filter(|(_, at)| at.elapsed() < LOOK_AGAIN);
+        let needs = needs.map_or(0, |(bytes, _)| bytes);
+        self.standbys.bytes() + needs <= standby_memory_bytes(options)
     }
 
     /// Drops this one if all of them take too much.
@@ -325,7 +396,8 @@ impl Follower {
             return;
         }
         drop(self.place.take());
-        (self.needs, self.next) = (own, Next::At(Instant::now() + RETRY_WITHOUT_MEMORY));
+        let now = Instant::now();
+        (self.needs, self.next) = (Some((own, now)), Next::At(now + RETRY_WITHOUT_MEMORY));
         let (used, max) = (used >> 20, max >> 20);
         self.say(|log| {
             log.warn(format_args!(

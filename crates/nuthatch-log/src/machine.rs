@@ -251,6 +251,10 @@ pub trait Machine: Send + 'static {
     /// the log (in segments that were not compacted) are withheld if [`Machine::is_gone`] says so.
     fn apply_state(&mut self, record: &RecordRef<'_>);
 
+    /// A standby: what was read was written up to this time, and nothing else may come for long. What only time ends may be
+    /// let go of.
+    fn pass_time(&mut self, _at: Timestamp) {}
+
     /// A standby: whether a state that comes in the log, or a part of one, tells of something that the records before it do not:
     /// such a state is only read from the beginning.
     fn is_news(&self, record: &RecordRef<'_>) -> bool;

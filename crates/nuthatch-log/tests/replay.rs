@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{Event, Outcome, Outputs, Rig, Toy, ToyStream, tiny, tiny_cold, tiny_parts};
+use common::{
+    Event, Outcome, Outputs, Rig, Toy, ToyStream, encrypted, tiny, tiny_cold, tiny_parts,
+};
 use nuthatch_log::env::{Fault, MemDisk, SeededEntropy};
 use nuthatch_log::{
     Disk, Inspection, LogOptions, Lsn, OpenError, Reporter, Standby, StandbyError, StreamId,
@@ -196,9 +198,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     fn replays_agree(
-        steps in proptest::collection::vec(step(), 1..250), cold: bool
+        steps in proptest::collection::vec(step(), 1..250), cold: bool, sealed: bool
     ) {
-        let mut world = World::new(if cold { tiny_cold() } else { tiny_parts() });
+        let options = if cold { tiny_cold() } else { tiny_parts() };
+        let mut world = World::new(if sealed { encrypted(options) } else { options });
         for (number, step) in steps.iter().enumerate() {
             world.take(step);
             if number % 10 == 9 || number + 1 == steps.len() {

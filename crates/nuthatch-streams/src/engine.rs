@@ -139,6 +139,12 @@ struct Scratch {
 }
 
 impl<S: Sink> Engine<S> {
+    /// Adopts bounds of accounts before its log is opened: nothing was admitted under others.
+    pub fn adopt_bounds(&mut self, bounds: FxHashMap<AccountId, AccountBounds>) {
+        // Who is above them is told when more is asked for.
+        let _ = self.streams.ledger_mut().set_bounds(bounds);
+    }
+
     /// An engine without streams.
     pub fn new(mut config: EngineConfig, sink: S) -> Self {
         let (subjects_max, msg_ids_max) = (config.subjects_max, config.msg_ids_max);
@@ -388,7 +394,11 @@ impl<S: Sink> Machine for Engine<S> {
     }
 
     fn is_news(&self, record: &RecordRef<'_>) -> bool {
-        self.streams.is_news(record.stream)
+        self.streams.is_news(record)
+    }
+
+    fn pass_time(&mut self, at: Timestamp) {
+        self.streams.iter_mut().for_each(|slot| slot.stream.sweep_ids(at));
     }
 
     fn live_weight(&self, stream: StreamId, first: Seq, last: Seq) -> u64 {

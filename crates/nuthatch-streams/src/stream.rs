@@ -277,6 +277,12 @@ impl Stream {
         self.dedup.sweep(now, self.limits.window_ns);
     }
 
+    /// Message ids that it remembers.
+    #[must_use]
+    pub fn ids(&self) -> usize {
+        self.dedup.len()
+    }
+
     /// True if the releases that the log does not know of could make a replay of this publish evict
     /// something else than it does now: then they must be logged first.
     #[inline]

@@ -27,7 +27,7 @@ use crate::segment::scan::ScanPoint;
 use crate::segment::{Footer, FooterBuilder, FrameScanner, Scanned, Segment, SegmentId};
 use crate::sequencer::SegmentInfo;
 use crate::state_part::StatePiece;
-use crate::types::{Lsn, StreamId};
+use crate::types::{Lsn, StreamId, Timestamp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
@@ -95,6 +95,8 @@ pub struct Standby<M> {
     frames: u64,
     /// Records in them.
     records: u64,
+    /// When the newest record was written that it has followed.
+    newest: Timestamp,
 }
 
 impl<M: Machine> Standby<M> {
@@ -129,6 +131,7 @@ impl<M: Machine> Standby<M> {
             last: recovery.catalog.end(),
             frames: 0,
             records: 0,
+            newest: Timestamp::NONE,
         };
         let mut builders = builders(recovery.todo);
         for entry in recovery.stored.segments {
@@ -170,6 +173,16 @@ impl<M: Machine> Standby<M> {
         &self.machine
     }
 
+    /// The machine, to set what no record tells.
+    pub const fn machine_mut(&mut self) -> &mut M {
+        &mut self.machine
+    }
+
+    /// Has the machine let go of what was only to be kept for a time.
+    pub fn pass_time(&mut self) {
+        self.machine.pass_time(self.newest);
+    }
+
     /// Memory that its index of messages takes, about: what the machine takes the machine knows.
     #[must_use]
     pub fn index_bytes(&self) -> u64 {
@@ -199,7 +212,7 @@ impl<M: Machine> Standby<M> {
         match self.catch_up(disk, catalog) {
             Ok(()) => Some(self),
             Err(why) => {
-                report.say(&format!("what a standby has read is not used: {why}"));
+                report.note(&format!("what a standby has read is not used: {why}"));
                 None
             }
         }
@@ -403,6 +416,7 @@ impl<M: Machine> Standby<M> {
         let mut records = frame.records();
         for (_, record) in records.by_ref() {
             self.records += 1;
+            self.newest = self.newest.max(record.timestamp);
             if StatePiece::of(&record).is_none() {
                 self.machine.apply(&record);
             } else if self.machine.is_news(&record) {

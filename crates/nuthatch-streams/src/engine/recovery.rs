@@ -38,7 +38,9 @@ impl From<StateError> for DecodeError {
 const STREAM_BYTES: u64 = 2048;
 /// A subject of a stream.
 const SUBJECT_BYTES: u64 = 128;
-/// A consumer.
+/// A message id of a duplicate window.
+const ID_BYTES: u64 = 96;
+/// A consumer, without what it waits for.
 const CONSUMER_BYTES: u64 = 2048;
 
 /// Version of the snapshot's layout.
@@ -259,11 +261,20 @@ fn replay_create<S: Sink>(
 }
 
 impl<S: Sink> Streams<S> {
-    /// True if a state of a stream says what no record before it does: the stream begins with a state where it was moved to,
-    /// and ends its arrival with another one.
-    pub(super) fn is_news(&self, id: StreamId) -> bool {
-        let is_whole = |slot: &StreamSlot<S>| !slot.stream.provenance().arriving;
-        id != StreamId::LOG && !self.get(id).is_some_and(is_whole)
+    /// True if a state of a stream, or a part of one, says what no record before it does: the stream begins with a state where
+    /// it was moved to, and ends its arrival with another one.
+    pub(super) fn is_news(&self, record: &RecordRef<'_>) -> bool {
+        if record.stream == StreamId::LOG {
+            return false;
+        }
+        let Some(slot) = self.get(record.stream) else { return true };
+        let still_arrives = || {
+            // States of compactions say so again.
+            let state = Stream::decode_state(record.stream, record.body, self.hash_seed());
+            record.kind == RecordKind::StreamState
+                && state.is_ok_and(|state| state.stream.provenance().arriving)
+        };
+        slot.stream.provenance().arriving && !still_arrives()
     }
 
     /// Writes everything that [`Recovery::begin`] needs.
@@ -314,15 +325,6 @@ impl<S: Sink> Engine<S> {
         self.streams.iter().map(|slot| (&slot.stream, slot.consumers.len()))
     }
 
-    /// Every message that is held.
-    #[cfg(test)]
-    pub(super) fn each_held(&self, visit: &mut dyn FnMut(StreamId, Seq)) {
-        for slot in self.streams.iter() {
-            let id = slot.stream.id();
-            slot.stream.contents().for_each_held(&mut |seq, _| visit(id, seq));
-        }
-    }
-
     /// Bytes of memory that the streams take, about.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
@@ -331,6 +333,7 @@ impl<S: Sink> Engine<S> {
             STREAM_BYTES
                 + contents.messages().memory_bytes()
                 + contents.subjects().len() as u64 * SUBJECT_BYTES
+                + slot.stream.ids() as u64 * ID_BYTES
                 + slot.consumers.len() as u64 * CONSUMER_BYTES
         };
         self.streams.iter().map(of).sum()

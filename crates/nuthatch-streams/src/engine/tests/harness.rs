@@ -376,10 +376,17 @@ impl Harness {
         panic!("no information after many parts")
     }
 
+    fn each_held(&self, visit: &mut dyn FnMut(StreamId, Seq)) {
+        for slot in self.engine.streams.iter() {
+            let id = slot.stream.id();
+            slot.stream.contents().for_each_held(&mut |seq, _| visit(id, seq));
+        }
+    }
+
     /// Live sequences.
     pub(super) fn seqs(&self) -> Vec<u64> {
         let mut seqs = Vec::new();
-        self.engine.each_held(&mut |_, seq| seqs.push(seq.0));
+        self.each_held(&mut |_, seq| seqs.push(seq.0));
         seqs.sort_unstable();
         seqs
     }
@@ -399,7 +406,7 @@ impl Harness {
         self.engine.log_states(&[STREAM], &mut self.log).expect("states are logged");
         self.commit();
         let mut live = BTreeSet::new();
-        self.engine.each_held(&mut |stream, seq| {
+        self.each_held(&mut |stream, seq| {
             live.insert((stream, seq));
         });
         self.log.kept = Some(live);
