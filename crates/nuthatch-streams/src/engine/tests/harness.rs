@@ -376,7 +376,7 @@ impl Harness {
         panic!("no information after many parts")
     }
 
-    fn each_held(&self, visit: &mut dyn FnMut(StreamId, Seq)) {
+    fn each_held(&self, visit: &mut dyn FnMut(StreamId, nuthatch_log::Seq)) {
         for slot in self.engine.streams.iter() {
             let id = slot.stream.id();
             slot.stream.contents().for_each_held(&mut |seq, _| visit(id, seq));
