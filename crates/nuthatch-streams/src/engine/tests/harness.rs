@@ -6,7 +6,7 @@ use crate::engine::{Engine, EngineConfig};
 use crate::event::{AckItem, ClientBatch, DirectGetItem, Event, Item, PublishItem, PullItem, Span};
 use crate::op::{Op, OpOutcome, OpResult};
 use crate::sink::{AccountId, Delivery, Message, Sink};
-use nuthatch_log::{IndexedMessage, LogAccess, Machine, RecordKind, StreamId};
+use nuthatch_log::{IndexedMessage, LogAccess, Machine, RecordKind, Seq, StreamId};
 use nuthatch_protocol::js::{
     AckPolicy, ConsumerConfig, ConsumerInfo, CreateConsumerRequest, StorageType, StreamConfig,
     StreamInfo,
@@ -376,7 +376,7 @@ impl Harness {
         panic!("no information after many parts")
     }
 
-    fn each_held(&self, visit: &mut dyn FnMut(StreamId, nuthatch_log::Seq)) {
+    fn each_held(&self, visit: &mut dyn FnMut(StreamId, Seq)) {
         for slot in self.engine.streams.iter() {
             let id = slot.stream.id();
             slot.stream.contents().for_each_held(&mut |seq, _| visit(id, seq));
