@@ -101,6 +101,7 @@ pub const JETSTREAM_LAYERS: &[&[&str]] = &[
         "move_table",
         "stream_subjects",
         "pending_changes",
+        "requests",
     ],
     // What calls share: the streams, the logs by name, operations on them, rights to change, other nodes.
     &[
@@ -152,6 +153,7 @@ pub const JETSTREAM_LAYERS: &[&[&str]] = &[
         "routing",
         "banner",
         "begun_anew",
+        "standbys",
         "owned_logs",
         "open",
     ],
