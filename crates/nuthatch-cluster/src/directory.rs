@@ -9,9 +9,10 @@ use crate::coding::Writer;
 use crate::host::{Host, NotOwner};
 use crate::operation::{EMPTY_PAYLOAD, FileId, OPERATION_OVERHEAD, Operation, begin_payload};
 use crate::replica::{FileRange, Replica};
+use crate::replica_view::{MEDIUM, names_in};
 use bytes::Bytes;
 use nuthatch_log::Epoch;
-use nuthatch_log::env::{Dated, Disk, DiskFile, Medium, Ownership, Standing, Tenure, WriteOrder};
+use nuthatch_log::env::{Dated, Disk, DiskFile, Medium, Ownership, Standing, Tenure};
 use nuthatch_quorum::types::{self, Lsn};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -280,12 +281,7 @@ impl Disk for QuorumDirectory {
     }
 
     fn list(&self, dir: &str) -> io::Result<Vec<String>> {
-        let view = self.0.view.lock();
-        let split = |path: &String| match path.rsplit_once('/') {
-            Some((inside, name)) => (inside == dir).then(|| name.to_owned()),
-            None => dir.is_empty().then(|| path.clone()),
-        };
-        Ok(view.names.keys().filter_map(split).collect())
+        Ok(names_in(dir, self.0.view.lock().names.keys()))
     }
 
     /// A sub-directory is there as soon as a file is in it.
@@ -306,10 +302,8 @@ impl Disk for QuorumDirectory {
         self.0.host.takes_no_messages()
     }
 
-    /// As for a bucket, space is not set aside: it would be replicated, and no sync has metadata to write
-    /// here. As on a disk, frames are written one at a time (A2).
     fn medium(&self) -> Medium {
-        Medium { is_local: false, write_order: WriteOrder::OneAtATime, ..Medium::LOCAL }
+        MEDIUM
     }
 
     fn label(&self) -> String {

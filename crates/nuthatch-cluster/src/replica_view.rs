@@ -38,6 +38,20 @@ fn refused<T>() -> io::Result<T> {
     Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "only the log's owner changes its files"))
 }
 
+/// As for a bucket, space is not set aside: it would be replicated, and no sync has metadata to write here. As on a disk,
+/// frames are written one at a time (A2).
+pub(crate) const MEDIUM: Medium =
+    Medium { is_local: false, write_order: WriteOrder::OneAtATime, ..Medium::LOCAL };
+
+/// Those of some paths that are in a directory, as their names there.
+pub(crate) fn names_in<'a>(dir: &str, paths: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let split = |path: &String| match path.rsplit_once('/') {
+        Some((inside, name)) => (inside == dir).then(|| name.to_owned()),
+        None => dir.is_empty().then(|| path.clone()),
+    };
+    paths.filter_map(split).collect()
+}
+
 impl ReplicaView {
     pub(crate) fn new(
         files: BTreeMap<String, Arc<dyn DiskFile>>,
@@ -78,11 +92,7 @@ impl Disk for ReplicaView {
     }
 
     fn list(&self, dir: &str) -> io::Result<Vec<String>> {
-        let split = |path: &String| match path.rsplit_once('/') {
-            Some((inside, name)) => (inside == dir).then(|| name.to_owned()),
-            None => dir.is_empty().then(|| path.clone()),
-        };
-        Ok(self.files.keys().filter_map(split).collect())
+        Ok(names_in(dir, self.files.keys()))
     }
 
     fn create_dir(&self, _dir: &str) -> io::Result<()> {
@@ -97,9 +107,8 @@ impl Disk for ReplicaView {
         Ok(0)
     }
 
-    /// As of the owner's directory.
     fn medium(&self) -> Medium {
-        Medium { is_local: false, write_order: WriteOrder::OneAtATime, ..Medium::LOCAL }
+        MEDIUM
     }
 
     fn label(&self) -> String {
