@@ -24,7 +24,7 @@ pub const OWNER_ZONES_MAX: usize = LISTED_MAX;
 pub const REPLACE_AFTER_MIN: Duration = Duration::from_secs(10);
 
 /// The catalog that the nodes keep themselves, which others can join.
-pub(crate) const BUILT_IN: &str = "built-in";
+pub const BUILT_IN: &str = "built-in";
 
 /// How many quorum logs a cluster is founded with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -227,7 +227,12 @@ impl ClusterConfig {
     /// True if so many nodes found a cluster, and this one may list as many. Otherwise it can only belong to one that there is.
     #[must_use]
     pub fn may_found(&self, nodes: usize) -> bool {
-        SIZES.contains(&nodes) && self.sizes().contains(&nodes)
+        self.may_found_beside(nodes, 0)
+    }
+
+    /// As [`ClusterConfig::may_found`] where so many of the nodes listed have no JetStream.
+    pub(crate) fn may_found_beside(&self, nodes: usize, without: usize) -> bool {
+        SIZES.contains(&nodes) && self.sizes().contains(&(nodes + without))
     }
 
     /// How many quorum logs this node founds a cluster of so many nodes with.
@@ -246,17 +251,7 @@ impl ClusterConfig {
     /// # Errors
     /// [`ConfigError`].
     pub fn check(&self) -> Result<(), ConfigError> {
-        if !is_name(&self.name) {
-            return Err(ConfigError::Name { name: self.name.clone() });
-        }
-        let listen = Route::Address(self.listen);
-        let mut routes = self.routes.iter().chain([&listen]);
-        if self.key.is_none()
-            && !self.may_be_open
-            && let Some(route) = routes.find(|route| !route.is_loopback())
-        {
-            return Err(ConfigError::NotLoopback { route: route.clone() });
-        }
+        self.check_reach()?;
         if self.owner_zones.len() > OWNER_ZONES_MAX {
             return Err(ConfigError::OwnerZones { count: self.owner_zones.len() });
         }
@@ -280,6 +275,25 @@ impl ClusterConfig {
             }
         }
         sizes.filter(|size| self.may_found(*size)).try_for_each(|size| self.founds(size).map(drop))
+    }
+
+    /// Refuses a name and addresses that no node can have, whether it keeps logs or not.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub(crate) fn check_reach(&self) -> Result<(), ConfigError> {
+        if !is_name(&self.name) {
+            return Err(ConfigError::Name { name: self.name.clone() });
+        }
+        let listen = Route::Address(self.listen);
+        let mut routes = self.routes.iter().chain([&listen]);
+        if self.key.is_none()
+            && !self.may_be_open
+            && let Some(route) = routes.find(|route| !route.is_loopback())
+        {
+            return Err(ConfigError::NotLoopback { route: route.clone() });
+        }
+        Ok(())
     }
 }
 

@@ -4,6 +4,8 @@ use crate::about::Versions;
 use crate::coding::{Malformed, Reader, Writer, crc, malformed};
 use nuthatch_catalog_group::{LogCount, LogNumber, Protocol};
 use nuthatch_quorum::types::{BootCount, Incarnation, NodeId};
+use std::io;
+use std::time::Duration;
 
 /// Bytes of a hello.
 pub const HELLO_BYTES: usize = 56;
@@ -106,6 +108,17 @@ impl Hello {
         })
     }
 
+    /// What a node has answered.
+    ///
+    /// # Errors
+    /// It is no hello; [`is_core_only`] if the node says that it has no JetStream.
+    pub(crate) fn answered(bytes: &[u8; HELLO_BYTES]) -> io::Result<Self> {
+        if CORE_ONLY.starts_with(bytes) {
+            return Err(io::Error::other(CoreOnly));
+        }
+        Self::decode(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
     /// True if bytes can be the beginning of a hello.
     #[must_use]
     pub fn may_begin(bytes: &[u8]) -> bool {
@@ -134,6 +147,28 @@ pub fn no_such_log(named: LogNumber, logs: usize) -> String {
 pub const WRONG_PORT: &[u8] =
     b"-ERR 'this is the port by which the nodes of a Nuthatch cluster talk to each other \
 (--cluster_listen): clients, leaf nodes and nats-server connect to the client port of a node'\r\n";
+
+/// A node has no JetStream, so that no log and no catalog can be there.
+#[derive(Debug, thiserror::Error)]
+#[error("it has no JetStream")]
+struct CoreOnly;
+
+/// True if a connection failed because the node there has no JetStream.
+pub(crate) fn is_core_only(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|error| error.is::<CoreOnly>())
+}
+
+/// Before a node is tried again which has no JetStream: it is listed among the routes, and may get it when it starts anew.
+const CORE_RETRY: Duration = Duration::from_secs(2);
+
+/// The pause after a connection that failed with this error, which is otherwise `retry`.
+pub(crate) fn pause_after(error: &io::Error, retry: Duration) -> Duration {
+    if is_core_only(error) { CORE_RETRY } else { retry }
+}
+
+/// What a node that keeps logs is told by one without JetStream, which connects to it by itself.
+pub const CORE_ONLY: &[u8] =
+    b"-ERR 'this node of a Nuthatch cluster has no JetStream: it keeps no logs and founds no cluster'\r\n";
 
 /// What a node without the cluster's key is told by one that has it.
 pub const KEY_WANTED: &[u8] = b"-ERR 'this node of a Nuthatch cluster has a cluster key (--cluster_key): give the other nodes the same'\r\n";

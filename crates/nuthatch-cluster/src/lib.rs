@@ -6,7 +6,8 @@
 //!   quorum log, the files that they make, and the seam `Disk` that a log is opened on.
 //! - [`packet`], [`hello`], [`links`], [`port`]: what nodes say to each other, as bytes and on sockets; [`about`] which
 //!   protocols and keys of encryption they have, and where they are; [`key`] and [`channel`] keep others out of it. [`transfer`] brings the files that trimmed entries have made ([`trim_holds`] what comes behind them).
-//! - [`link_hello`]: how a connection begins on which messages of clients go; the rest of it is the server's.
+//! - [`link_hello`]: how a connection begins on which messages of clients go; the rest of it is the server's, which knows the
+//!   cluster by [`membership`]. [`core_node`]: a node that has nothing but such connections.
 //! - [`catalog`]: transactions as objects of a bucket, of a shared directory or of etcd; [`group`]: the built-in one, which the
 //!   nodes keep themselves.
 //! - [`nodes`]: which nodes there are, and how that is changed; [`zones`]: what the loss of a zone would mean. [`life`]: the threads and connections of a node, and their end.
@@ -43,6 +44,7 @@ pub mod clock;
 pub mod cluster;
 pub mod coding;
 pub mod config;
+pub mod core_node;
 pub mod directory;
 #[cfg(feature = "etcd")]
 mod etcd_store;
@@ -68,6 +70,7 @@ pub mod life;
 mod line_limit;
 pub mod link_hello;
 pub mod links;
+pub mod membership;
 mod myself;
 pub mod nodes;
 pub mod operation;
@@ -101,12 +104,14 @@ pub mod zones;
 pub use about::{KeyNames, Versions};
 pub use balance::{Move, OnMove};
 pub use cluster::{Cluster, Prepared};
-pub use config::{ClusterConfig, ConfigError, Logs, OtherBucket};
+pub use config::{BUILT_IN, ClusterConfig, ConfigError, Logs, OtherBucket};
+pub use core_node::CoreNode;
 pub use directory::QuorumDirectory;
 pub use in_bucket::QuorumTenure;
 pub use in_memory::{MEMORY_LOG, MemoryUsage};
 pub use key::{ClusterKey, KeyError};
 pub use life::{END_MAX, Life, Unended};
+pub use membership::Membership;
 pub use nodes::{Drain, Finalize, Finalizing, NodeSight, NodesError, NodesSight, Replacement};
 pub use nuthatch_catalog_group::{LogCount, LogNumber, Protocol, Zone, ZoneError};
 pub use quorum_log::{Followed, KeeperSight, LogSight, NodeName, QuorumLog};

@@ -13,7 +13,7 @@ use crate::about::{self, About};
 use crate::channel::Channel;
 use crate::framed::put_answer;
 use crate::group_port::GroupPort;
-use crate::hello::{HELLO_BYTES, Hello, Lane};
+use crate::hello::{HELLO_BYTES, Hello, Lane, pause_after};
 use crate::host::Outbound;
 use crate::key::ClusterKey;
 use crate::life::Life;
@@ -430,7 +430,7 @@ impl Link {
                     if let Some(node) = known.take() {
                         local.lost(node);
                     }
-                    local.life().pause(RETRY);
+                    local.life().pause(pause_after(&error, RETRY));
                 }
             }
         }
@@ -555,8 +555,7 @@ pub(crate) fn connect(
     channel.flush()?;
     let mut answer = [0; HELLO_BYTES];
     channel.read_exact(&mut answer)?;
-    let hello = Hello::decode(&answer)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    let hello = Hello::answered(&answer)?;
     if !local.accepts(&hello, address) {
         return Err(io::ErrorKind::PermissionDenied.into());
     }

@@ -404,6 +404,7 @@ impl JetStreamPort for JetStreamHandle {
         let state = NodeState {
             logs: attached.iter().map(|log| log.name.clone()).collect(),
             leads_in: is_leader.then(|| self.core.leads_in()).flatten(),
+            ..NodeState::default()
         };
         let logs = attached.iter().map(|log| (log.id, log.name.clone())).collect();
         let names = attached.iter().map(|log| (log.id, log.name.as_str().into()));

@@ -31,6 +31,9 @@ use std::sync::Arc;
 /// A sentence for the log: which log cannot be opened and what to do about it.
 pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
     let options = server.options();
+    if !options.jetstream.enabled {
+        return start_without_logs(server, &options);
+    }
     let store = &options.jetstream.store_dir;
     if store.exists() && !store.is_dir() {
         // The words of nats-server, which people look for.
@@ -76,6 +79,17 @@ pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
     let quorum: Arc<dyn QuorumLogs> = Arc::new(OwnedLogs::new(server, &jetstream));
     let quorum = options.cluster.is_some().then_some(quorum);
     Ok(StartedJetStream { jetstream, lines, quorum })
+}
+
+/// The service of a node without JetStream: calls are handed on to the nodes that have the logs.
+fn start_without_logs(
+    server: &Arc<Server>,
+    options: &Options,
+) -> Result<StartedJetStream, String> {
+    let core = Arc::new(CoreRouting::of(server));
+    let started = JetStreamHandle::start(Arc::default(), core, settings(server, options));
+    let jetstream = tokio::runtime::Handle::current().block_on(started)?;
+    Ok(StartedJetStream { jetstream, lines: Vec::new(), quorum: None })
 }
 
 fn open_memory(

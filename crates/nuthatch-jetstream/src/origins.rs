@@ -4,7 +4,6 @@ use crate::copy_tasks::OriginLocation;
 use crate::core_port::CorePort;
 use crate::foreign::Foreign;
 use crate::other_nodes::OtherNodes;
-use crate::outcome::described;
 use crate::registry::{Entry, source_count};
 use crate::stream_table::StreamTable;
 use nuthatch_protocol::js::{RetentionPolicy, StreamConfig, StreamSource};
@@ -19,8 +18,8 @@ use std::sync::Arc;
 pub(super) enum Origin {
     /// A stream of this server.
     Here(Arc<Entry>),
-    /// A stream of the API with this prefix, of another server; or of this account, which keeps messages
-    /// for its consumers.
+    /// A stream of the API with this prefix: of another server or node, or of this account, which keeps messages for its
+    /// consumers.
     Afar(String),
 }
 
@@ -121,18 +120,15 @@ impl Origins {
                 return Err(denied(source, &exporter));
             }
             OriginLocation::Foreign(Foreign::Afar) => {
-                let api = source.external.as_ref().map(|external| external.api.as_str());
-                let api = api.unwrap_or_default().trim_end_matches('.');
-                return Ok(Origin::Afar(api.to_owned()));
+                return Ok(Origin::Afar(api_of(source).to_owned()));
             }
         };
         match self.streams.entry(home, &source.name) {
             // Another node of the cluster has it: what is read goes as to another server's.
             Err(_) if self.nodes.find(home, &source.name).is_some() => {
-                if home == account {
-                    return Ok(Origin::Afar(OWN_API.to_owned()));
-                }
-                Err(at_other_node(&source.name))
+                let imported = || api_of(source).to_owned();
+                let is_own = home == account;
+                Ok(Origin::Afar(if is_own { OWN_API.to_owned() } else { imported() }))
             }
             // It keeps messages for its consumers, so a copy is one of them.
             Ok(entry) if home == account && entry.config.retention != RetentionPolicy::Limits => {
@@ -173,12 +169,10 @@ impl Origins {
     }
 }
 
-/// A stream of another account is read from the node that has it only.
-fn at_other_node(origin: &str) -> JsError {
-    let text = format!(
-        "stream {origin} of another account is at another node of the cluster: a copy of it must be at that node"
-    );
-    described(JsError::CLUSTER_NOT_AVAIL, text)
+/// The prefix of the API by which a source is asked for that is not of this account.
+fn api_of(source: &StreamSource) -> &str {
+    let api = source.external.as_ref().map(|external| external.api.as_str());
+    api.unwrap_or_default().trim_end_matches('.')
 }
 
 /// 10052: the imports do not cover a copy of this source.

@@ -7,6 +7,7 @@ use crate::foreign::{self, Foreign};
 use bytes::Bytes;
 use nuthatch_protocol::js::StreamSource;
 use nuthatch_server::account::Account;
+use nuthatch_server::account::imports::end_imports;
 use nuthatch_server::account_imports::{Inbound, route_inbound};
 use nuthatch_server::egress::{DeliveryContext, DirectWrites, EgressBatch, Groups, Outgoing};
 use nuthatch_server::interest::Matched;
@@ -86,7 +87,11 @@ impl CorePort for CoreRouting {
 
     fn cluster(&self) -> Option<ClusterView> {
         let server = self.server.upgrade()?;
-        let size = server.cluster.get()?.size();
+        let size = match server.cluster.get() {
+            Some(cluster) => cluster.size(),
+            // What goes by it is done at the nodes that keep logs.
+            None => server.core_node.get()?.known().len(),
+        };
         let name = server.nodes.cluster()?.to_owned();
         let others = server.nodes.met();
         Some(ClusterView { name, size, others })
@@ -110,7 +115,7 @@ impl CorePort for CoreRouting {
 
     fn served(&self, account: AccountId) -> Option<Arc<Served>> {
         let server = self.server.upgrade()?;
-        server.cluster.get()?;
+        server.nodes.cluster()?;
         Some(server.accounts.get(account)?.served.clone())
     }
 
@@ -167,8 +172,11 @@ impl CorePort for CoreRouting {
 
     fn quorum_logs(&self) -> Vec<String> {
         let Some(server) = self.server.upgrade() else { return Vec::new() };
-        let logs = server.cluster.get().map_or(&[][..], |cluster| cluster.logs());
-        logs.iter().map(|log| log.name()).collect()
+        match (server.cluster.get(), server.core_node.get()) {
+            (Some(cluster), _) => cluster.logs().iter().map(|log| log.name()).collect(),
+            (None, Some(core)) => core.log_names(),
+            (None, None) => Vec::new(),
+        }
     }
 
     fn has_quorum_memory(&self) -> bool {
@@ -261,6 +269,9 @@ impl Listening {
         let (outlet, receiver) = (server.own_peer().outlet.clone(), Arc::new(Putting(slot)));
         let sub = Arc::new(Subscription::of_server(outlet, subject, receiver));
         account.interest.insert(sub.clone());
+        // What a copy reads of another account comes by a stream that is imported. Its consumer is made later, and asks itself
+        // who listens.
+        drop(account.import(&sub));
         Self { account, sub }
     }
 }
@@ -268,6 +279,7 @@ impl Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         self.sub.close();
+        end_imports(&self.sub);
         self.account.interest.remove(&self.sub);
     }
 }

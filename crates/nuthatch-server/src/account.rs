@@ -153,9 +153,12 @@ impl Account {
         })
     }
 
-    /// Takes one more connection in, unless it has as many as it may have.
+    /// Takes one more connection in, unless it has as many as it may have at all nodes. Two nodes that each take one in at the
+    /// same time may go beyond that.
     pub fn enter(&self) -> bool {
-        let max = self.limits.load().max_connections.map_or(usize::MAX, |max| max as usize);
+        let max = self.limits.load().max_connections;
+        let elsewhere = || self.served.connected_elsewhere().0;
+        let max = max.map_or(usize::MAX, |max| (max as usize).saturating_sub(elsewhere()));
         let entered =
             self.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
                 (count < max).then_some(count + 1)
@@ -163,9 +166,19 @@ impl Account {
         entered.is_ok()
     }
 
-    /// Takes one more leaf node in, unless it has as many as it may have.
+    /// What other nodes are told of its clients and leaf nodes: how many are connected here, if there is a limit of either.
+    pub(crate) fn connected(&self) -> Option<(usize, usize)> {
+        let limits = self.limits.load();
+        let is_limited = limits.max_connections.is_some() || limits.max_leafnodes.is_some();
+        let count = |of: &AtomicUsize| of.load(Ordering::Relaxed);
+        is_limited.then(|| (count(&self.connections), count(&self.leafs)))
+    }
+
+    /// Takes one more leaf node in, as [`Account::enter`] does.
     pub fn enter_leaf(&self) -> bool {
-        let max = self.limits.load().max_leafnodes.map_or(usize::MAX, |max| max as usize);
+        let max = self.limits.load().max_leafnodes;
+        let elsewhere = || self.served.connected_elsewhere().1;
+        let max = max.map_or(usize::MAX, |max| (max as usize).saturating_sub(elsewhere()));
         let entered = self.leafs.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
             (count < max).then_some(count + 1)
         });

@@ -108,6 +108,11 @@ pub trait JetStreamPort: Send + Sync + 'static {
         self.enabled(account)
     }
 
+    /// True if the service runs here, with or without logs.
+    fn runs(&self) -> bool {
+        true
+    }
+
     /// Changes whenever [`JetStreamPort::find`] may answer differently than before; read once per message, so
     /// it must be one atomic load.
     fn version(&self) -> u64;
@@ -477,7 +482,7 @@ impl NoJetStream {
     /// For these options.
     #[must_use]
     pub fn new(options: &Options) -> Self {
-        let is_elsewhere = options.cluster.is_some() && options.jetstream.enabled;
+        let is_elsewhere = options.cluster.is_some();
         Self { elsewhere: is_elsewhere.then(|| options.jetstream.domain.clone()) }
     }
 }
@@ -489,6 +494,10 @@ impl JetStreamPort for NoJetStream {
 
     fn understands(&self, _account: AccountId) -> bool {
         self.elsewhere.is_some()
+    }
+
+    fn runs(&self) -> bool {
+        false
     }
 
     fn version(&self) -> u64 {

@@ -49,7 +49,8 @@ impl Leafs {
     pub(crate) fn advertise(&self, jetstream: &dyn JetStreamPort, account: &Account) {
         // Held until all is told, so that older subjects never replace newer ones.
         let mut told = account.told.lock();
-        let Taken { at, state, subjects, streams } = jetstream.taken(account.id, told.at());
+        let Taken { at, mut state, subjects, streams } = jetstream.taken(account.id, told.at());
+        (state.connections, state.leafs) = account.connected().unwrap_or_default();
         let mut to_others = account.mappings.sources();
         to_others.extend(subjects.iter().cloned());
         // Mappings are applied where the client is.

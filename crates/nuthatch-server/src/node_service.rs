@@ -23,11 +23,11 @@ use crate::served::TOKEN_CHARS;
 use crate::server::Server;
 use crate::socket::Socket;
 use crate::writer;
-use nuthatch_cluster::Cluster;
+use nuthatch_cluster::Membership;
 use nuthatch_cluster::link_hello::LinkHello;
 use std::collections::HashMap;
 use std::io::Cursor;
-use std::net::{SocketAddr, TcpStream as StdTcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream as StdTcpStream};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -37,6 +37,7 @@ use tokio::sync::mpsc;
 use tokio::sync::watch;
 
 mod accept;
+pub(crate) mod ask;
 mod dial;
 mod hello;
 pub(crate) mod memory_streams;
@@ -56,14 +57,14 @@ const LOOK: Duration = Duration::from_millis(500);
 /// This server among the nodes of its cluster.
 struct Node {
     server: Arc<Server>,
-    cluster: Arc<Cluster>,
+    cluster: Arc<dyn Membership>,
     /// This node's name.
     name: String,
 }
 
 /// Takes connections of other nodes and connects to those whose names come later, until it is dropped or the server
 /// stops.
-pub(crate) async fn serve(server: Arc<Server>, cluster: Arc<Cluster>, name: String) {
+pub(crate) async fn serve(server: Arc<Server>, cluster: Arc<dyn Membership>, name: String) {
     let node = Arc::new(Node { server, cluster, name });
     let (arrived, arrivals) = mpsc::channel::<StdTcpStream>(WAITING_MAX);
     node.cluster.take_links(Box::new(move |stream| {
@@ -124,7 +125,7 @@ impl Node {
     }
 
     fn greeter(&self) -> Greeter<'_> {
-        Greeter { server: &self.server, cluster: &self.cluster, name: &self.name }
+        Greeter { server: &self.server, cluster: &*self.cluster, name: &self.name }
     }
 
     /// Joins the account, and stays until the connection ends.
@@ -162,7 +163,7 @@ impl Node {
         conn.send(&NodeInfo::joined(token).encode());
         // The writer pings from now on.
         conn.connected.notify_one();
-        self.joined(&conn, &peer.node, &hello::urls_of(&peer, remote.ip())).await;
+        self.joined(&conn, &peer, remote.ip()).await;
         reader.run(Cursor::new(rest).chain(input)).await;
         let reason = conn.close_reason();
         self.left(&conn, &peer.node, reason);
@@ -219,10 +220,11 @@ impl Node {
         }
     }
 
-    async fn joined(&self, conn: &Connection, node: &str, urls: &[String]) {
-        let account = conn.session().account.name.clone();
+    async fn joined(&self, conn: &Connection, peer: &LinkHello, at: IpAddr) {
+        let (account, node) = (conn.session().account.name.clone(), &peer.node);
         self.server.log.info(format_args!("{conn} - Node {node} is connected, account {account}"));
-        if self.server.nodes.joined(node, &account, urls) {
+        let (urls, core_port) = (hello::urls_of(peer, at), hello::core_port_of(peer, at));
+        if self.server.nodes.joined(node, &account, &urls, core_port) {
             self.server.tell_clients().await;
         }
     }

@@ -5,6 +5,7 @@ use crate::meaning::name_hash;
 use nuthatch_protocol::js::StreamConfig;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -15,6 +16,9 @@ pub const NODE_LINKS_MAX: usize = 16 * 1024;
 
 /// Nodes that are remembered: as many as a cluster has others, with spares.
 const MET_MAX: usize = 7;
+
+/// Nodes without JetStream that are connected at a time.
+pub const CORE_NODES_MAX: usize = 32;
 
 /// The id of a node as a peer, which nats-server makes of the name.
 #[must_use]
@@ -71,6 +75,8 @@ pub struct StepDown {
 struct KnownNode {
     /// Where it takes clients.
     urls: Vec<String>,
+    /// Its node port, if it is a node without JetStream.
+    core_port: Option<SocketAddr>,
     /// Connections to it of each account: one, or two while a newer one takes the place of an older.
     links: BTreeMap<String, usize>,
     /// How often it has had none.
@@ -199,13 +205,21 @@ impl Nodes {
         }
     }
 
-    /// An account's connection to a node has joined. `true`: clients are to be told other addresses than before.
-    pub(crate) fn joined(&self, node: &str, account: &str, urls: &[String]) -> bool {
+    /// An account's connection to a node has joined, which has no JetStream if its node port is given. `true`: clients are to
+    /// be told other addresses than before.
+    pub(crate) fn joined(
+        &self,
+        node: &str,
+        account: &str,
+        urls: &[String],
+        core_port: Option<SocketAddr>,
+    ) -> bool {
         let mut known = self.known.lock();
         let known = known.entry(node.to_owned()).or_default();
-        if known.links.is_empty() {
+        if known.links.is_empty() && core_port.is_none() {
             self.note(node, true);
         }
+        known.core_port = core_port;
         *known.links.entry(account.to_owned()).or_default() += 1;
         if known.urls == urls {
             return false;
@@ -230,7 +244,9 @@ impl Nodes {
         }
         if known.links.is_empty() {
             known.gone += 1;
-            self.note(node, false);
+            if known.core_port.is_none() {
+                self.note(node, false);
+            }
         }
         known.links.is_empty().then_some(known.gone)
     }
@@ -247,6 +263,19 @@ impl Nodes {
     pub(crate) fn is_leaving(&self, node: &str) -> bool {
         let mut known = self.known.lock();
         known.get_mut(node).is_some_and(|known| !std::mem::take(&mut known.urls).is_empty())
+    }
+
+    /// Node ports of the nodes without JetStream that are connected.
+    #[must_use]
+    pub fn core_ports(&self) -> Vec<SocketAddr> {
+        self.known.lock().values().filter_map(|known| known.core_port).collect()
+    }
+
+    /// True if the node of this name, which has no JetStream, may connect: it is connected, or there are not too many.
+    pub(crate) fn has_room_for_core(&self, node: &str) -> bool {
+        let known = self.known.lock();
+        let count = known.values().filter(|known| known.core_port.is_some()).count();
+        known.get(node).is_some_and(|known| known.core_port.is_some()) || count < CORE_NODES_MAX
     }
 
     /// True if the account of this name is connected to a node.
@@ -287,14 +316,14 @@ mod tests {
     fn a_node_is_told_of_once_and_forgotten_when_it_stays_away() {
         let nodes = Nodes::default();
         let urls = ["127.0.0.1:4222".to_owned()];
-        assert!(nodes.joined("n2", "A", &urls) && !nodes.joined("n2", "A", &urls));
+        assert!(nodes.joined("n2", "A", &urls, None) && !nodes.joined("n2", "A", &urls, None));
         assert_eq!(nodes.left("n2", "A"), None, "one connection is left");
         let gone = nodes.left("n2", "A").expect("the last one");
-        assert!(!nodes.joined("n2", "A", &urls), "it is back in time");
+        assert!(!nodes.joined("n2", "A", &urls, None), "it is back in time");
         assert!(!nodes.forget("n2", gone), "and stays");
         assert!(nodes.is_leaving("n2") && !nodes.is_leaving("n2") && !nodes.is_leaving("n3"));
         assert!(
-            nodes.urls().is_empty() && nodes.joined("n2", "A", &urls),
+            nodes.urls().is_empty() && nodes.joined("n2", "A", &urls, None),
             "it was not the last word"
         );
         assert_eq!(nodes.left("n2", "A"), None, "one connection is left");
@@ -304,8 +333,24 @@ mod tests {
         assert_eq!(nodes.urls(), Vec::<String>::new());
         let more = ["n4", "n5", "n6", "n7", "n8", "n9", "o1"];
         for node in more {
-            nodes.joined(node, "A", &urls);
+            nodes.joined(node, "A", &urls, None);
         }
         assert_eq!(nodes.met(), more, "the one that is gone makes room");
+    }
+
+    #[test]
+    fn nodes_without_jetstream_are_known_while_they_are_there_and_not_remembered() {
+        let nodes = Nodes::default();
+        let port: SocketAddr = ([127, 0, 0, 1], 6222).into();
+        for at in 0..CORE_NODES_MAX {
+            let name = format!("edge{at}");
+            assert!(nodes.has_room_for_core(&name));
+            nodes.joined(&name, "A", &[], Some(port));
+        }
+        assert!(nodes.has_room_for_core("edge0") && !nodes.has_room_for_core("another"));
+        assert_eq!((nodes.core_ports().len(), nodes.met()), (CORE_NODES_MAX, vec![]));
+        let gone = nodes.left("edge0", "A").expect("its only connection");
+        nodes.forget("edge0", gone);
+        assert!(nodes.has_room_for_core("another") && nodes.met().is_empty());
     }
 }

@@ -120,6 +120,14 @@ pub const OPEN_MAX_SUBSCRIPTIONS: u32 = 128 * 1024;
 /// Default of [`Limits::max_closed_clients`].
 pub const DEFAULT_MAX_CLOSED_CLIENTS: usize = 10_000;
 
+impl Options {
+    /// True if clients can use JetStream here: this server's own, or that of the other nodes of its cluster.
+    #[must_use]
+    pub fn has_jetstream(&self) -> bool {
+        self.jetstream.enabled || self.cluster.is_some()
+    }
+}
+
 /// Everything a server is told at its start. `Options::default()` is a server without JetStream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {

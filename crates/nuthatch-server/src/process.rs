@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 
 mod banner;
 mod cluster;
+mod core_node;
 mod embedded;
 mod files;
 mod foreign;
@@ -436,7 +437,9 @@ async fn attach_jetstream(
 ) -> Result<Option<Arc<dyn QuorumLogs>>, RunError> {
     let started = start_in_time(server, start_jetstream, server.options().ready_timeout).await?;
     server.set_jetstream(started.jetstream);
-    banner::jetstream(server, &started.lines);
+    if server.options().jetstream.enabled {
+        banner::jetstream(server, &started.lines);
+    }
     Ok(started.quorum)
 }
 

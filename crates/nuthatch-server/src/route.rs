@@ -545,6 +545,7 @@ fn deliver_import(
 ) -> bool {
     match &of.role {
         Role::Leaf { .. } => leafs::send_to(of, message, way),
+        Role::Server(receiver) => receive(&**receiver, of, message, way),
         _ => of.deliver(message, way.egress),
     }
 }

@@ -55,6 +55,7 @@ impl OwnStream {
             max_bytes: u64::try_from(self.config.max_bytes).unwrap_or(0),
             max_msg_size: self.config.max_msg_size,
             allow_direct: self.config.allow_direct,
+            mirror_direct: self.config.mirror_direct,
             mirror: self.config.mirror.clone(),
             sources: self.config.sources.clone(),
             whole: self.is_in_quorum_memory().then(|| Box::new((*self.config).clone())),
@@ -84,6 +85,9 @@ pub struct ServedStream {
     pub max_msg_size: i32,
     /// It serves direct gets.
     pub allow_direct: bool,
+    /// It serves direct gets for what it mirrors, while that is not there.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub mirror_direct: bool,
     /// What it mirrors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mirror: Option<StreamSource>,
@@ -119,6 +123,18 @@ pub struct NodeState {
     pub logs: Vec<String>,
     /// The epoch in which it decides about new streams; `None`: it does not.
     pub leads_in: Option<u64>,
+    /// How many clients of the account are connected there, if the account has a limit of them or of leaf nodes: either is
+    /// one for all nodes.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub connections: usize,
+    /// How many leaf nodes of the account are, likewise.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub leafs: usize,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // the form that serde asks for
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// How a question is to be handled.
@@ -143,13 +159,22 @@ pub enum Leader {
     Nobody,
 }
 
+/// A stream that a node serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Come {
+    /// Its name.
+    pub(crate) name: Arc<str>,
+    /// The stream for which it serves direct gets while that is not there.
+    pub(crate) stands_for: Option<Arc<str>>,
+}
+
 /// How the streams that a node serves have changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct TableChange {
     /// What it told before counts no more.
     pub(crate) is_first: bool,
-    /// Names of streams that have come, or are told of again.
-    pub(crate) come: Vec<Arc<str>>,
+    /// Streams that have come, or are told of again.
+    pub(crate) come: Vec<Come>,
     /// Names of those that have gone; before any comes.
     pub(crate) gone: Vec<String>,
     /// All of its streams have been told by now.
@@ -422,6 +447,16 @@ impl Served {
         }
         let table = inner.nodes.values().find(|table| table.is_complete && serves(&table.state))?;
         Some(table.in_memory())
+    }
+
+    /// How many clients and leaf nodes of the account are connected to other nodes, as far as those tell.
+    #[must_use]
+    pub fn connected_elsewhere(&self) -> (usize, usize) {
+        let inner = self.inner.lock();
+        let states = inner.nodes.values().map(|table| &table.state);
+        states.fold((0, 0), |(clients, leafs), state| {
+            (clients.saturating_add(state.connections), leafs.saturating_add(state.leafs))
+        })
     }
 
     /// How many streams other nodes serve.

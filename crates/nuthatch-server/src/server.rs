@@ -99,6 +99,8 @@ pub struct Server {
     pub logs: Logs,
     /// This server as a node of a quorum log, once it runs.
     pub cluster: OnceLock<Arc<nuthatch_cluster::Cluster>>,
+    /// This server as a node without JetStream, once it has found its cluster.
+    pub core_node: OnceLock<Arc<nuthatch_cluster::CoreNode>>,
     /// Reports faults that stop the server.
     pub fatal: crate::fatal::Fatal,
     /// Slow consumers so far.
@@ -186,6 +188,7 @@ impl Server {
             log,
             logs: Logs::default(),
             cluster: OnceLock::new(),
+            core_node: OnceLock::new(),
             fatal: crate::fatal::Fatal::default(),
             slow_consumers: SlowConsumers::default(),
             stalled_clients: AtomicU64::new(0),
@@ -466,6 +469,13 @@ impl Server {
     /// Tells the leaf nodes of an account what it takes without a subscription.
     pub fn advertise(&self, account: &Account) {
         self.leafs.advertise(self.jetstream(), account);
+    }
+
+    /// Clients or leaf nodes of an account have come or gone: other nodes are told, if the account has a limit of them.
+    pub(crate) fn connected_changed(&self, account: &Account) {
+        if account.served.has_nodes() && account.connected().is_some() {
+            self.advertise(account);
+        }
     }
 
     /// [`Server::advertise`] for every account that has leaf nodes.

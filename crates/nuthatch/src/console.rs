@@ -197,7 +197,7 @@ impl Host for Process {
 
 /// What is wrong, one sentence each.
 fn troubles(server: &Server) -> Vec<String> {
-    if !server.options().jetstream.enabled {
+    if !server.options().has_jetstream() {
         return vec!["JetStream is off: there are no streams.".to_owned()];
     }
     let view = server.jetstream().view();

@@ -8,7 +8,7 @@ use crate::channel::Channel;
 use crate::config::ClusterConfig;
 use crate::framed::{put_answer, read_answer};
 use crate::group_port::GroupPort;
-use crate::hello::{Hello, Lane};
+use crate::hello::{Hello, Lane, is_core_only};
 use crate::key::ClusterKey;
 use crate::life::Life;
 use crate::links::{Local, connect};
@@ -189,9 +189,11 @@ fn seek(
     loop {
         // Names may be found later, and elsewhere.
         let (others, size) = routes.sight();
-        let founds = size.filter(|size| config.may_found(*size));
         seeking.lock().ask();
         let told_each = ask_each(&others, local, &|answer| seeking.lock().counts(answer));
+        let (others, told_each, without) = that_keep(others, told_each);
+        let size = size.map(|size| size - without);
+        let founds = size.filter(|size| config.may_found_beside(*size, without));
         let strangers = strangers(&others, &told_each);
         let told_each = told_each.into_iter().map(|told| told.ok().flatten());
         let told_each: Vec<Option<(Answer, Versions)>> = told_each.collect();
@@ -212,7 +214,15 @@ fn seek(
                 Ok(roster) => return Ok((founding, roster)),
                 Err(why) => why,
             },
-            Next::Wait => waits_for((config, routes), (&others, &strangers), &answers),
+            Next::Wait => {
+                let count = size.ok_or_else(|| routes.told_not_found());
+                let wrong = || routes.has_names().then(|| routes.told_wrong());
+                match count {
+                    Ok(count) if founds.is_none() => joins_only(count, wrong(), &strangers),
+                    Ok(count) => waits_for(count, (&others, &strangers), &answers),
+                    Err(not_found) => not_found,
+                }
+            }
         };
         if told != waits {
             local.report(&waits);
@@ -230,9 +240,32 @@ fn begins_with(config: &ClusterConfig, told: &[Option<(Answer, Versions)>]) -> P
     others.fold(config.protocol_max, Protocol::min).max(Protocol::FIRST)
 }
 
-/// What a node waits for, for people.
+/// The nodes that keep logs, as far as is known, with what they told; and how many have no JetStream: those found nothing, and
+/// nothing can be held there.
+fn that_keep(others: Vec<SocketAddr>, told: Vec<Told>) -> (Vec<SocketAddr>, Vec<Told>, usize) {
+    let listed = others.len();
+    let keeps = |(_, told): &(SocketAddr, Told)| !told.as_ref().is_err_and(is_core_only);
+    let (others, told): (Vec<_>, Vec<_>) = others.into_iter().zip(told).filter(keeps).unzip();
+    let without = listed - others.len();
+    (others, told, without)
+}
+
+/// What a node says, for people, that is told of a number of nodes which found nothing.
+fn joins_only(count: usize, wrong: Option<String>, strangers: &str) -> String {
+    match wrong {
+        Some(wrong) => {
+            format!("{wrong}. It joins a cluster as soon as a node of one answers{strangers}")
+        }
+        None => format!(
+            "this node and its routes are {count}: so many found no cluster (3 or 5 do). It joins one as soon as a node \
+             of one answers{strangers}"
+        ),
+    }
+}
+
+/// What a node waits for that founds a cluster with so many, for people.
 fn waits_for(
-    (config, routes): (&ClusterConfig, &Routes),
+    count: usize,
     (others, strangers): (&[SocketAddr], &str),
     answers: &[Option<Answer>],
 ) -> String {
@@ -240,20 +273,9 @@ fn waits_for(
         answer.is_none().then(|| address.to_string())
     };
     let missing: Vec<String> = others.iter().zip(answers).filter_map(answered).collect();
-    match (routes.size(), missing.is_empty()) {
-        (None, _) => routes.told_not_found(),
-        (Some(count), _) if !config.may_found(count) && routes.has_names() => {
-            let wrong = routes.told_wrong();
-            format!("{wrong}. It joins a cluster as soon as a node of one answers{strangers}")
-        }
-        (Some(count), _) if !config.may_found(count) => format!(
-            "this node and its routes are {count}: so many found no cluster (3 or 5 do). It joins one as soon as a node \
-             of one answers{strangers}"
-        ),
-        (Some(_), true) => {
-            "all nodes have answered: the first by name founds the cluster".to_owned()
-        }
-        (Some(count), false) => format!(
+    match missing.is_empty() {
+        true => "all nodes have answered: the first by name founds the cluster".to_owned(),
+        false => format!(
             "the cluster is founded when all of its {count} nodes have answered; missing: {}{strangers}",
             missing.join(", ")
         ),

@@ -7,7 +7,7 @@ use super::Input;
 use crate::channel::Channel;
 use crate::framed::frame_answer;
 use crate::group_port::member_of;
-use crate::hello::Lane;
+use crate::hello::{Lane, pause_after};
 use crate::links::{Local, connect};
 use nuthatch_catalog_group::{Envelope, MemberId};
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -182,11 +182,11 @@ impl Connection {
                     let _ = self.write_all(channel);
                     *self.queue.lock() = Queue::default();
                 }
-                Err(_) => {
+                Err(error) => {
                     if let Some(member) = known.take() {
                         let _ = inputs.try_send(Input::Lost(member));
                     }
-                    local.life().pause(RETRY);
+                    local.life().pause(pause_after(&error, RETRY));
                 }
             }
         }

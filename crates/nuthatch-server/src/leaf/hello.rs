@@ -123,7 +123,7 @@ impl LeafInfo {
         let options = server.options();
         let own = options.leafnodes.as_ref();
         let port = server.leafs.port.load(Ordering::Relaxed);
-        let jetstream = options.jetstream.enabled;
+        let jetstream = options.has_jetstream();
         let domain = options.jetstream.domain.clone().filter(|_| jetstream).unwrap_or_default();
         Self {
             server_id: server.id.clone(),

@@ -372,7 +372,7 @@ impl Remote {
         let (server, remote) = (&self.server, &self.options);
         let options = server.options();
         let account = server.accounts.by_name(&remote.account);
-        let enabled = options.jetstream.enabled;
+        let enabled = options.has_jetstream();
         let mut connect = LeafConnect {
             version: NATS_VERSION.to_owned(),
             server_id: server.id.clone(),

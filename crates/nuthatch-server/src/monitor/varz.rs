@@ -35,7 +35,11 @@ pub(super) async fn varz(server: &Server) -> Value {
 /// The cluster that this server is a node of, as upstream tells its own; empty without one.
 fn cluster(server: &Server, options: &Options) -> Value {
     let Some(settings) = &options.cluster else { return json!({}) };
-    let others = server.cluster.get().map(|cluster| cluster.others()).unwrap_or_default();
+    let others = match (server.cluster.get(), server.core_node.get()) {
+        (Some(cluster), _) => cluster.others(),
+        (None, Some(core)) => core.known(),
+        (None, None) => Vec::new(),
+    };
     let urls: Vec<String> = others.iter().map(ToString::to_string).collect();
     let mut out = json!({
         "addr": settings.listen.ip().to_string(),

@@ -99,7 +99,7 @@ where
         Ok(account) => (Verdict::Welcome, Some(account)),
         Err(verdict) => (verdict, None),
     };
-    say(&mut output, &greeter.hello(&peer.account, verdict)).await?;
+    say(&mut output, &greeter.answers(&peer, verdict)).await?;
     let Some(account) = account else { return Ok(None) };
     Ok(Some(Greeted { input, output, rest, peer, account, is_plain, solicited: false }))
 }

@@ -179,7 +179,8 @@ async fn connect(node: &Node, address: SocketAddr, account: &Arc<Account>) -> io
     Ok(Outcome::Ended)
 }
 
-async fn within<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+/// What is done within the time for hellos.
+pub(super) async fn within<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     let done = timeout(GREETED_WITHIN, work).await;
     done.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
@@ -196,13 +197,14 @@ where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    let own = node.greeter().hello(&account.name, Verdict::Welcome);
+    let own = node.greeter().begins(&account.name);
     say(&mut output, &own).await?;
     let (peer, rest) = hear(&mut input).await?;
     // By the same rule as there: of two nodes one connects, whatever either believes.
+    let connects = own.node < peer.node || (own.beyond.is_some() && own.node != peer.node);
     let is_fit = peer.verdict == Verdict::Welcome
         && peer.cluster == own.cluster
-        && own.node < peer.node
+        && connects
         && peer.account == account.name;
     if !is_fit {
         return Ok(Err(Box::new(peer)));

@@ -60,9 +60,6 @@ fn homes(options: &Options) -> Result<(), Conflict> {
     if jetstream.store.is_some() && options.cluster.as_ref().is_some_and(is_built_in) {
         return Err(Conflict::StoreOfBuiltIn);
     }
-    if options.cluster.is_some() && !jetstream.enabled {
-        return Err(Conflict::NodeWithoutJetStream);
-    }
     match (&jetstream.store, &jetstream.tier, &jetstream.cache) {
         (Some(_), Some(_), _) => Err(Conflict::TierOfBucket),
         (None, _, Some(_)) => Err(Conflict::CacheOfDirectory),

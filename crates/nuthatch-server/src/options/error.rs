@@ -308,11 +308,6 @@ pub enum Conflict {
         /// The name.
         name: String,
     },
-    /// A node that keeps no streams.
-    #[error(
-        "a node of a cluster keeps a part of its streams: turn JetStream on ('jetstream' in the file, or -js)"
-    )]
-    NodeWithoutJetStream,
     /// A node without what it needs.
     #[error(
         "a node of a cluster needs a node port (cluster {{ port }}, -cluster_listen), routes (cluster {{ routes }}, -routes) \

@@ -1,14 +1,15 @@
 //! A server that is a node of a cluster: it keeps the quorum log, and takes clients all the time. While it owns the log
 //! the JetStream of the cluster is here; what clients at other nodes ask of it comes from those.
 
-use super::{OnLost, QuorumLogs, RunError, StartJetStream, attach_jetstream, quorum_logs};
-use crate::jetstream_port::BoxFuture;
+use super::{RunError, StartJetStream, attach_jetstream, core_node, quorum_logs};
 use crate::logs::{QUORUM_MEMORY_LOG, keeper_memory_bytes};
 use crate::node_service;
 use crate::options::Options;
 use crate::private_files::{OUR_DIRECTORY, close_directory};
 use crate::server::Server;
-use nuthatch_cluster::{Cluster, ClusterConfig, ClusterKey, KeyNames, Life, Logs, Prepared};
+use nuthatch_cluster::{
+    BUILT_IN, Cluster, ClusterConfig, ClusterKey, CoreNode, KeyNames, Life, Logs, Prepared,
+};
 use nuthatch_log::{KeyId, Reporter};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -40,7 +41,7 @@ const RESTART_PAUSE: Duration = Duration::from_millis(100);
 pub(super) fn config(server: &Server) -> Result<Option<ClusterConfig>, RunError> {
     let options = server.options();
     let config = config_of(&options)?;
-    if config.is_some() {
+    if config.is_some() && options.jetstream.enabled {
         let ours = options.jetstream.store_dir.join(OUR_DIRECTORY);
         nuthatch_log::env::create_dirs(&ours)
             .and_then(|()| close_directory(&ours))
@@ -64,20 +65,22 @@ pub(super) fn config_of(options: &Options) -> Result<Option<ClusterConfig>, RunE
     }
     let ours = options.jetstream.store_dir.join(OUR_DIRECTORY);
     let key = settings.key.as_deref().map(read_key).transpose().map_err(RunError::Cluster)?;
+    // What is about logs counts for nothing at a node that keeps none.
+    let keeps = options.jetstream.enabled;
     let config = ClusterConfig {
         name: settings.name.clone(),
         listen: settings.listen,
         routes: settings.routes.clone(),
-        catalog: settings.catalog.clone(),
+        catalog: if keeps { settings.catalog.clone() } else { BUILT_IN.to_owned() },
         dir: ours.join(KEEPER_DIR),
         key,
         may_be_open: settings.may_be_open,
         logs: Logs::PerNode(settings.logs_per_node),
         memory: Some(keeper_memory_bytes(options)),
-        store: options.jetstream.store.clone(),
-        replace_after: settings.replace_after,
+        store: options.jetstream.store.clone().filter(|_| keeps),
+        replace_after: settings.replace_after.filter(|_| keeps),
         zone: settings.zone.clone(),
-        owner_zones: settings.owner_zones.clone(),
+        owner_zones: if keeps { settings.owner_zones.clone() } else { Vec::new() },
         protocol_max: settings.protocol_max,
         keys: key_names(&options.jetstream.keys),
         program: env!("CARGO_PKG_VERSION").to_owned(),
@@ -101,11 +104,22 @@ fn is_quorum_name(name: &str) -> bool {
         || name == QUORUM_MEMORY_LOG
 }
 
-/// Takes the directory and the port of a node; nothing of it runs yet.
+/// A node that has its port, and its directory if it keeps logs; nothing of it runs yet.
+pub(super) enum PreparedNode {
+    /// One that keeps logs.
+    Keeper(Prepared),
+    /// One without JetStream.
+    Core(Arc<CoreNode>),
+}
+
+/// Takes the port of a node, and its directory if it keeps logs.
 ///
 /// # Errors
 /// They cannot be had.
-pub(super) fn prepare(server: &Arc<Server>, config: &ClusterConfig) -> Result<Prepared, RunError> {
+pub(super) fn prepare(
+    server: &Arc<Server>,
+    config: &ClusterConfig,
+) -> Result<PreparedNode, RunError> {
     let (reporting, noting) = (Arc::downgrade(server), Arc::downgrade(server));
     let warn = move |message: &str| {
         if let Some(server) = reporting.upgrade() {
@@ -118,7 +132,11 @@ pub(super) fn prepare(server: &Arc<Server>, config: &ClusterConfig) -> Result<Pr
         }
     };
     let report = Reporter::with_notes(warn, info);
-    Cluster::prepare(config, report).map_err(|error| RunError::Cluster(error.to_string()))
+    let prepared = match server.options().jetstream.enabled {
+        true => Cluster::prepare(config, report).map(PreparedNode::Keeper),
+        false => CoreNode::start(config, report).map(PreparedNode::Core),
+    };
+    prepared.map_err(|error| RunError::Cluster(error.to_string()))
 }
 
 /// What a server does as a node, beside its clients.
@@ -133,13 +151,21 @@ impl NodeTask {
     /// Begins: with the others the cluster is found, and its log waited for.
     pub(super) fn begin(
         server: &Arc<Server>,
-        prepared: Prepared,
+        prepared: PreparedNode,
         start_jetstream: StartJetStream,
     ) -> Self {
-        let (server, life) = (server.clone(), prepared.life());
+        let server = server.clone();
+        let life = match &prepared {
+            PreparedNode::Keeper(prepared) => prepared.life(),
+            PreparedNode::Core(core) => core.life(),
+        };
         let (told, failed) = mpsc::channel(1);
         let task = tokio::spawn(async move {
-            if let Err(error) = be_node(&server, prepared, start_jetstream, &told).await {
+            let been = match prepared {
+                PreparedNode::Keeper(node) => be_node(&server, node, start_jetstream, &told).await,
+                PreparedNode::Core(core) => core_node::be(&server, core, start_jetstream).await,
+            };
+            if let Err(error) = been {
                 // The first reason counts.
                 let _ = told.try_send(error);
             }
@@ -195,24 +221,20 @@ async fn be_node(
     let starting = server.clone();
     let name = prepared.config().name.clone();
     let cluster = blocking(move || start(&starting, prepared)).await?;
-    let named = server.options().cluster.as_ref().and_then(|settings| settings.cluster.clone());
-    server.nodes.set_cluster(&named.unwrap_or_else(|| cluster_name(&cluster)));
+    name_cluster(server, cluster.id());
     let mut tasks = JoinSet::new();
-    let mut quorum = None;
-    if server.options().jetstream.enabled {
-        // Before other nodes are connected: what they hand on is taken.
-        quorum = attach_jetstream(server, start_jetstream).await?;
-        if server.stopping.load(Ordering::Relaxed) {
-            // The server has stopped what there was before.
-            let stopping = server.clone();
-            return blocking(move || stopping.jetstream().stop()).await;
-        }
-        node_service::memory_streams::load(server).map_err(RunError::Cluster)?;
-        tasks.spawn(node_service::memory_streams::keep(server.clone()));
-        tasks.spawn(node_service::keep_advertising(server.clone()));
+    // Before other nodes are connected: what they hand on is taken.
+    let quorum = attach_jetstream(server, start_jetstream).await?;
+    if server.stopping.load(Ordering::Relaxed) {
+        // The server has stopped what there was before.
+        let stopping = server.clone();
+        return blocking(move || stopping.jetstream().stop()).await;
     }
+    node_service::memory_streams::load(server).map_err(RunError::Cluster)?;
+    tasks.spawn(node_service::memory_streams::keep(server.clone()));
+    tasks.spawn(node_service::keep_advertising(server.clone()));
     tasks.spawn(node_service::serve(server.clone(), cluster.clone(), name));
-    let quorum = quorum.unwrap_or_else(|| Arc::new(NothingToServe));
+    let quorum = quorum.expect("the JetStream of a node serves its quorum logs");
     let mut kept = JoinSet::new();
     for log in cluster.logs() {
         kept.spawn(quorum_logs::keep(server.clone(), log.clone(), quorum.clone()));
@@ -234,30 +256,11 @@ async fn be_node(
     Ok(())
 }
 
-/// Of a node without JetStream, which keeps logs for the others.
-struct NothingToServe;
-
-impl QuorumLogs for NothingToServe {
-    fn follow(&self, _: u8) {}
-
-    fn serve(&self, _: u8, _: OnLost) -> BoxFuture<'_, Result<Vec<String>, String>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-
-    fn has_stopped(&self, _: u8) -> bool {
-        false
-    }
-
-    fn withdraw(&self, _: u8) {}
-
-    fn leave(&self, _: u8) -> BoxFuture<'_, Result<(), String>> {
-        Box::pin(async { Ok(()) })
-    }
-}
-
-/// The name that clients see follows from what the founding has drawn.
-fn cluster_name(cluster: &Cluster) -> String {
-    format!("{:032x}", cluster.id()).split_off(NAME_CUT)
+/// Gives the cluster the name that clients see: the configured one, or one that follows from what the founding has drawn.
+pub(super) fn name_cluster(server: &Server, cluster: u128) {
+    let named = server.options().cluster.as_ref().and_then(|settings| settings.cluster.clone());
+    let drawn = || format!("{cluster:032x}").split_off(NAME_CUT);
+    server.nodes.set_cluster(&named.unwrap_or_else(drawn));
 }
 
 pub(super) async fn blocking<T: Send + 'static>(

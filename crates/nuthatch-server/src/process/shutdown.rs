@@ -45,7 +45,7 @@ pub(super) async fn shutdown(server: &Arc<Server>) -> Result<(), RunError> {
         sleep(Duration::from_millis(5)).await;
     }
     let mut result = Ok(());
-    if server.options().jetstream.enabled {
+    if server.options().has_jetstream() {
         server.log.info(format_args!("Initiating JetStream Shutdown..."));
         for (_, bucket) in &*server.logs.buckets() {
             bucket.set_retry_for(STORE_TIMEOUT);

@@ -138,7 +138,7 @@ impl Turn<'_> {
     /// account's JetStream: nobody answers what it does not import, as upstream.
     #[cold]
     fn without_jetstream(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Handled {
-        let is_served = !self.reader.server.jetstream().slots().is_empty();
+        let is_served = self.reader.server.jetstream().runs();
         let account = &self.reader.session.account;
         let is_imported =
             || account.interest.any(publish.subject) || account.imports.serves(API_INFO);

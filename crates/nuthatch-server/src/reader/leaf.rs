@@ -237,7 +237,7 @@ impl ConnReader {
 
     fn rights(&self, terms: &LeafPermissions, remote_domain: &str, is_spoke: bool) -> LeafRights {
         let options = self.server.options();
-        let enabled = options.jetstream.enabled;
+        let enabled = options.has_jetstream();
         let own = options.jetstream.domain.as_deref().filter(|_| enabled).unwrap_or_default();
         let system = self.session.account.id == self.server.accounts.system().id;
         let domains = Domains { own, remote: remote_domain, enabled, system };

@@ -45,7 +45,7 @@ fn deliver_to(sub: &SubRef, message: &Outgoing<'_>, way: &mut DeliveryContext<'_
         Role::Client => deliver_to_client(sub, sub, message, way),
         Role::ImportSubscription { .. } if way.by_service => false,
         Role::ImportSubscription { of, inward, allow_trace }
-            if !matches!(of.role, Role::Leaf { .. }) =>
+            if !matches!(of.role, Role::Leaf { .. } | Role::Server(_)) =>
         {
             let import = Import { of, inward: inward.as_deref(), allow_trace: *allow_trace };
             let is_silent = !sub.echo && is_own;

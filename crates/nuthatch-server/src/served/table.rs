@@ -1,6 +1,6 @@
 //! What one other node serves of an account, as it told, and what it is told.
 
-use super::{NodeState, OwnStream, ServedStream, TABLE_STREAMS_MAX};
+use super::{Come, NodeState, OwnStream, ServedStream, TABLE_STREAMS_MAX};
 use crate::link::own_subject;
 use crate::outlet::Outlet;
 use nuthatch_protocol::js::StreamConfig;
@@ -141,8 +141,8 @@ impl NodeTable {
         }
     }
 
-    /// Takes a stream, new or changed; its name, if there is room for it.
-    pub(super) fn take(&mut self, stream: ServedStream, key: u64) -> Option<Arc<str>> {
+    /// Takes a stream, new or changed, if there is room for it.
+    pub(super) fn take(&mut self, stream: ServedStream, key: u64) -> Option<Come> {
         self.forget(&stream.name);
         if self.streams.len() >= TABLE_STREAMS_MAX {
             self.is_full = true;
@@ -154,11 +154,13 @@ impl NodeTable {
         *self.in_logs.entry(stream.log.as_str().into()).or_default() += 1;
         self.reserved[usize::from(stream.is_memory)] += u128::from(stream.max_bytes);
         let name: Arc<str> = stream.name.as_str().into();
+        let origin = stream.mirror.as_ref().filter(|_| stream.mirror_direct);
+        let stands_for = origin.map(|origin| origin.name.as_str().into());
         self.names.insert(name.clone());
         if stream.whole.is_some() {
             self.in_memory.insert(name.clone());
         }
         self.streams.insert(name.clone(), (key, Arc::new(stream)));
-        Some(name)
+        Some(Come { name, stands_for })
     }
 }

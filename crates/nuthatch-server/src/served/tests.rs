@@ -13,7 +13,11 @@ fn own(name: &str, subject: &str) -> OwnStream {
 
 fn told(is_first: bool, is_last: bool, come: &[OwnStream], gone: &[&str]) -> Vec<u8> {
     let told = Told {
-        state: NodeState { logs: vec!["memory".to_owned()], leads_in: Some(7) },
+        state: NodeState {
+            logs: vec!["memory".to_owned()],
+            leads_in: Some(7),
+            ..NodeState::default()
+        },
         is_first,
         is_last,
         come: come.iter().map(OwnStream::told).collect(),

@@ -62,7 +62,8 @@ impl Server {
         let options = self.options();
         let port = self.client_port.load(Ordering::Relaxed);
         let (host, port) = advertised(&options.client_advertise, &options.host, port);
-        let jetstream = options.jetstream.enabled;
+        // Clients look here whether they can use it; a node without its own has that of the others.
+        let jetstream = options.has_jetstream();
         ServerInfo {
             server_id: self.id.clone(),
             server_name: self.name.clone(),

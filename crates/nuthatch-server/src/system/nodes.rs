@@ -52,6 +52,10 @@ async fn cluster_of(server: &Arc<Server>) -> Result<Arc<Cluster>, Failure> {
         if server.options().cluster.is_none() {
             return Err(Failure(503, "this server is no node of a cluster".to_owned()));
         }
+        if !server.options().jetstream.enabled {
+            let why = "this node has no JetStream, and no part of the catalog: ask one that keeps the logs";
+            return Err(Failure(503, why.to_owned()));
+        }
         if Instant::now() >= deadline {
             let why = "this node has not found its cluster yet: its log says what it waits for";
             return Err(Failure(503, why.to_owned()));
