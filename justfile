@@ -24,6 +24,10 @@ unit:
 clients *ARGS:
     ./tests/clients/run.sh {{ARGS}}
 
+# The same against a cluster, at a node without JetStream.
+clients-cluster *ARGS:
+    ./tests/clients/cluster/run.sh {{ARGS}}
+
 # The real server on an Azurite, a fake-gcs-server and a MinIO: `just stores azurite` runs one.
 stores *PARTS:
     ./tests/stores.sh {{PARTS}}

@@ -30,6 +30,8 @@ export NUTHATCH_BINARY NUTHATCH_LIBRARIES
 job "unit, property, crash and differential tests" \
   cargo test --profile "$NUTHATCH_PROFILE" --workspace --features nuthatch/otlp,nuthatch/etcd --locked --no-fail-fast
 job "third-party clients" ./tests/clients/run.sh
+# All five take as long as the job before; `just clients-cluster` and `just proof` run them.
+job "third-party clients at a node without JetStream" ./tests/clients/cluster/run.sh nats-go nats-py
 job "metrics, websocket, a browser, TLS, examples, the documentation" ./tests/clients/net/run.sh
 job "inside of other programs" ./tests/embed/run.sh
 job "a server in an Azurite" ./tests/stores.sh azurite

@@ -272,7 +272,10 @@ mod tests {
         let told = |nodes, logs| Beyond { nodes, logs, ..Beyond::default() };
         assert!(node.hear(at(1), 7, told(vec![at(2), node.listen], logs.clone())));
         assert!(!node.hear(at(9), 8, told(vec![at(3)], vec![])), "another cluster");
-        assert!(node.hear(at(2), 7, told(vec![at(4)], vec![])), "one that does not know the logs yet");
+        assert!(
+            node.hear(at(2), 7, told(vec![at(4)], vec![])),
+            "one that does not know the logs yet"
+        );
         assert_eq!((node.id(), node.log_names()), (7, logs));
         assert_eq!(node.known(), [at(1), at(2), at(4)], "and never itself");
         node.life().end().expect("ended");

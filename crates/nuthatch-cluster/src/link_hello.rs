@@ -228,10 +228,7 @@ impl LinkHello {
         Self::body(&summed[FRONT_BYTES..], version).map(|hello| Some((hello, total)))
     }
 
-    fn body(
-        bytes: &[u8],
-        (version, has_beyond): (LinkVersion, bool),
-    ) -> Result<Self, Malformed> {
+    fn body(bytes: &[u8], (version, has_beyond): (LinkVersion, bool)) -> Result<Self, Malformed> {
         let mut from = Reader(bytes);
         let cluster = from.u128()?;
         let verdict = match from.u8()? {

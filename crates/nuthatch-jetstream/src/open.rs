@@ -82,10 +82,7 @@ pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
 }
 
 /// The service of a node without JetStream: calls are handed on to the nodes that have the logs.
-fn start_without_logs(
-    server: &Arc<Server>,
-    options: &Options,
-) -> Result<StartedJetStream, String> {
+fn start_without_logs(server: &Arc<Server>, options: &Options) -> Result<StartedJetStream, String> {
     let core = Arc::new(CoreRouting::of(server));
     let started = JetStreamHandle::start(Arc::default(), core, settings(server, options));
     let jetstream = tokio::runtime::Handle::current().block_on(started)?;

@@ -74,8 +74,12 @@ fn what_is_for_streams_of_other_nodes_goes_to_the_nodes_that_are_connected() {
         ..PeerFacts::default()
     };
     node.set_link(Link::new(facts));
-    let told =
-        || TableChange { is_first: true, come: vec![Come { name: "S".into(), stands_for: None }], gone: vec![], is_complete: true };
+    let told = || TableChange {
+        is_first: true,
+        come: vec![Come { name: "S".into(), stands_for: None }],
+        gone: vec![],
+        is_complete: true,
+    };
     let matches = |subject: &[u8]| {
         let mut matched = Matched::default();
         interest.match_into(subject, &mut matched);

@@ -4,7 +4,9 @@ use super::dial::within;
 use super::hello::{hear, say};
 use super::{halves, prepare};
 use crate::server::Server;
-use nuthatch_cluster::link_hello::{Beyond, LINK_BEGINS, LinkHello, LinkVersion, NO_CLUSTER, Verdict};
+use nuthatch_cluster::link_hello::{
+    Beyond, LINK_BEGINS, LinkHello, LinkVersion, NO_CLUSTER, Verdict,
+};
 use nuthatch_cluster::{CoreNode, Membership as _};
 use rustls::pki_types::ServerName;
 use std::io;
@@ -35,7 +37,8 @@ pub(crate) async fn until_found(server: &Arc<Server>, core: &Arc<CoreNode>, name
         if began.elapsed() >= TELL_AFTER && !std::mem::replace(&mut has_told, true) {
             let failures = failures.join("; ");
             server.log.warn(format_args!(
-                "Cluster: no node answers yet that keeps logs: clients have no JetStream here meanwhile ({failures})"
+                "Cluster: no node answers yet that keeps logs, which takes JetStream there ('jetstream' in the file, or -js): clients \
+                 have none here meanwhile ({failures})"
             ));
         }
         sleep(SOON).await;

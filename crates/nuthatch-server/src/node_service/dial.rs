@@ -141,7 +141,7 @@ async fn turned_away(node: &Node, at: &At, account: &Account, peer: &LinkHello) 
         Verdict::Welcome => "it is welcome",
         Verdict::OtherCluster => "it belongs to another cluster",
         Verdict::Full => "it has as many connections as it may have",
-        Verdict::SameName => "it has this node's name",
+        Verdict::SameName => "it, or another node that keeps logs, has this node's name",
         Verdict::Removed => "this node was removed from the cluster",
     };
     node.cluster

@@ -155,7 +155,17 @@ mod tests {
             let [node, server, account] = texts;
             let (verdict, version) = (Verdict::Welcome, LinkVersion::NEWEST);
             let (cluster, clients, is_leaving) = (1, vec![], false);
-            let hello = LinkHello { cluster, node, server, account, clients, is_leaving, verdict, version, beyond };
+            let hello = LinkHello {
+                cluster,
+                node,
+                server,
+                account,
+                clients,
+                is_leaving,
+                verdict,
+                version,
+                beyond,
+            };
             core_port_of(&hello, at).map(|port| port.to_string())
         };
         assert_eq!(port("0.0.0.0:6222", true).as_deref(), Some("10.1.2.3:6222"));
