@@ -440,7 +440,11 @@ impl Client {
                 Some(Event::Ping) => self.writer.pong()?,
                 Some(Event::Error(text)) => return Err(TransportError::Server(text.into())),
                 Some(Event::Pong | Event::Ok | Event::Info(_)) => {}
-                None => fill_until(&mut self.reader, deadline)?,
+                None => {
+                    // What was queued may be what is answered.
+                    self.writer.flush()?;
+                    fill_until(&mut self.reader, deadline)?;
+                }
             }
         }
     }

@@ -250,6 +250,11 @@ impl Cluster {
         self.nodes.roll().peers().len() + 1
     }
 
+    /// True if a node of the catalog has this name, as this one knows.
+    pub(crate) fn knows(&self, name: &str) -> bool {
+        self.nodes.roll().roster().number(name).is_some()
+    }
+
     /// The names of the nodes that were removed, as this one knows.
     #[must_use]
     pub fn removed(&self) -> BTreeSet<String> {

@@ -52,10 +52,21 @@ pub struct CoreNode {
 /// What nodes have told.
 #[derive(Default)]
 struct Told {
-    /// By each node, by where it was asked: where others are.
-    nodes: BTreeMap<SocketAddr, (Instant, Vec<SocketAddr>)>,
+    /// By each node that keeps logs, by where it was asked: when, and where others are. What nodes without JetStream tell is
+    /// what they have heard themselves, so nothing is told round and round.
+    keepers: BTreeMap<SocketAddr, (Instant, Vec<SocketAddr>)>,
+    cores: BTreeMap<SocketAddr, (Instant, Vec<SocketAddr>)>,
     /// Names of the quorum logs; never fewer than before.
     logs: Vec<String>,
+}
+
+impl Told {
+    /// Forgets what was told by nodes that are not heard any more.
+    fn forget(&mut self, now: Instant) {
+        for told in [&mut self.keepers, &mut self.cores] {
+            told.retain(|_, (at, _)| now.duration_since(*at) < TOLD_FOR);
+        }
+    }
 }
 
 impl CoreNode {
@@ -97,16 +108,22 @@ impl CoreNode {
         self.cluster.get().copied()
     }
 
-    /// Where nodes are that can be asked.
+    /// Where nodes are that can be asked: those of its own routes, what nodes that keep logs tell, and then the rest.
     #[must_use]
     pub fn known(&self) -> Vec<SocketAddr> {
-        let mut all: BTreeSet<SocketAddr> = self.routes.others().into_iter().collect();
+        let mut all = self.routes.others();
         let mut told = self.told.lock();
-        let now = Instant::now();
-        told.nodes.retain(|_, (at, _)| now.duration_since(*at) < TOLD_FOR);
-        all.extend(told.nodes.values().flat_map(|(_, nodes)| nodes));
-        drop(told);
-        all.into_iter().filter(|address| !is_own(self.listen, *address)).take(TOLD_MAX).collect()
+        told.forget(Instant::now());
+        let nodes = told.keepers.values().chain(told.cores.values()).flat_map(|(_, nodes)| nodes);
+        for address in nodes {
+            if !all.contains(address) && !is_own(self.listen, *address) {
+                all.push(*address);
+            }
+            if all.len() >= TOLD_MAX {
+                break;
+            }
+        }
+        all
     }
 
     /// Names of the cluster's quorum logs, as far as they were told.
@@ -122,7 +139,11 @@ impl CoreNode {
             return false;
         }
         let mut told = self.told.lock();
-        told.nodes.insert(at, (Instant::now(), beyond.nodes));
+        let heard = (Instant::now(), beyond.nodes);
+        match beyond.is_core {
+            true => told.cores.insert(at, heard),
+            false => told.keepers.insert(at, heard),
+        };
         if beyond.logs.len() > told.logs.len() {
             told.logs = beyond.logs;
         }
@@ -203,6 +224,13 @@ impl Membership for CoreNode {
         self.known()
     }
 
+    /// The nodes that keep logs and have answered this one.
+    fn tells(&self) -> Vec<SocketAddr> {
+        let mut told = self.told.lock();
+        told.forget(Instant::now());
+        told.keepers.keys().copied().collect()
+    }
+
     /// Those that know refuse the ones that were removed.
     fn removed(&self) -> BTreeSet<String> {
         BTreeSet::new()
@@ -278,6 +306,15 @@ mod tests {
         );
         assert_eq!((node.id(), node.log_names()), (7, logs));
         assert_eq!(node.known(), [at(1), at(2), at(4)], "and never itself");
+        assert_eq!(node.tells(), [at(1), at(2)], "who has answered");
+        let of_core = Beyond { is_core: true, ..told(vec![at(5)], vec![]) };
+        assert!(node.hear(at(6), 7, of_core));
+        assert_eq!(node.known(), [at(1), at(2), at(4), at(5)]);
+        assert_eq!(
+            node.tells(),
+            [at(1), at(2)],
+            "what others without JetStream tell goes no further"
+        );
         node.life().end().expect("ended");
     }
 

@@ -104,7 +104,7 @@ pub mod zones;
 pub use about::{KeyNames, Versions};
 pub use balance::{Move, OnMove};
 pub use cluster::{Cluster, Prepared};
-pub use config::{BUILT_IN, ClusterConfig, ConfigError, Logs, OtherBucket};
+pub use config::{BUILT_IN, CORE_NODES_MAX, ClusterConfig, ConfigError, Logs, OtherBucket};
 pub use core_node::CoreNode;
 pub use directory::QuorumDirectory;
 pub use in_bucket::QuorumTenure;

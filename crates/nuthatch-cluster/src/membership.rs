@@ -18,6 +18,9 @@ pub trait Membership: Send + Sync + 'static {
     /// Node ports of the other nodes, as they are now.
     fn others(&self) -> Vec<SocketAddr>;
 
+    /// Node ports that this node tells those without JetStream, which it knows itself and has not only heard of.
+    fn tells(&self) -> Vec<SocketAddr>;
+
     /// The names of the nodes that were removed, as this one knows.
     fn removed(&self) -> BTreeSet<String>;
 
@@ -50,12 +53,16 @@ impl Membership for Cluster {
         Self::others(self)
     }
 
+    fn tells(&self) -> Vec<SocketAddr> {
+        Self::others(self)
+    }
+
     fn removed(&self) -> BTreeSet<String> {
         Self::removed(self)
     }
 
     fn has(&self, name: &str) -> bool {
-        self.nodes().nodes.iter().any(|node| node.name == name)
+        self.knows(name)
     }
 
     fn log_names(&self) -> Vec<String> {

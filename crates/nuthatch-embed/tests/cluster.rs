@@ -7,7 +7,7 @@ mod support;
 mod nodes;
 
 use nodes::{Nodes, descriptors, threads, try_publish, until};
-use nuthatch_embed::OpenError;
+use nuthatch_embed::{Broker, Config, OpenError};
 use nuthatch_ports::free_addresses;
 use std::collections::BTreeSet;
 use std::net::TcpListener;
@@ -253,5 +253,33 @@ fn a_broker_is_closed_while_it_catches_up() {
     nodes.close(0);
     nodes.check(2);
     drop(nodes);
+    turn.nothing_is_left();
+}
+
+/// A broker may be a node without JetStream: it is closed before it has found a cluster, and when it has.
+#[test]
+fn a_broker_without_jetstream_of_its_own_is_closed() {
+    let turn = Turn::take();
+    let mut nodes = Nodes::new("core-broker");
+    let own = free_addresses(1)[0];
+    let open = || {
+        let text = format!(
+            "server_name: edge, jetstream: disabled\n\
+             cluster {{ name: c, host: 127.0.0.1, port: {}, routes: [nats://{}] }}",
+            own.port(),
+            nodes.ports[0]
+        );
+        let config = Config::from_text(&text).expect("a configuration");
+        Broker::open(config.without_listener()).expect("open")
+    };
+    open().close().expect("a clean close");
+    let edge = open();
+    nodes.open_all();
+    nodes.create(0);
+    let mut client = edge.connect().expect("connect");
+    until("it is published there", || try_publish(&mut client, "S.1", b"body"));
+    drop(client);
+    edge.close().expect("a clean close");
+    (0..3).for_each(|node| nodes.close(node));
     turn.nothing_is_left();
 }

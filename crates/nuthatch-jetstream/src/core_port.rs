@@ -183,6 +183,9 @@ pub trait CorePort: Send + Sync + 'static {
         None
     }
 
+    /// Accounts may import other streams than before: what comes by imports to who listens follows that.
+    fn renew_imports(&self) {}
+
     /// Tells push consumers that somebody may listen on this subject now.
     fn tell_interest(&self, subject: &[u8]) {
         let _ = subject;

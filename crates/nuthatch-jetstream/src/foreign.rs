@@ -13,15 +13,21 @@ use nuthatch_streams::AccountId;
 /// What the imports of an account permit for a source with an API of its own (`external`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Foreign {
-    /// The stream is in this account of the server, and may be copied.
-    Granted(AccountId),
+    /// The stream is in an account of the server, and may be copied.
+    Granted {
+        /// That account.
+        exporter: AccountId,
+        /// What a consumer there delivers to the copy is imported, so that the stream may be at another node.
+        delivers: bool,
+    },
     /// The API is that of this account of the server, and the imports do not cover a copy.
     Denied(String),
     /// The API is no other account's of this server: requests travel, and whoever gets them judges.
     Afar,
 }
 
-/// The name of the account whose stream `source` may be copied by `importer`.
+/// The name of the account whose stream `source` may be copied by `importer`, and whether what a consumer there delivers comes
+/// through.
 ///
 /// # Errors
 /// The name of the account whose API is imported without the right to copy; `None`: nobody's is.
@@ -29,7 +35,7 @@ pub(super) fn copied_account<'a>(
     accounts: &'a [Account],
     importer: &'a Account,
     source: &StreamSource,
-) -> Result<&'a str, Option<&'a str>> {
+) -> Result<(&'a str, bool), Option<&'a str>> {
     let Some(external) = &source.external else { return Err(None) };
     let api = external.api.trim_end_matches('.');
     let (mut denied, whole) = (None, format!("{api}.>"));
@@ -41,13 +47,13 @@ pub(super) fn copied_account<'a>(
             continue;
         }
         if leads_to(import, &whole, "$JS.API.>") {
-            return Ok(&exporter.name);
+            return Ok((&exporter.name, delivers(importer, exporter, source)));
         }
         let creates = creations(source)
             .into_iter()
             .any(|call| leads_to(import, &format!("{api}.{call}"), &format!("$JS.API.{call}")));
         if creates && delivers(importer, exporter, source) {
-            return Ok(&exporter.name);
+            return Ok((&exporter.name, true));
         }
         let is_of_api = overlap(import.pattern().as_bytes(), whole.as_bytes())
             && overlap(import.subject.as_bytes(), b"$JS.API.>");

@@ -4,6 +4,7 @@ use crate::copy_tasks::OriginLocation;
 use crate::core_port::CorePort;
 use crate::foreign::Foreign;
 use crate::other_nodes::OtherNodes;
+use crate::outcome::described;
 use crate::registry::{Entry, source_count};
 use crate::stream_table::StreamTable;
 use nuthatch_protocol::js::{RetentionPolicy, StreamConfig, StreamSource};
@@ -113,9 +114,11 @@ impl Origins {
         account: AccountId,
         source: &StreamSource,
     ) -> Result<Origin, JsError> {
-        let home = match self.home(account, source) {
-            OriginLocation::Own => account,
-            OriginLocation::Foreign(Foreign::Granted(home)) => home,
+        let (home, delivers) = match self.home(account, source) {
+            OriginLocation::Own => (account, true),
+            OriginLocation::Foreign(Foreign::Granted { exporter, delivers }) => {
+                (exporter, delivers)
+            }
             OriginLocation::Foreign(Foreign::Denied(exporter)) => {
                 return Err(denied(source, &exporter));
             }
@@ -126,6 +129,9 @@ impl Origins {
         match self.streams.entry(home, &source.name) {
             // Another node of the cluster has it: what is read goes as to another server's.
             Err(_) if self.nodes.find(home, &source.name).is_some() => {
+                if !delivers {
+                    return Err(not_delivered(source));
+                }
                 let imported = || api_of(source).to_owned();
                 let is_own = home == account;
                 Ok(Origin::Afar(if is_own { OWN_API.to_owned() } else { imported() }))
@@ -167,6 +173,16 @@ impl Origins {
         }
         Ok(())
     }
+}
+
+/// An origin of another account is at another node, and what is delivered there to a copy is not imported.
+fn not_delivered(source: &StreamSource) -> JsError {
+    let text = format!(
+        "stream {} of another account is at another node of the cluster, where a consumer delivers to the copy: import the \
+         stream of its deliveries too (the prefix 'deliver' of 'external'), not only the API",
+        source.name
+    );
+    described(JsError::CLUSTER_NOT_AVAIL, text)
 }
 
 /// The prefix of the API by which a source is asked for that is not of this account.

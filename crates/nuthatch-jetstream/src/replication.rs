@@ -65,6 +65,7 @@ impl Replication {
     async fn match_tasks(self: &Arc<Self>, api: &Arc<dyn OwnApi>) {
         let mut routes = self.streams.take_changed_copies();
         if self.copies.accounts_changed.swap(false, Ordering::AcqRel) {
+            self.core.renew_imports();
             routes.extend(self.streams.read().copying().map(|entry| entry.route()));
         }
         let routes: Vec<StreamRoute> = routes.into_iter().collect();

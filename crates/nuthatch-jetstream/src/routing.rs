@@ -19,6 +19,7 @@ use nuthatch_server::served::Served;
 use nuthatch_server::server::Server;
 use nuthatch_server::subscription::{Receiver, Subscription};
 use nuthatch_streams::{AccountId, Event, Message};
+use parking_lot::Mutex;
 use std::any::Any;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -28,12 +29,17 @@ use tokio::sync::oneshot;
 pub(super) struct CoreRouting {
     server: Weak<Server>,
     name: String,
+    imported: Imported,
 }
+
+/// Who listens to streams that are imported, as far as they are there still.
+type Imported = Arc<Mutex<Vec<(Weak<Account>, Weak<Subscription>)>>>;
 
 impl CoreRouting {
     /// The routing of this server, which is not kept alive.
     pub(super) fn of(server: &Arc<Server>) -> Self {
-        Self { server: Arc::downgrade(server), name: server.name.clone() }
+        let (name, imported) = (server.name.clone(), Imported::default());
+        Self { server: Arc::downgrade(server), name, imported }
     }
 }
 
@@ -63,8 +69,8 @@ impl CorePort for CoreRouting {
         let own = options.accounts.iter().find(|own| own.name == account.name);
         let Some(own) = own else { return Foreign::Afar };
         match foreign::copied_account(&options.accounts, own, source) {
-            Ok(name) => match server.accounts.by_name(name) {
-                Some(exporter) => Foreign::Granted(exporter.id),
+            Ok((name, delivers)) => match server.accounts.by_name(name) {
+                Some(exporter) => Foreign::Granted { exporter: exporter.id, delivers },
                 None => Foreign::Denied(name.to_owned()),
             },
             Err(Some(name)) => Foreign::Denied(name.to_owned()),
@@ -166,6 +172,10 @@ impl CorePort for CoreRouting {
 
     fn has_memory_streams(&self, account: AccountId) -> bool {
         let Some(server) = self.server.upgrade() else { return false };
+        // A node without JetStream keeps no list of them, and must not take it for empty.
+        if server.core_node.get().is_some() {
+            return true;
+        }
         let account = server.accounts.get(account);
         account.is_some_and(|account| server.nodes.has_memory_streams(&account.name))
     }
@@ -228,7 +238,19 @@ impl CorePort for CoreRouting {
     fn listen(&self, account: AccountId, subject: &[u8]) -> Option<Inbox> {
         let server = self.server.upgrade()?;
         let account = server.accounts.get(account)?;
-        Some(Inbox::new(|slot| Box::new(Listening::begin(&server, account, subject, slot))))
+        let imported = &self.imported;
+        let begin = |slot| Listening::begin(&server, account, subject, slot, imported);
+        Some(Inbox::new(|slot| Box::new(begin(slot))))
+    }
+
+    fn renew_imports(&self) {
+        let mut imported = self.imported.lock();
+        imported.retain(|(_, sub)| sub.strong_count() > 0);
+        for (account, sub) in imported.iter() {
+            if let (Some(account), Some(sub)) = (account.upgrade(), sub.upgrade()) {
+                drop(account.import(&sub));
+            }
+        }
     }
 
     fn tell_interest(&self, subject: &[u8]) {
@@ -265,13 +287,18 @@ impl Listening {
         account: Arc<Account>,
         subject: &[u8],
         slot: InboxSender,
+        imported: &Imported,
     ) -> Self {
         let (outlet, receiver) = (server.own_peer().outlet.clone(), Arc::new(Putting(slot)));
         let sub = Arc::new(Subscription::of_server(outlet, subject, receiver));
         account.interest.insert(sub.clone());
         // What a copy reads of another account comes by a stream that is imported. Its consumer is made later, and asks itself
         // who listens.
-        drop(account.import(&sub));
+        if !account.import(&sub).is_empty() {
+            let mut imported = imported.lock();
+            imported.retain(|(_, sub)| sub.strong_count() > 0);
+            imported.push((Arc::downgrade(&account), Arc::downgrade(&sub)));
+        }
         Self { account, sub }
     }
 }

@@ -17,6 +17,8 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 pub mod imports;
@@ -28,6 +30,9 @@ const WAITING_MAX: usize = 16 * 1024;
 /// Up to so many of them are compared with a new wildcard subscription; beyond that every such
 /// subscription counts as a possible change.
 const WAITING_SCAN_MAX: usize = 256;
+
+/// Changes of how many are connected that come within this are told together.
+const CONNECTED_SETTLE: Duration = Duration::from_millis(20);
 
 /// An account.
 #[derive(Debug)]
@@ -56,6 +61,8 @@ pub struct Account {
     pub served: Arc<Served>,
     /// What leaf nodes and other nodes of the cluster were told that it takes.
     pub(crate) told: Mutex<Told>,
+    /// Other nodes are about to be told how many are connected.
+    is_counted: AtomicBool,
     /// Where messages with a trace context are traced, if the account wants that.
     pub msg_trace: TraceTarget,
 }
@@ -149,6 +156,7 @@ impl Account {
             imports: AccountImports::default(),
             served: Arc::default(),
             told: Mutex::default(),
+            is_counted: AtomicBool::new(false),
             msg_trace: TraceTarget::default(),
         })
     }
@@ -172,6 +180,25 @@ impl Account {
         let is_limited = limits.max_connections.is_some() || limits.max_leafnodes.is_some();
         let count = |of: &AtomicUsize| of.load(Ordering::Relaxed);
         is_limited.then(|| (count(&self.connections), count(&self.leafs)))
+    }
+
+    /// Clients or leaf nodes have come or gone: other nodes are told in a moment, if there is a limit of either.
+    pub(crate) fn connected_changed(self: &Arc<Self>) {
+        if self.connected().is_none() || !self.served.has_nodes() {
+            return;
+        }
+        // Whoever comes meanwhile is told with it.
+        if self.is_counted.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // Where the runtime is gone nobody is told any more.
+        let Ok(runtime) = Handle::try_current() else { return };
+        let account = self.clone();
+        runtime.spawn(async move {
+            tokio::time::sleep(CONNECTED_SETTLE).await;
+            account.is_counted.store(false, Ordering::Release);
+            account.served.tell_connected(account.connected().unwrap_or_default());
+        });
     }
 
     /// Takes one more leaf node in, as [`Account::enter`] does.

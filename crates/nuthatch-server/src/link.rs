@@ -33,6 +33,8 @@ pub struct Link {
     pub node: Option<NodeAccount>,
     /// That node knows by the table of streams what is for them beside their own subjects.
     pub knows_by_table: bool,
+    /// It leads to a node of the cluster without JetStream.
+    pub is_core: bool,
     /// We have opened the connection.
     pub solicited: bool,
     /// The other side does not hear of subscriptions of other leaf nodes.
@@ -101,6 +103,7 @@ pub(crate) struct PeerFacts {
     pub(crate) is_spoke: bool,
     pub(crate) node: Option<NodeAccount>,
     pub(crate) knows_by_table: bool,
+    pub(crate) is_core: bool,
     pub(crate) solicited: bool,
     pub(crate) isolated: bool,
     pub(crate) headers: bool,
@@ -120,6 +123,7 @@ impl Link {
             is_spoke: facts.is_spoke,
             node: facts.node,
             knows_by_table: facts.knows_by_table,
+            is_core: facts.is_core,
             solicited: facts.solicited,
             isolated: facts.isolated,
             headers: facts.headers,

@@ -245,6 +245,6 @@ pub(crate) fn close_surplus(server: &Server) {
 fn forget(server: &Server, conn: &Arc<Connection>, reason: CloseReason) {
     conn.close(reason, None);
     conn.session().account.connections.fetch_sub(1, Ordering::Relaxed);
-    server.connected_changed(&conn.session().account);
+    conn.session().account.connected_changed();
     server.connections.remove(conn, Listened::default());
 }

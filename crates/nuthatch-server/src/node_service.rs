@@ -16,7 +16,7 @@ use crate::conn::{Connection, Session, Transport};
 use crate::leaf;
 use crate::leaf::hello::NodeInfo;
 use crate::link::{Link, NodeAccount, PeerFacts};
-use crate::nodes::NODE_LINKS_MAX;
+use crate::nodes::{CORE_LINKS_MAX, NODE_LINKS_MAX};
 use crate::random::random_token;
 use crate::reader::ConnReader;
 use crate::served::TOKEN_CHARS;
@@ -148,7 +148,10 @@ impl Node {
             name: peer.node.clone(),
             ..Session::of_leaf(account)
         }));
-        if !server.nodes.connections.add(&conn, NODE_LINKS_MAX) {
+        // Those without JetStream take no place of nodes that keep logs.
+        let is_core = peer.beyond.as_ref().is_some_and(|beyond| beyond.is_core);
+        let max = if is_core { CORE_LINKS_MAX } else { NODE_LINKS_MAX };
+        if !server.nodes.connections.add(&conn, max) {
             return Some(CloseReason::MaxConnectionsExceeded);
         }
         self.replace_older(&conn, &peer.node);
@@ -178,6 +181,7 @@ impl Node {
             solicited,
             headers: true,
             knows_by_table: peer.version.knows_by_table(),
+            is_core: peer.beyond.as_ref().is_some_and(|beyond| beyond.is_core),
             remote_name: peer.node.clone(),
             // The same for all: what came over one of them goes over no other one.
             remote_cluster: self.cluster_mark(),

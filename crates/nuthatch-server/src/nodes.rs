@@ -2,6 +2,7 @@
 
 use crate::connections::Connections;
 use crate::meaning::name_hash;
+use nuthatch_cluster::CORE_NODES_MAX;
 use nuthatch_protocol::js::StreamConfig;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -17,8 +18,8 @@ pub const NODE_LINKS_MAX: usize = 16 * 1024;
 /// Nodes that are remembered: as many as a cluster has others, with spares.
 const MET_MAX: usize = 7;
 
-/// Nodes without JetStream that are connected at a time.
-pub const CORE_NODES_MAX: usize = 32;
+/// Connections between nodes that those without JetStream may have of all.
+pub const CORE_LINKS_MAX: usize = NODE_LINKS_MAX / 2;
 
 /// The id of a node as a peer, which nats-server makes of the name.
 #[must_use]
@@ -268,7 +269,21 @@ impl Nodes {
     /// Node ports of the nodes without JetStream that are connected.
     #[must_use]
     pub fn core_ports(&self) -> Vec<SocketAddr> {
-        self.known.lock().values().filter_map(|known| known.core_port).collect()
+        let known = self.known.lock();
+        known.values().filter_map(|known| known.core_port).filter(|port| port.port() != 0).collect()
+    }
+
+    /// True if a node of this name is connected that has JetStream.
+    pub(crate) fn is_keeper(&self, node: &str) -> bool {
+        let known = self.known.lock();
+        known.get(node).is_some_and(|known| known.core_port.is_none() && !known.links.is_empty())
+    }
+
+    /// True if any node is connected that has JetStream.
+    #[must_use]
+    pub fn has_keeper(&self) -> bool {
+        let known = self.known.lock();
+        known.values().any(|known| known.core_port.is_none() && !known.links.is_empty())
     }
 
     /// True if the node of this name, which has no JetStream, may connect: it is connected, or there are not too many.

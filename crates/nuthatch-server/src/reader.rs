@@ -420,7 +420,7 @@ impl Drop for DisconnectGuard {
             conn.session().account.connections.fetch_sub(1, Ordering::Relaxed);
         }
         if !conn.is_node() {
-            self.server.connected_changed(&conn.session().account);
+            conn.session().account.connected_changed();
         }
         self.server.table_of(conn).remove(conn, self.listened.take().unwrap_or_default());
         let reason = conn.close_reason().unwrap_or(CloseReason::ClientClosed);

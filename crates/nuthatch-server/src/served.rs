@@ -22,7 +22,10 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
+mod state;
 mod table;
+
+pub use state::NodeState;
 
 /// Characters of a link's token.
 pub(crate) const TOKEN_CHARS: usize = 22;
@@ -115,28 +118,6 @@ impl ServedStream {
     }
 }
 
-/// What a node says of itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct NodeState {
-    /// Names of the logs that it serves.
-    pub logs: Vec<String>,
-    /// The epoch in which it decides about new streams; `None`: it does not.
-    pub leads_in: Option<u64>,
-    /// How many clients of the account are connected there, if the account has a limit of them or of leaf nodes: either is
-    /// one for all nodes.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub connections: usize,
-    /// How many leaf nodes of the account are, likewise.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub leafs: usize,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)] // the form that serde asks for
-fn is_zero(count: &usize) -> bool {
-    *count == 0
-}
-
 /// How a question is to be handled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
@@ -159,22 +140,13 @@ pub enum Leader {
     Nobody,
 }
 
-/// A stream that a node serves.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Come {
-    /// Its name.
-    pub(crate) name: Arc<str>,
-    /// The stream for which it serves direct gets while that is not there.
-    pub(crate) stands_for: Option<Arc<str>>,
-}
-
 /// How the streams that a node serves have changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct TableChange {
     /// What it told before counts no more.
     pub(crate) is_first: bool,
-    /// Streams that have come, or are told of again.
-    pub(crate) come: Vec<Come>,
+    /// Names of streams that have come, or are told of again.
+    pub(crate) come: Vec<Arc<str>>,
     /// Names of those that have gone; before any comes.
     pub(crate) gone: Vec<String>,
     /// All of its streams have been told by now.
@@ -220,15 +192,18 @@ struct Inner {
 }
 
 impl Inner {
-    /// Takes a part of a node's table; `None`: the node is not known.
-    fn take(&mut self, node: &str, told: Told) -> Option<TableChange> {
+    /// Takes a part of a node's table; `None`: the node is not known, `None` within: nothing of its table is new.
+    fn take(&mut self, node: &str, told: Told) -> Option<Option<TableChange>> {
         let table = self.nodes.get_mut(node)?;
         if told.is_first {
-            let is_told = table.is_told;
+            let (is_told, is_core) = (table.is_told, table.is_core);
             *table = NodeTable::new(table.outlet.clone(), &table.token);
-            table.is_told = is_told;
+            (table.is_told, table.is_core) = (is_told, is_core);
         }
-        table.state = told.state;
+        let was_complete = table.is_complete;
+        let was = std::mem::replace(&mut table.state, told.state);
+        let is_same = was.is_but_for_counts(&table.state);
+        let is_news = told.is_first || !told.come.is_empty() || !told.gone.is_empty() || !is_same;
         told.gone.iter().for_each(|name| table.forget(name));
         let mut come = Vec::with_capacity(told.come.len());
         for stream in told.come {
@@ -237,7 +212,9 @@ impl Inner {
         }
         table.is_complete = (table.is_complete || told.is_last) && !table.is_full;
         let is_complete = table.is_complete;
-        Some(TableChange { is_first: told.is_first, come, gone: told.gone, is_complete })
+        let is_news = is_news || is_complete != was_complete;
+        let change = TableChange { is_first: told.is_first, come, gone: told.gone, is_complete };
+        Some(is_news.then_some(change))
     }
 
     fn note_in_memory(&mut self, come: &[OwnStream], gone: &[String]) {
@@ -275,10 +252,12 @@ impl Inner {
 impl Served {
     /// A link with a node has joined, which takes what has this token: it is told of everything with the next
     /// [`Served::tell`]. What was told last is not enough: nobody was told while there were no nodes.
-    pub(crate) fn met(&self, node: &str, outlet: &Arc<Outlet>, token: &str) {
+    pub(crate) fn met(&self, (node, is_core): (&str, bool), outlet: &Arc<Outlet>, token: &str) {
         let mut inner = self.inner.lock();
         inner.questions.retain(|_, (asked, _)| asked != node);
-        inner.nodes.insert(node.to_owned(), NodeTable::new(outlet.clone(), token));
+        let mut table = NodeTable::new(outlet.clone(), token);
+        table.is_core = is_core;
+        inner.nodes.insert(node.to_owned(), table);
         drop(inner);
         self.changed();
     }
@@ -341,6 +320,21 @@ impl Served {
         self.changed();
     }
 
+    /// Tells the other nodes how many clients and leaf nodes of the account are connected here.
+    pub(crate) fn tell_connected(&self, (connections, leafs): (usize, usize)) {
+        let mut inner = self.inner.lock();
+        let state = &mut inner.state;
+        if (state.connections, state.leafs) == (connections, leafs) {
+            return;
+        }
+        (state.connections, state.leafs) = (connections, leafs);
+        let Inner { state, nodes, .. } = &*inner;
+        // The others hear of it with the first that they are told.
+        for table in nodes.values().filter(|table| table.is_told) {
+            table.tell(state, &[], Vec::new(), false);
+        }
+    }
+
     /// Takes a message of a node whose subject goes on with `what` behind the token.
     pub(crate) fn receive<'a>(&self, node: &str, what: &'a [u8], body: &[u8]) -> NodeMessage<'a> {
         let Ok(text) = std::str::from_utf8(what) else { return NodeMessage::Unknown };
@@ -352,8 +346,14 @@ impl Served {
                 // Read before the lock is taken: there may be much of it.
                 let Ok(told) = serde_json::from_slice(body) else { return NodeMessage::Unknown };
                 let change = self.inner.lock().take(node, told);
-                self.changed();
-                change.map_or(NodeMessage::Unknown, NodeMessage::Table)
+                match change {
+                    None => NodeMessage::Unknown,
+                    Some(None) => NodeMessage::Taken,
+                    Some(Some(change)) => {
+                        self.changed();
+                        NodeMessage::Table(change)
+                    }
+                }
             }
             ("B", Some(id)) => {
                 self.answer(node, id, Some(b""));
@@ -422,11 +422,11 @@ impl Served {
         })
     }
 
-    /// Connected nodes, what they say of themselves, and whether their tables are complete.
+    /// Connected nodes that may serve streams, what they say of themselves, and whether their tables are complete.
     #[must_use]
     pub fn nodes(&self) -> Vec<(String, NodeState, bool)> {
         let inner = self.inner.lock();
-        let nodes = inner.nodes.iter();
+        let nodes = inner.nodes.iter().filter(|(_, table)| !table.is_core);
         nodes.map(|(name, table)| (name.clone(), table.state.clone(), table.is_complete)).collect()
     }
 
@@ -516,6 +516,22 @@ impl Served {
         let what = format!("Q.{id}.{}.{call}", text_of(scope));
         inner.nodes[node].send(&what, headers, body);
         Some(answer)
+    }
+
+    /// Sends a client's direct get to a node that has a mirror of a stream which nobody has; `false`: there is none.
+    pub(crate) fn hand_to_mirror(
+        &self,
+        origin: &str,
+        (subject, reply): (&[u8], &[u8]),
+        headers: &[u8],
+        body: &[u8],
+    ) -> bool {
+        let inner = self.inner.lock();
+        let Some(table) = inner.nodes.values().find(|table| table.mirrors(origin)) else {
+            return false;
+        };
+        table.send_as((subject, reply), headers, body);
+        true
     }
 
     /// Sends a client's message to the node that decides about new streams, which knows where it goes on; `false`: there is

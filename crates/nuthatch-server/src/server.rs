@@ -471,13 +471,6 @@ impl Server {
         self.leafs.advertise(self.jetstream(), account);
     }
 
-    /// Clients or leaf nodes of an account have come or gone: other nodes are told, if the account has a limit of them.
-    pub(crate) fn connected_changed(&self, account: &Account) {
-        if account.served.has_nodes() && account.connected().is_some() {
-            self.advertise(account);
-        }
-    }
-
     /// [`Server::advertise`] for every account that has leaf nodes.
     pub fn advertise_all(&self) {
         for account in self.accounts.all() {

@@ -83,9 +83,17 @@ fn clients_have_the_jetstream_of_the_other_nodes() {
     let made = until_ok(&mut other, "STREAM.CREATE.M", &in_memory);
     let leader = made["cluster"]["leader"].as_str().unwrap_or_default();
     assert!(leader.starts_with('n'), "one that keeps logs has it: {made}");
-    let told = early.client("");
-    let told = told.info();
-    assert!(told.jetstream && told.connect_urls.len() > NODES, "{told:?}");
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        // Its own address, those of three nodes, and of the other one without JetStream.
+        let told = early.client("");
+        let told = told.info();
+        if told.jetstream && told.connect_urls.len() == NODES + 2 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{told:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
     for number in 0..20 {
         let client = if number % 2 == 0 { &mut one } else { &mut other };
         let ack = client.request("Q.n", b"", number.to_string().as_bytes(), TIMEOUT);
@@ -199,6 +207,9 @@ fn a_name_of_a_node_that_keeps_logs_is_no_other_nodes() {
     let nodes = Nodes::with_catalog(TempDir::new("core-name"), "built-in").begun();
     let listens: Vec<String> =
         nodes.nodes.iter().map(|node| given(node, "--cluster-listen")).collect();
+    let mut other = core_node(&nodes, "z-edge", &address(), &[&listens[0]]);
+    other.start();
+    until_ok(&mut other.client(""), "STREAM.INFO.Q", &Value::Null);
     let mut twin = core_node(&nodes, "n1", &address(), &[&listens[0]]);
     twin.start();
     let deadline = Instant::now() + TIMEOUT;
@@ -206,7 +217,10 @@ fn a_name_of_a_node_that_keeps_logs_is_no_other_nodes() {
         assert!(Instant::now() < deadline, "{}", twin.text());
         std::thread::sleep(Duration::from_millis(20));
     }
+    // It has asked all of them by then, the other one without JetStream too.
+    std::thread::sleep(Duration::from_secs(1));
     assert!(!twin.text().contains("is connected, account"), "{}", twin.text());
+    assert!(!other.text().contains("is connected no more"), "{}", other.text());
     nodes.publish(0);
     nodes.expect(1);
 }
@@ -229,7 +243,12 @@ fn connections_of_an_account_count_at_all_nodes() {
     until_ok(&mut edge.client(""), "STREAM.INFO.Q", &Value::Null);
     let connect = |port: u16| {
         let url = format!("nats://few:few@127.0.0.1:{port}");
-        Client::connect(&ConnectOptions::new(&url).expect("a url"))
+        let client = Client::connect(&ConnectOptions::new(&url).expect("a url"));
+        if let Err(error) = &client {
+            let why = error.to_string();
+            assert!(why.contains("maximum account active connections exceeded"), "{why}");
+        }
+        client
     };
     let until = |port: u16, is_taken: bool| {
         let deadline = Instant::now() + TIMEOUT;
@@ -249,5 +268,30 @@ fn connections_of_an_account_count_at_all_nodes() {
         assert!(until(port, false).is_none());
     }
     drop(first);
-    assert!(until(nodes.nodes[2].port, true).is_some(), "there is room again");
+    let third = until(nodes.nodes[2].port, true).expect("there is room again");
+    assert!(until(edge.port, false).is_none());
+    // What is connected to a node that dies makes room, too.
+    nodes.nodes[2].kill();
+    assert!(until(nodes.nodes[0].port, true).is_some());
+    drop(third);
+}
+
+/// It ends whenever it is told to, and what it is set up with for logs is said to have no effect.
+#[test]
+fn it_ends_also_before_it_has_found_a_cluster() {
+    let nodes = Nodes::with_catalog(TempDir::new("core-alone"), "built-in");
+    let mut edge = core_node(&nodes, "edge", &address(), &[&address()]);
+    edge.args.extend(["--zone", "a"].map(str::to_owned));
+    edge.start();
+    let mut client = edge.client("");
+    let answer = client.request("$JS.API.INFO", b"", b"", ANSWER);
+    assert!(answer.is_err(), "nobody has JetStream: {answer:?}");
+    let deadline = Instant::now() + TIMEOUT;
+    while !edge.text().contains("no node answers yet that keeps logs") {
+        assert!(Instant::now() < deadline, "{}", edge.text());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(edge.text().contains("these count for nothing here: zone"), "{}", edge.text());
+    edge.signal("-TERM");
+    assert!(edge.ended().success(), "{}", edge.text());
 }

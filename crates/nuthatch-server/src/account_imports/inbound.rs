@@ -315,6 +315,11 @@ fn pull(
     parts.send(host, route.log, Item::Pull(item), true, way).is_ok()
 }
 
+/// True unless the message comes from another node of the cluster, which makes no second hop.
+fn may_hop(way: &DeliveryContext<'_>) -> bool {
+    way.from.is_none_or(|from| !from.leads_to_node())
+}
+
 fn direct_get(
     host: &dyn ImportHost,
     account: &Arc<Account>,
@@ -326,7 +331,12 @@ fn direct_get(
     let own = jetstream.find(account.id, Wanted::Named(stream));
     let for_origin = own.is_none();
     let Some(route) = own.or_else(|| jetstream.find(account.id, Wanted::MirrorOf(stream))) else {
-        return false;
+        let origin = std::str::from_utf8(stream).ok().filter(|_| may_hop(way));
+        let names = (message.routed, message.reply);
+        return origin.is_some_and(|origin| {
+            account.served.find(origin).is_none()
+                && account.served.hand_to_mirror(origin, names, message.headers, message.body)
+        });
     };
     let mut parts = Parts::new(message, b"");
     let item = DirectGetItem {

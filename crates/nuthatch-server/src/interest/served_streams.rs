@@ -4,11 +4,11 @@
 
 use super::{ALL_OF_JETSTREAM, Matched, SubRef};
 use crate::outlet::Outlet;
-use crate::served::{Come, TableChange};
+use crate::served::TableChange;
 use crate::subscription::Subscription;
 use memchr::{memchr, memmem};
 use nuthatch_protocol::subject;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
 /// What all of these subjects begin with.
@@ -32,45 +32,15 @@ struct AtNode {
     /// Stands for what that node takes.
     sub: SubRef,
     names: FxHashSet<Arc<str>>,
-    mirrors: Mirrors,
     /// It has told all of its streams. Until then a stream that nobody is known to serve may be one of its.
     is_complete: bool,
-}
-
-/// Mirrors that serve direct gets for their origin while nobody has that.
-#[derive(Default)]
-struct Mirrors {
-    /// Their origins, by their names.
-    origins: FxHashMap<Arc<str>, Arc<str>>,
-    /// How many there are of each origin.
-    of: FxHashMap<Arc<str>, usize>,
-}
-
-impl Mirrors {
-    /// Takes in what a stream mirrors now.
-    fn set(&mut self, name: &Arc<str>, origin: Option<Arc<str>>) {
-        let former = match origin.clone() {
-            Some(origin) => self.origins.insert(name.clone(), origin),
-            None => self.origins.remove(name),
-        };
-        if let Some(origin) = origin {
-            *self.of.entry(origin).or_default() += 1;
-        }
-        let Some(former) = former else { return };
-        let count = self.of.get_mut(&former).expect("it was counted");
-        *count -= 1;
-        if *count == 0 {
-            self.of.remove(&former);
-        }
-    }
 }
 
 impl AtNode {
     fn new(outlet: &Arc<Outlet>, is_complete: bool) -> Self {
         let subject = ALL_OF_JETSTREAM;
         let sub = Subscription::of_leaf(outlet.clone(), subject, None, subject);
-        let (names, mirrors) = (FxHashSet::default(), Mirrors::default());
-        Self { sub: SubRef(Arc::new(sub)), names, mirrors, is_complete }
+        Self { sub: SubRef(Arc::new(sub)), names: FxHashSet::default(), is_complete }
     }
 
     fn is_at(&self, outlet: &Arc<Outlet>) -> bool {
@@ -105,17 +75,10 @@ impl ServedStreams {
         let node = &mut self.nodes[at];
         node.is_complete |= is_complete;
         let former = if is_first { std::mem::take(&mut node.names) } else { FxHashSet::default() };
-        if is_first {
-            node.mirrors = Mirrors::default();
-        }
         let mut deltas: NameDeltas = former.into_iter().map(|name| (name, -1)).collect();
-        let gone: Vec<_> = gone.into_iter().filter_map(|name| node.names.take(&*name)).collect();
-        for name in gone {
-            node.mirrors.set(&name, None);
-            deltas.push((name, -1));
-        }
-        for Come { name, stands_for } in come {
-            node.mirrors.set(&name, stands_for);
+        let gone = gone.into_iter().filter_map(|name| node.names.take(&*name));
+        deltas.extend(gone.map(|name| (name, -1)));
+        for name in come {
             if node.names.insert(name.clone()) {
                 deltas.push((name, 1));
             }
@@ -143,18 +106,13 @@ impl ServedStreams {
         self.serving(subject).next().is_some()
     }
 
-    /// The nodes that serve the stream for which a subject is; where that is none, those that may; where those are none either,
-    /// and it is a direct get, one that has a mirror of it.
+    /// The nodes that serve the stream for which a subject is; where that is none, those that may.
     fn serving(&self, subject: &[u8]) -> impl Iterator<Item = &AtNode> {
         let name = stream_of(subject);
-        let serves = move |node: &AtNode| name.is_some_and(|name| node.names.contains(name));
-        let is_known = self.nodes.iter().any(serves);
-        let may = move |node: &AtNode| name.is_some() && !is_known && !node.is_complete;
-        let is_served = self.nodes.iter().any(|node| serves(node) || may(node));
-        let origin = name.filter(|_| !is_served && is_direct_get(subject));
-        let stands = |node: &&AtNode| origin.is_some_and(|name| node.mirrors.of.contains_key(name));
-        let mirror = self.nodes.iter().find(stands);
-        self.nodes.iter().filter(move |node| serves(node) || may(node)).chain(mirror)
+        let serves = move |node: &&AtNode| name.is_some_and(|name| node.names.contains(name));
+        let is_known = self.nodes.iter().any(|node| serves(&node));
+        let may = move |node: &&AtNode| name.is_some() && !is_known && !node.is_complete;
+        self.nodes.iter().filter(move |node| serves(node) || may(node))
     }
 }
 
@@ -163,10 +121,6 @@ pub(super) fn may_be_request(pattern: &[u8]) -> bool {
     let all: [&[u8]; 4] =
         [b"$JS.ACK.>", b"$JS.FC.>", b"$JS.API.CONSUMER.MSG.NEXT.*.*", b"$JS.API.DIRECT.GET.>"];
     all.iter().any(|request| subject::overlap(pattern, request))
-}
-
-fn is_direct_get(subject: &[u8]) -> bool {
-    subject.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with(DIRECT_GET))
 }
 
 /// The stream for which a literal subject is.
@@ -259,8 +213,7 @@ mod tests {
     }
 
     fn change(is_first: bool, come: &[&str], gone: &[&str]) -> TableChange {
-        let come = come.iter().map(|name| Come { name: Arc::from(*name), stands_for: None });
-        let come = come.collect();
+        let come = come.iter().map(|name| Arc::from(*name)).collect();
         let gone = gone.iter().map(|name| (*name).to_owned()).collect();
         TableChange { is_first, come, gone, is_complete: true }
     }
@@ -299,39 +252,6 @@ mod tests {
         assert_eq!(streams.leave(&one), [delta("S", -1)]);
         assert!(sub.is_closed() && streams.nodes() == 1 && at(&streams) == [false]);
         assert_eq!(streams.names().collect::<Vec<_>>(), ["S"]);
-    }
-
-    /// One that has a mirror of it gets what is for a stream that nobody has, if that is a direct get.
-    #[test]
-    fn a_mirror_stands_for_its_origin() {
-        let (one, two) = (Outlet::nowhere(), Outlet::nowhere());
-        let mut streams = ServedStreams::default();
-        let mirror = |name: &str, of: Option<&str>| TableChange {
-            come: vec![Come { name: Arc::from(name), stands_for: of.map(Arc::from) }],
-            ..change(false, &[], &[])
-        };
-        for outlet in [&one, &two] {
-            streams.change(outlet, change(true, &[], &[]));
-            streams.change(outlet, mirror("M", Some("S")));
-        }
-        let count = |streams: &ServedStreams, subject: &str| {
-            let mut matched = Matched::default();
-            streams.match_into(subject.as_bytes(), &mut matched);
-            matched.plain().len()
-        };
-        let get = "$JS.API.DIRECT.GET.S.a";
-        assert_eq!((count(&streams, get), count(&streams, "$JS.ACK.S.c")), (1, 0));
-        streams.change(&two, change(false, &["S"], &[]));
-        let mut matched = Matched::default();
-        streams.match_into(get.as_bytes(), &mut matched);
-        assert!(matched.plain().iter().all(|sub| Arc::ptr_eq(&sub.outlet, &two)), "who has it");
-        streams.change(&two, change(false, &[], &["S", "M"]));
-        assert_eq!(count(&streams, get), 1, "the other mirror");
-        streams.change(&one, mirror("M", Some("T")));
-        assert_eq!((count(&streams, get), count(&streams, "$JS.API.DIRECT.GET.T")), (0, 1));
-        streams.change(&one, mirror("M", None));
-        assert_eq!(count(&streams, "$JS.API.DIRECT.GET.T"), 0, "it was promoted");
-        assert!(streams.nodes[0].mirrors.of.is_empty());
     }
 
     /// What is for a stream that nobody is known to serve goes to nodes that have not told all of theirs, and to no others.

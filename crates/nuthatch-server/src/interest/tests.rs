@@ -3,7 +3,6 @@
 use super::*;
 use crate::link::{Link, NodeAccount, PeerFacts};
 use crate::outlet::Outlet;
-use crate::served::Come;
 
 #[test]
 fn the_version_changes_and_the_sole_listener_is_found() {
@@ -74,12 +73,8 @@ fn what_is_for_streams_of_other_nodes_goes_to_the_nodes_that_are_connected() {
         ..PeerFacts::default()
     };
     node.set_link(Link::new(facts));
-    let told = || TableChange {
-        is_first: true,
-        come: vec![Come { name: "S".into(), stands_for: None }],
-        gone: vec![],
-        is_complete: true,
-    };
+    let told =
+        || TableChange { is_first: true, come: vec!["S".into()], gone: vec![], is_complete: true };
     let matches = |subject: &[u8]| {
         let mut matched = Matched::default();
         interest.match_into(subject, &mut matched);

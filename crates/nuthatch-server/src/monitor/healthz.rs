@@ -59,8 +59,15 @@ async fn examine(server: &Server, query: &Query) -> Result<Option<HealthFault>, 
         let error = "the server is starting: recovery is running".to_owned();
         return Ok(unavailable("CONNECTION", error));
     }
-    if server_only || !server.options().jetstream.enabled {
+    if server_only {
         return Ok(None);
+    }
+    let options = server.options();
+    if !options.jetstream.enabled {
+        // What clients have here is the other nodes'.
+        let is_lost = options.cluster.is_some() && !enabled_only && !server.nodes.has_keeper();
+        let error = "no node of the cluster is connected that has JetStream".to_owned();
+        return Ok(if is_lost { unavailable("JETSTREAM", error) } else { None });
     }
     if let Some(error) = of_cluster(server, enabled_only) {
         return Ok(unavailable("JETSTREAM", error));

@@ -23,23 +23,26 @@ use tokio_rustls::TlsConnector;
 const AGAIN: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_millis(200);
 
+/// What is told of a node that ends the connection without an answer.
+const SAYS_NOTHING: &str = "it says nothing: it has not found its cluster, or is of a version that knows no nodes without JetStream";
+
 /// After so long without an answer people are told.
 const TELL_AFTER: Duration = Duration::from_secs(2);
 
 /// Asks until a node of a cluster has answered: which cluster that is.
 pub(crate) async fn until_found(server: &Arc<Server>, core: &Arc<CoreNode>, name: &str) -> u128 {
-    let (began, mut has_told) = (Instant::now(), false);
+    let (began, mut told) = (Instant::now(), String::new());
     loop {
-        let failures = ask_all(server, core, name).await;
+        let failures = ask_all(server, core, name).await.join("; ");
         if let Some(cluster) = core.found() {
             return cluster;
         }
-        if began.elapsed() >= TELL_AFTER && !std::mem::replace(&mut has_told, true) {
-            let failures = failures.join("; ");
+        if began.elapsed() >= TELL_AFTER && told != failures {
             server.log.warn(format_args!(
-                "Cluster: no node answers yet that keeps logs, which takes JetStream there ('jetstream' in the file, or -js): clients \
-                 have none here meanwhile ({failures})"
+                "Cluster: no node answers yet that keeps logs, which takes JetStream there ('jetstream' in the file, or -js). \
+                 Clients have none here meanwhile, and hear of no other node's ({failures})"
             ));
+            told = failures;
         }
         sleep(SOON).await;
     }
@@ -62,6 +65,9 @@ async fn ask_all(server: &Arc<Server>, core: &Arc<CoreNode>, name: &str) -> Vec<
             let answer = within(ask(&server, &core, name, address)).await;
             let failed = match answer {
                 Ok(answer) => take(&core, address, answer).err()?,
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    SAYS_NOTHING.to_owned()
+                }
                 Err(error) => error.to_string(),
             };
             Some(format!("{address}: {failed}"))

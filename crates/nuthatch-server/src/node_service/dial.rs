@@ -31,6 +31,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// A node that turned us away is asked again so much later.
 const TURNED_AWAY: Duration = Duration::from_secs(1);
 
+/// The same where that does not pass by itself: each account asks, and each time costs a handshake.
+const TURNED_AWAY_FOR_LONG: Duration = Duration::from_secs(10);
+
 /// Accounts that are connected to another node at most.
 pub(super) const LINKED_ACCOUNTS_MAX: usize = 4096;
 
@@ -146,7 +149,8 @@ async fn turned_away(node: &Node, at: &At, account: &Account, peer: &LinkHello) 
     };
     node.cluster
         .report_link(&format!("node {} at {} is not connected: {why}", peer.node, at.address));
-    sleep(TURNED_AWAY).await;
+    let lasts = matches!(peer.verdict, Verdict::Full | Verdict::SameName | Verdict::Removed);
+    sleep(if lasts { TURNED_AWAY_FOR_LONG } else { TURNED_AWAY }).await;
 }
 
 /// Connects and stays connected.

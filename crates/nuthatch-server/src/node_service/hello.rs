@@ -47,10 +47,15 @@ impl Greeter<'_> {
         }
     }
 
+    /// True if a node that keeps logs, or a spare, has this name.
+    fn is_keepers(&self, name: &str) -> bool {
+        self.cluster.has(name) || self.server.nodes.is_keeper(name)
+    }
+
     /// What this node tells one without JetStream, or as one.
     fn beyond(&self) -> Beyond {
         let listens = self.cluster.core_port();
-        let nodes = self.cluster.others().into_iter().chain(self.server.nodes.core_ports());
+        let nodes = self.cluster.tells().into_iter().chain(self.server.nodes.core_ports());
         Beyond {
             is_core: listens.is_some(),
             listens,
@@ -72,7 +77,7 @@ impl Greeter<'_> {
         match (peer.node.as_str().cmp(self.name), of_core, is_core) {
             (Order::Equal, ..) => return Err(Verdict::SameName),
             // In no catalog, it may be called as one that is.
-            (_, true, false) if self.cluster.has(&peer.node) => return Err(Verdict::SameName),
+            (_, true, _) if self.is_keepers(&peer.node) => return Err(Verdict::SameName),
             // A node without JetStream connects to all that have it.
             (_, true, false) => {}
             (_, false, true) | (Order::Greater, ..) => return Err(Verdict::Reversed),
@@ -118,7 +123,9 @@ fn invalid(error: impl std::fmt::Display) -> io::Error {
 
 /// The node port of a node without JetStream, for others: one that listens everywhere is found where it comes from.
 pub(super) fn core_port_of(peer: &LinkHello, at: IpAddr) -> Option<SocketAddr> {
-    let listens = peer.beyond.as_ref().filter(|beyond| beyond.is_core)?.listens?;
+    let beyond = peer.beyond.as_ref().filter(|beyond| beyond.is_core)?;
+    // One that does not say so is not found by others, and counts.
+    let listens = beyond.listens.unwrap_or(SocketAddr::new(at, 0));
     let ip = if listens.ip().is_unspecified() { at.to_canonical() } else { listens.ip() };
     Some(SocketAddr::new(ip, listens.port()))
 }

@@ -85,7 +85,8 @@ pub(super) fn config_of(options: &Options) -> Result<Option<ClusterConfig>, RunE
         keys: key_names(&options.jetstream.keys),
         program: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    config.check().map_err(|error| RunError::Cluster(error.to_string()))?;
+    let checked = if keeps { config.check() } else { config.check_reach() };
+    checked.map_err(|error| RunError::Cluster(error.to_string()))?;
     Ok(Some(config))
 }
 

@@ -188,8 +188,8 @@ impl ConnReader {
                 return Err(ConnectError { reason, text });
             }
             session.account.connections.fetch_sub(1, Ordering::Relaxed);
-            self.server.connected_changed(&session.account);
-            self.server.connected_changed(&account);
+            session.account.connected_changed();
+            account.connected_changed();
         }
         session.account = account;
         session.user.clone_from(&identity.user);

@@ -308,7 +308,7 @@ impl Turn<'_> {
             return Handled::No;
         }
         let mirror = || self.reader.server.jetstream().find(account, Wanted::MirrorOf(stream));
-        let Some(route) = own.or_else(mirror) else { return Handled::No };
+        let Some(route) = own.or_else(mirror) else { return self.get_of_mirror(publish, stream) };
         let reply = publish.reply.unwrap_or_default();
         let item = DirectGetItem {
             stream: route.stream,
@@ -321,6 +321,24 @@ impl Turn<'_> {
         };
         self.push(route.log, Item::DirectGet(item));
         Handled::ByServer
+    }
+
+    /// A direct get of a stream that nobody has goes to a node with a mirror of it.
+    #[cold]
+    fn get_of_mirror(&mut self, publish: &Publish<'_>, stream: &[u8]) -> Handled {
+        let served = &self.reader.session.account.served;
+        let Ok(origin) = std::str::from_utf8(stream) else { return Handled::No };
+        // From another node it makes no second hop.
+        if self.reader.conn.is_node() || !served.has_nodes() {
+            return Handled::No;
+        }
+        self.hand_over();
+        let served = &self.reader.session.account.served;
+        let names = (publish.subject, publish.reply.unwrap_or_default());
+        match served.hand_to_mirror(origin, names, publish.headers(), publish.payload()) {
+            true => Handled::ByServer,
+            false => Handled::No,
+        }
     }
 
     /// True if another node serves the stream of this name.

@@ -196,6 +196,7 @@ impl ConnReader {
             is_spoke,
             node: None,
             knows_by_table: false,
+            is_core: false,
             solicited: false,
             isolated: own.isolated || connect.isolate,
             headers: connect.headers && !options.no_header_support,
@@ -223,6 +224,7 @@ impl ConnReader {
             is_spoke: !remote.hub,
             node: None,
             knows_by_table: false,
+            is_core: false,
             solicited: true,
             isolated: *isolated || remote.isolated,
             headers: info.headers && !self.server.options().no_header_support,
@@ -356,7 +358,8 @@ impl<'a> Turn<'a> {
         }
         if !info.token.is_empty() {
             let account = &self.reader.session.account;
-            account.served.met(&link.remote_name, conn.outlet(), &info.token);
+            let node = (&*link.remote_name, link.is_core);
+            account.served.met(node, conn.outlet(), &info.token);
             server.advertise(account);
         }
         if info.ldm && server.nodes.is_leaving(&link.remote_name) {

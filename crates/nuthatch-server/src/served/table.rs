@@ -1,6 +1,6 @@
 //! What one other node serves of an account, as it told, and what it is told.
 
-use super::{Come, NodeState, OwnStream, ServedStream, TABLE_STREAMS_MAX};
+use super::{NodeState, OwnStream, ServedStream, TABLE_STREAMS_MAX};
 use crate::link::own_subject;
 use crate::outlet::Outlet;
 use nuthatch_protocol::js::StreamConfig;
@@ -49,11 +49,21 @@ pub(super) struct NodeTable {
     /// How many of the streams are in each log, and what those of each storage reserve: file, then memory. Asked for
     /// with each new stream, so not counted then.
     pub(super) in_logs: FxHashMap<Box<str>, usize>,
+    /// How many of the streams serve direct gets for each that they mirror.
+    mirrors: FxHashMap<Box<str>, usize>,
     pub(super) reserved: [u128; 2],
     pub(super) is_complete: bool,
     pub(super) is_full: bool,
+    /// It has no JetStream, so it serves no stream.
+    pub(super) is_core: bool,
     /// It has been told of all streams here, and hears of changes.
     pub(super) is_told: bool,
+}
+
+/// The stream for which one serves direct gets while that is not there.
+fn stands_for(stream: &ServedStream) -> Option<&str> {
+    let origin = stream.mirror.as_ref().filter(|_| stream.mirror_direct)?;
+    Some(&origin.name)
 }
 
 impl NodeTable {
@@ -67,9 +77,11 @@ impl NodeTable {
             in_memory: BTreeSet::default(),
             subjects: SubjectTree::default(),
             in_logs: FxHashMap::default(),
+            mirrors: FxHashMap::default(),
             reserved: [0; 2],
             is_complete: false,
             is_full: false,
+            is_core: false,
             is_told: false,
         }
     }
@@ -139,10 +151,22 @@ impl NodeTable {
         for subject in &stream.subjects {
             self.subjects.remove(subject.as_bytes(), None, &key);
         }
+        if let Some(origin) = stands_for(&stream) {
+            let count = self.mirrors.get_mut(origin).expect("it was counted");
+            *count -= 1;
+            if *count == 0 {
+                self.mirrors.remove(origin);
+            }
+        }
     }
 
-    /// Takes a stream, new or changed, if there is room for it.
-    pub(super) fn take(&mut self, stream: ServedStream, key: u64) -> Option<Come> {
+    /// True if one of its streams serves direct gets for this one while that is not there.
+    pub(super) fn mirrors(&self, origin: &str) -> bool {
+        self.mirrors.contains_key(origin)
+    }
+
+    /// Takes a stream, new or changed; its name, if there is room for it.
+    pub(super) fn take(&mut self, stream: ServedStream, key: u64) -> Option<Arc<str>> {
         self.forget(&stream.name);
         if self.streams.len() >= TABLE_STREAMS_MAX {
             self.is_full = true;
@@ -154,13 +178,14 @@ impl NodeTable {
         *self.in_logs.entry(stream.log.as_str().into()).or_default() += 1;
         self.reserved[usize::from(stream.is_memory)] += u128::from(stream.max_bytes);
         let name: Arc<str> = stream.name.as_str().into();
-        let origin = stream.mirror.as_ref().filter(|_| stream.mirror_direct);
-        let stands_for = origin.map(|origin| origin.name.as_str().into());
+        if let Some(origin) = stands_for(&stream) {
+            *self.mirrors.entry(origin.into()).or_default() += 1;
+        }
         self.names.insert(name.clone());
         if stream.whole.is_some() {
             self.in_memory.insert(name.clone());
         }
         self.streams.insert(name.clone(), (key, Arc::new(stream)));
-        Some(Come { name, stands_for })
+        Some(name)
     }
 }

@@ -35,7 +35,7 @@ fn overlaps(served: &Served, subject: &str, except: &str) -> bool {
 fn a_table_is_complete_with_its_last_part_and_follows_what_changes() {
     let (served, link) = (Served::default(), Outlet::nowhere());
     assert!(matches!(served.receive("n2", b"T", b"{}"), NodeMessage::Unknown), "not met");
-    served.met("n2", &link, "token");
+    served.met(("n2", false), &link, "token");
     assert!(matches!(served.receive("n2", b"T", b"no JSON"), NodeMessage::Unknown));
     assert_eq!(served.leader(), Leader::Nobody);
     served.receive("n2", b"T", &told(true, false, &[own("A", "a.>")], &[]));
@@ -60,7 +60,7 @@ fn what_was_asked_ends_with_the_link_or_its_answer() {
     let (served, link) = (Served::default(), Outlet::nowhere());
     let call = ("STREAM.INFO.S", &b""[..], &b""[..]);
     assert!(served.ask("n2", &Scope::Node, call).is_none());
-    served.met("n2", &link, "token");
+    served.met(("n2", false), &link, "token");
     let mut first = served.ask("n2", &Scope::Node, call).expect("asked");
     let mut second = served.ask("n2", &Scope::Node, call).expect("asked");
     let mut third = served.ask("n2", &Scope::Node, call).expect("asked");
@@ -95,13 +95,13 @@ fn a_question_says_how_it_is_to_be_handled() {
 fn a_node_is_told_of_all_streams_when_they_are_known() {
     let (served, link) = (Served::default(), Outlet::nowhere());
     let is_told = || served.inner.lock().nodes["n2"].is_told;
-    served.met("n2", &link, "token");
+    served.met(("n2", false), &link, "token");
     assert!(!is_told(), "what nobody was told of before is to be gathered first");
     served.tell(NodeState::default(), &[], Vec::new(), Vec::new);
     assert!(is_told());
     served.receive("n2", b"T", &told(true, true, &[], &[]));
     assert!(is_told(), "its own telling anew changes nothing");
-    served.met("n2", &link, "token");
+    served.met(("n2", false), &link, "token");
     assert!(!is_told(), "another link begins anew");
 }
 
@@ -109,8 +109,8 @@ fn a_node_is_told_of_all_streams_when_they_are_known() {
 #[test]
 fn tables_are_read_in_parts_by_name() {
     let (served, link) = (Served::default(), Outlet::nowhere());
-    served.met("n2", &link, "token");
-    served.met("n3", &link, "token");
+    served.met(("n2", false), &link, "token");
+    served.met(("n3", false), &link, "token");
     let all = ["D", "B", "E", "A"].map(|name| own(name, name));
     served.receive("n2", b"T", &told(true, true, &all, &[]));
     served.receive("n2", b"T", &told(false, true, &[own("C", "c"), own("B", "b")], &["E"]));
@@ -135,7 +135,7 @@ fn sums_follow_the_table() {
         OwnStream { config: Arc::new(config), log: "memory".into() }
     };
     let (file, memory) = (StorageType::File, StorageType::Memory);
-    served.met("n2", &link, "token");
+    served.met(("n2", false), &link, "token");
     let all = [
         sized("A", 10, file),
         sized("B", i64::MAX, file),
@@ -151,4 +151,63 @@ fn sums_follow_the_table() {
     assert_eq!((served.count_in("n2", "default"), served.count_in("n3", "memory")), (0, 0));
     served.receive("n2", b"T", &told(true, true, &[], &[]));
     assert_eq!((sums(), served.reserved(false, "")), ((0, 0, 0), 0));
+}
+
+/// How many are connected is no news of the table, and one without JetStream is no node that may serve streams.
+#[test]
+fn counts_of_connections_wake_nobody_and_are_summed() {
+    let (served, link) = (Served::default(), Outlet::nowhere());
+    served.met(("n2", false), &link, "token");
+    served.met(("edge", true), &link, "token");
+    served.receive("n2", b"T", &told(true, true, &[own("A", "a.>")], &[]));
+    let counts = |connections, leafs| {
+        let state =
+            NodeState { logs: vec!["memory".to_owned()], leads_in: Some(7), connections, leafs };
+        serde_json::to_vec(&Told { state, is_last: true, ..Told::default() }).expect("JSON")
+    };
+    let changes = served.changes();
+    assert!(matches!(served.receive("n2", b"T", &counts(3, 1)), NodeMessage::Taken));
+    assert!(!changes.has_changed().expect("it is there"));
+    assert_eq!(served.connected_elsewhere(), (3, 1));
+    served.receive(
+        "edge",
+        b"T",
+        &serde_json::to_vec(&Told {
+            state: NodeState { connections: 2, ..NodeState::default() },
+            is_first: true,
+            is_last: true,
+            ..Told::default()
+        })
+        .expect("JSON"),
+    );
+    assert_eq!(served.connected_elsewhere(), (5, 1));
+    let nodes: Vec<String> = served.nodes().into_iter().map(|(node, ..)| node).collect();
+    assert_eq!(nodes, ["n2"]);
+    served.left("edge", &link);
+    assert_eq!(served.connected_elsewhere(), (3, 1));
+}
+
+#[test]
+fn a_node_with_a_mirror_stands_for_an_origin_until_that_is_none_any_more() {
+    let (served, link) = (Served::default(), Outlet::nowhere());
+    served.met(("n2", false), &link, "token");
+    let mirror = |mirror_direct| {
+        let origin = StreamSource { name: "S".to_owned(), ..StreamSource::default() };
+        let config = StreamConfig {
+            name: "M".to_owned(),
+            mirror: Some(origin),
+            mirror_direct,
+            ..StreamConfig::default()
+        };
+        [OwnStream { config: Arc::new(config), log: "memory".into() }]
+    };
+    let stands = |origin: &str| served.hand_to_mirror(origin, (b"s", b"r"), b"", b"");
+    assert!(!stands("S"));
+    served.receive("n2", b"T", &told(true, true, &mirror(true), &[]));
+    assert!(stands("S") && !stands("M") && !stands("T"));
+    served.receive("n2", b"T", &told(false, true, &mirror(false), &[]));
+    assert!(!stands("S"), "it is asked not to");
+    served.receive("n2", b"T", &told(false, true, &mirror(true), &[]));
+    served.receive("n2", b"T", &told(false, true, &[], &["M"]));
+    assert!(!stands("S"), "it is gone");
 }
