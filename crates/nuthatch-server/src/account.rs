@@ -187,12 +187,12 @@ impl Account {
         if self.connected().is_none() || !self.served.has_nodes() {
             return;
         }
+        // Where the runtime is gone nobody is told any more.
+        let Ok(runtime) = Handle::try_current() else { return };
         // Whoever comes meanwhile is told with it.
         if self.is_counted.swap(true, Ordering::AcqRel) {
             return;
         }
-        // Where the runtime is gone nobody is told any more.
-        let Ok(runtime) = Handle::try_current() else { return };
         let account = self.clone();
         runtime.spawn(async move {
             tokio::time::sleep(CONNECTED_SETTLE).await;

@@ -108,7 +108,7 @@ fn is_quorum_name(name: &str) -> bool {
 /// A node that has its port, and its directory if it keeps logs; nothing of it runs yet.
 pub(super) enum PreparedNode {
     /// One that keeps logs.
-    Keeper(Prepared),
+    Keeper(Box<Prepared>),
     /// One without JetStream.
     Core(Arc<CoreNode>),
 }
@@ -134,7 +134,7 @@ pub(super) fn prepare(
     };
     let report = Reporter::with_notes(warn, info);
     let prepared = match server.options().jetstream.enabled {
-        true => Cluster::prepare(config, report).map(PreparedNode::Keeper),
+        true => Cluster::prepare(config, report).map(|node| PreparedNode::Keeper(Box::new(node))),
         false => CoreNode::start(config, report).map(PreparedNode::Core),
     };
     prepared.map_err(|error| RunError::Cluster(error.to_string()))
@@ -163,7 +163,7 @@ impl NodeTask {
         let (told, failed) = mpsc::channel(1);
         let task = tokio::spawn(async move {
             let been = match prepared {
-                PreparedNode::Keeper(node) => be_node(&server, node, start_jetstream, &told).await,
+                PreparedNode::Keeper(node) => be_node(&server, *node, start_jetstream, &told).await,
                 PreparedNode::Core(core) => core_node::be(&server, core, start_jetstream).await,
             };
             if let Err(error) = been {
