@@ -217,7 +217,7 @@ class System:
 
     def end(self, at, how):
         """Ends a node, or stops it for a while; gives the time of the signal."""
-        number = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP}[how]
+        number = {"kill": signal.SIGKILL, "wipe": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP}[how]
         when = time.monotonic()
         self.children[at].send_signal(number)
         return when
@@ -228,6 +228,9 @@ class System:
             self.children[at].send_signal(signal.SIGCONT)
         else:
             self.children[at].wait()
+            if how == "wipe":
+                # All that the node has on its disk.
+                shutil.rmtree(self.dir / f"n{at}")
             self.start(at)
 
     def stop(self):
@@ -416,7 +419,7 @@ def wait_whole(system, at, offset, how):
     log, deadline = system.dir / f"n{at}.log", time.monotonic() + START_S
     while time.monotonic() < deadline:
         # One that was only stopped says nothing, and memory counts when it was taken in: who leads has to tell.
-        if all_current(system) if how == "stop" or system.name == "nuthatch-bucket" else b"keeps the quorum log" in log.read_bytes()[offset:]:
+        if all_current(system) if how in ("stop", "wipe") or system.name == "nuthatch-bucket" else b"keeps the quorum log" in log.read_bytes()[offset:]:
             return time.sleep(1)
         time.sleep(0.02)
     raise SystemExit(f"n{at} does not come back, see {system.dir}")
@@ -559,7 +562,8 @@ def main():
     parser.add_argument("what", choices=["load", "kills", "tier", "keeper", "resync", "calm"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--count", type=int, default=200, help="kills")
-    parser.add_argument("--how", choices=["kill", "term", "stop"], default="kill")
+    parser.add_argument("--how", choices=["kill", "wipe", "term", "stop"], default="kill",
+                        help="what happens to the owner; wipe: killed, and its directory deleted")
     parser.add_argument("--patience", type=float, default=0.3, help="seconds until the client gives up a request")
     parser.add_argument("--messages", type=int, default=200_000, help="of each run of `keeper` and `calm`")
     parser.add_argument("--minutes", type=float, default=10, help="of `calm`")

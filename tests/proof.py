@@ -74,6 +74,7 @@ PARTS = [
     Part("ring3", [], command=ring3),
     Part("milvus", [], command=lambda *_: ["tests/milvus/run.sh"]),
     Part("peers", [], command=lambda *_: ["bench/peers/build.sh"]),
+    Part("clients-cluster", [], command=lambda *_: ["tests/clients/cluster/run.sh"]),
     Part("plugins", [], command=lambda *_: ["tests/plugins/run.sh"]),
     Part("doctor", [("nuthatch-streams", "doctor")]),
     Part("proxy", [("nuthatch-object", "proxy")]),
@@ -244,7 +245,7 @@ def not_found(text):
 def keep(package, suite, test, seed):
     """A line for the ordinary tests to replay; rules that are off, real processes and suites without seeds have none."""
     print(f"FOUND: {package} {suite} {test} seed {seed}", flush=True)
-    if seed is None or suite in ("ring3", "milvus", "plugins"):
+    if seed is None or suite in ("ring3", "milvus", "plugins", "clients-cluster"):
         return
     with open(KEPT / f"{package}-{suite}.txt", "a", encoding="utf-8") as file:
         file.write(f"{test} {seed} # {today()}, {commit()}\n")

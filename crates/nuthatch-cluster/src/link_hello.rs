@@ -33,6 +33,10 @@ const MAGIC: [u8; 8] = *b"NUTHLINK";
 #[doc(hidden)]
 pub const LINK_HELLO_FRONT: &[u8; 10] = b"NUTHLINK\x01\x02";
 
+/// The same of one that does.
+#[doc(hidden)]
+pub const LINK_HELLO_FRONT_BEYOND: &[u8; 10] = b"NUTHLINK\x03\x03";
+
 /// Bytes in front of the body: magic, lowest and highest protocol, length.
 const FRONT_BYTES: usize = 8 + 2 + 4;
 
@@ -186,7 +190,7 @@ impl LinkHello {
         let mut to = Writer(LINK_HELLO_FRONT.to_vec());
         if let Some(beyond) = &self.beyond {
             beyond.encode(&mut body)?;
-            to.0[MAGIC.len()..].copy_from_slice(&[HAS_BEYOND, LINK_NEWEST]);
+            to.0.copy_from_slice(LINK_HELLO_FRONT_BEYOND);
         }
         to.u32(u32::try_from(body.0.len()).map_err(|_| malformed("a hello is too long"))?);
         if body.0.len() > BODY_MAX {
