@@ -31,7 +31,7 @@ const WAITING_MAX: usize = 16 * 1024;
 /// subscription counts as a possible change.
 const WAITING_SCAN_MAX: usize = 256;
 
-/// Changes of how many are connected that come within this are told together.
+/// Changes of how many are connected that come within this behind one are told together.
 const CONNECTED_SETTLE: Duration = Duration::from_millis(20);
 
 /// An account.
@@ -61,7 +61,7 @@ pub struct Account {
     pub served: Arc<Served>,
     /// What leaf nodes and other nodes of the cluster were told that it takes.
     pub(crate) told: Mutex<Told>,
-    /// Other nodes are about to be told how many are connected.
+    /// Other nodes were just told how many are connected, and are told again in a moment.
     is_counted: AtomicBool,
     /// Where messages with a trace context are traced, if the account wants that.
     pub msg_trace: TraceTarget,
@@ -182,23 +182,28 @@ impl Account {
         is_limited.then(|| (count(&self.connections), count(&self.leafs)))
     }
 
-    /// Clients or leaf nodes have come or gone: other nodes are told in a moment, if there is a limit of either.
+    /// Clients or leaf nodes have come or gone: other nodes are told, if there is a limit of either. The first change is told
+    /// at once, since a client that is refused here tries another node next; those that come behind it are told together.
     pub(crate) fn connected_changed(self: &Arc<Self>) {
         if self.connected().is_none() || !self.served.has_nodes() {
             return;
         }
         // Where the runtime is gone nobody is told any more.
         let Ok(runtime) = Handle::try_current() else { return };
-        // Whoever comes meanwhile is told with it.
         if self.is_counted.swap(true, Ordering::AcqRel) {
             return;
         }
+        self.tell_connected();
         let account = self.clone();
         runtime.spawn(async move {
             tokio::time::sleep(CONNECTED_SETTLE).await;
             account.is_counted.store(false, Ordering::Release);
-            account.served.tell_connected(account.connected().unwrap_or_default());
+            account.tell_connected();
         });
+    }
+
+    fn tell_connected(&self) {
+        self.served.tell_connected(self.connected().unwrap_or_default());
     }
 
     /// Takes one more leaf node in, as [`Account::enter`] does.
