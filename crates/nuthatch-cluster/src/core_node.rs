@@ -19,10 +19,9 @@ use crate::routes::Routes;
 use crate::start_error::StartError;
 use nuthatch_log::Reporter;
 use parking_lot::Mutex;
-use socket2::SockRef;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -151,30 +150,18 @@ impl CoreNode {
     }
 
     fn serve(self: &Arc<Self>, listener: TcpListener) -> io::Result<()> {
-        let waking = listener.try_clone()?;
-        // Whoever waits for a connection is woken.
-        self.life.at_end(move || drop(SockRef::from(&waking).shutdown(Shutdown::Both)));
         let places = Places::new(STRANGERS, STRANGERS_OF_ADDRESS);
-        let node = Arc::downgrade(self);
-        let life = self.life.clone();
-        let accept = move || {
-            while !life.is_ending() {
-                let Ok((stream, from)) = listener.accept() else {
-                    // No descriptors: they come back.
-                    life.pause(Duration::from_millis(50));
-                    continue;
-                };
-                let Some(node) = node.upgrade() else { return };
-                let Some(place) = places.take(from.ip()) else { continue };
-                let greet = move || {
-                    node.greet(stream);
-                    drop(place);
-                };
-                // Without a thread the connection ends with what was to go into it.
-                drop(life.spawn_for_one("node-in", greet));
-            }
-        };
-        self.life.spawn("node-port", accept)
+        let (node, life) = (Arc::downgrade(self), self.life.clone());
+        self.life.accept(listener, move |stream, from| {
+            let Some(node) = node.upgrade() else { return };
+            let Some(place) = places.take(from.ip()) else { return };
+            let greet = move || {
+                node.greet(stream);
+                drop(place);
+            };
+            // Without a thread the connection ends with what was to go into it.
+            drop(life.spawn_for_one("node-in", greet));
+        })
     }
 
     /// Hands a connection for messages of clients on, and tells everybody else what this port is.

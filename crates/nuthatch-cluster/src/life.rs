@@ -4,6 +4,7 @@
 //! them, closes the connections, waits for the threads within [`END_MAX`], and says which did not end. Each thread holds
 //! the lock of the node's directory: one that hangs keeps others from the directory until it has ended.
 
+mod accept;
 mod dial;
 
 use nuthatch_catalog_group::LogNumber;

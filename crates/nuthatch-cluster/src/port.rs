@@ -15,9 +15,8 @@ use crate::places::{Place, Places};
 use crate::transfer::{self, FileSource};
 use bytes::Bytes;
 use nuthatch_catalog_group::{Envelope, LogNumber, MemberId};
-use socket2::SockRef;
 use std::io::{self, BufReader, Read, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -85,27 +84,15 @@ pub(crate) fn serve(
     let connections = CONNECTIONS_OF_NODE + CONNECTIONS_OF_LOG * logs.len();
     let nodes = Places::new(connections, connections);
     let logs: Arc<[LogPort]> = logs.into();
-    let waking = listener.try_clone()?;
-    // Whoever waits for a connection is woken.
-    life.at_end(move || drop(SockRef::from(&waking).shutdown(Shutdown::Both)));
     let (lives, beats) = (life.clone(), Arc::clone(beats));
-    let accept = move || {
-        while !lives.is_ending() {
-            let Ok((stream, _)) = listener.accept() else {
-                // No descriptors: they come back.
-                lives.pause(Duration::from_millis(50));
-                continue;
-            };
-            let Ok(from) = stream.peer_addr() else { continue };
-            let Some(stranger) = strangers.take(from.ip()) else { continue };
-            let (nodes, logs, beats) = (nodes.clone(), Arc::clone(&logs), Arc::clone(&beats));
-            let Ok(stream) = lives.track(stream) else { continue };
-            let work = move || converse(stream, stranger, &nodes, (&logs, &beats));
-            // Without a thread the connection ends with what was to go into it.
-            drop(lives.spawn_for_one("node-in", work));
-        }
-    };
-    life.spawn("node-port", accept)
+    life.accept(listener, move |stream, from| {
+        let Some(stranger) = strangers.take(from.ip()) else { return };
+        let (nodes, logs, beats) = (nodes.clone(), Arc::clone(&logs), Arc::clone(&beats));
+        let Ok(stream) = lives.track(stream) else { return };
+        let work = move || converse(stream, stranger, &nodes, (&logs, &beats));
+        // Without a thread the connection ends with what was to go into it.
+        drop(lives.spawn_for_one("node-in", work));
+    })
 }
 
 fn converse(
