@@ -33,7 +33,7 @@ pub(super) struct CoreRouting {
 }
 
 /// Who listens to streams that are imported, as far as they are there still.
-type Imported = Arc<Mutex<Vec<(Weak<Account>, Weak<Subscription>)>>>;
+type Imported = Mutex<Vec<(Weak<Account>, Weak<Subscription>)>>;
 
 impl CoreRouting {
     /// The routing of this server, which is not kept alive.
@@ -296,7 +296,10 @@ impl Listening {
         // who listens.
         if !account.import(&sub).is_empty() {
             let mut imported = imported.lock();
-            imported.retain(|(_, sub)| sub.strong_count() > 0);
+            // Who is gone is forgotten before the list grows.
+            if imported.len() == imported.capacity() {
+                imported.retain(|(_, sub)| sub.strong_count() > 0);
+            }
             imported.push((Arc::downgrade(&account), Arc::downgrade(&sub)));
         }
         Self { account, sub }

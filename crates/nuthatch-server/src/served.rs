@@ -111,6 +111,7 @@ impl ServedStream {
             subjects: self.subjects.clone(),
             max_msg_size: self.max_msg_size,
             allow_direct: self.allow_direct,
+            mirror_direct: self.mirror_direct,
             mirror: self.mirror.clone(),
             sources: self.sources.clone(),
             ..StreamConfig::default()

@@ -17,6 +17,7 @@ import ports  # noqa: E402
 
 KEEPERS = 3
 READY_WITHIN_S = 90
+ENDS_WITHIN_S = 30
 
 
 def value(args, flag):
@@ -80,7 +81,10 @@ def main():
         for one in nodes:
             one.terminate()
         for one in nodes:
-            one.wait()
+            try:
+                one.wait(ENDS_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                one.kill()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ use super::{RunError, StartJetStream, attach_jetstream, cluster};
 use crate::node_service;
 use crate::options::{ClusterSettings, Options};
 use crate::server::Server;
-use nuthatch_cluster::{BUILT_IN, CoreNode};
+use nuthatch_cluster::{BUILT_IN, CoreNode, Protocol};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -87,8 +87,11 @@ fn without_effect(settings: &ClusterSettings, options: &Options) -> Vec<&'static
         ("zone", settings.zone.is_some()),
         ("owner_zones", !settings.owner_zones.is_empty()),
         ("standby_memory", settings.standby_bytes.is_some()),
+        ("protocol_max", settings.protocol_max != Protocol::NEWEST),
         ("store", jetstream.store.is_some()),
         ("tier", jetstream.tier.is_some()),
+        ("cache", jetstream.cache.is_some()),
+        ("key", jetstream.keys.current.is_some()),
         ("logs", !jetstream.logs.is_empty()),
     ];
     all.into_iter().filter(|(_, is_set)| *is_set).map(|(key, _)| key).collect()
