@@ -9,6 +9,7 @@ mod copies;
 mod imports;
 mod log;
 mod moves;
+mod moves_apart;
 mod restores;
 mod sweeps;
 mod violation;
@@ -52,6 +53,8 @@ impl Faults {
 pub enum Machine {
     /// Moves of a stream between logs.
     Mover,
+    /// Moves between logs that come to other nodes meanwhile.
+    MoverApart,
     /// A mirror and a source.
     Replicator,
     /// Changes of streams and what they claim.
@@ -66,8 +69,9 @@ pub enum Machine {
 
 impl Machine {
     /// Every machine.
-    pub const ALL: [Machine; 6] = [
+    pub const ALL: [Machine; 7] = [
         Machine::Mover,
+        Machine::MoverApart,
         Machine::Replicator,
         Machine::Changes,
         Machine::Restore,
@@ -80,6 +84,7 @@ impl Machine {
     pub const fn name(self) -> &'static str {
         match self {
             Machine::Mover => "moves",
+            Machine::MoverApart => "moves-apart",
             Machine::Replicator => "copies",
             Machine::Changes => "changes",
             Machine::Restore => "restores",
@@ -164,6 +169,7 @@ pub fn run(seed: u64, options: &Options) -> (Summary, Result<(), Violation>) {
     let all = Machine::ALL.len() as u64;
     match options.machine.unwrap_or(Machine::ALL[(seed % all) as usize]) {
         Machine::Mover => moves::run(seed, options.printed),
+        Machine::MoverApart => moves_apart::run(seed, options.printed),
         Machine::Replicator => copies::run(seed, options.printed),
         Machine::Changes => changes::run(seed, options.printed),
         Machine::Restore => restores::run(seed, options.printed),

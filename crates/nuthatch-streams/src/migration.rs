@@ -17,10 +17,18 @@
 //! until that is durable the stream is not to leave the new log: not by a deletion, and not by a
 //! further move.
 
+//!
+//! In a cluster a log may be at another node than it was, and the other log of a move with it or not. Then
+//! the node that has what the stream left asks ([`deciding`]): the other log refuses a copy that has not
+//! taken over, for good ([`crate::Op::RefuseCopy`]), or says that the stream lives there. A copy whose
+//! source is elsewhere stays until that does not name it any more ([`left_copy`]).
+
+pub mod deciding;
+pub mod left_copy;
 pub mod mover;
 
 use crate::op::CatalogEntry;
-use crate::rules::NEW_HOME_COUNTS;
+use crate::rules::{NEW_HOME_COUNTS, UNDECIDED_WAITS};
 use crate::stream::StreamLocation;
 use nuthatch_log::StreamId;
 
@@ -51,8 +59,19 @@ pub struct Resolution {
     pub resume: Vec<Resume>,
     /// Remains of streams that live elsewhere, and copies of streams that are gone.
     pub forget: Vec<LogStream>,
-    /// Copies whose origin is in a log that is not there: neither served nor touched.
+    /// Copies whose origin is in a log that is not there, and those that were refused: neither served nor touched.
     pub waiting: Vec<(usize, CatalogEntry)>,
+    /// Streams that may live in a log of another node, or whose copy here is refused: held until that is known.
+    pub undecided: Vec<(usize, CatalogEntry)>,
+}
+
+/// Where logs may be that are not among those that are looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OtherLogs {
+    /// Nowhere: there is one server.
+    Nowhere,
+    /// At other nodes of the cluster.
+    AtNodes,
 }
 
 /// Why streams cannot be served.
@@ -118,6 +137,7 @@ fn find<'a>(
 pub fn resolve(
     logs: &[&str],
     catalogs: &[Vec<CatalogEntry>],
+    others: OtherLogs,
 ) -> Result<Resolution, MigrationError> {
     let mut resolution = Resolution::default();
     let all = || catalogs.iter().enumerate().flat_map(|(log, c)| c.iter().map(move |e| (log, e)));
@@ -126,6 +146,7 @@ pub fn resolve(
         if NEW_HOME_COUNTS.holds()
             && let Some(place) = &entry.provenance.from
             && let Some((log, Some(left))) = find(logs, catalogs, place)
+            && is_same(entry, left)
         {
             resolution.forget.push(LogStream { log, stream: left.id });
         }
@@ -139,10 +160,30 @@ pub fn resolve(
             resolution.place_copy(here, entry, logs, catalogs);
             continue;
         }
-        check_target(logs, catalogs, log, entry)?;
-        resolution.serve.push((log, entry.clone()));
+        match target_of(logs, catalogs, log, entry) {
+            Target::NotThere => resolution.serve.push((log, entry.clone())),
+            Target::Refused => resolution.undecided.push((log, entry.clone())),
+            Target::Empty(why) => return Err(why),
+            Target::Missing(why) => match others {
+                OtherLogs::Nowhere => return Err(why),
+                OtherLogs::AtNodes if UNDECIDED_WAITS.holds() => {
+                    resolution.undecided.push((log, entry.clone()));
+                }
+                OtherLogs::AtNodes => resolution.serve.push((log, entry.clone())),
+            },
+        }
     }
     Ok(resolution)
+}
+
+/// True if these are one stream: names of logs of different nodes, and identities in them, may be equal.
+fn is_same(entry: &CatalogEntry, other: &CatalogEntry) -> bool {
+    (entry.account, &entry.config.name) == (other.account, &other.config.name)
+}
+
+/// True if this copy never takes over.
+fn is_refused(copy: &CatalogEntry) -> bool {
+    copy.provenance.arriving && copy.provenance.to.is_some()
 }
 
 impl Resolution {
@@ -156,6 +197,9 @@ impl Resolution {
         let origin = entry.provenance.from.as_ref().and_then(|place| find(logs, catalogs, place));
         match origin {
             None => self.waiting.push((copy.log, entry.clone())),
+            Some((_, Some(_))) if is_refused(entry) => {
+                self.waiting.push((copy.log, entry.clone()));
+            }
             // The move was given up.
             Some((log, Some(source)))
                 if source
@@ -175,25 +219,36 @@ impl Resolution {
     }
 }
 
-/// A stream that was about to go somewhere: what is there says whether it went.
-fn check_target(
+/// What the log says that a stream was about to go to.
+enum Target {
+    /// It did not go: an arrived one would have led to this one being forgotten.
+    NotThere,
+    /// The copy was refused, which this log does not remember yet.
+    Refused,
+    /// The log does not have it.
+    Empty(MigrationError),
+    /// The log is not among these.
+    Missing(MigrationError),
+}
+
+fn target_of(
     logs: &[&str],
     catalogs: &[Vec<CatalogEntry>],
     log: usize,
     entry: &CatalogEntry,
-) -> Result<(), MigrationError> {
-    let Some(place) = &entry.provenance.to else { return Ok(()) };
+) -> Target {
+    let Some(place) = &entry.provenance.to else { return Target::NotThere };
     let (name, here, to) = (entry.config.name.clone(), logs[log].to_owned(), place.log.clone());
     if here == to {
-        return Ok(());
+        return Target::NotThere;
     }
     match find(logs, catalogs, place) {
-        // It did not: an arrived one would have led to this one being forgotten.
-        Some((_, Some(_))) => Ok(()),
+        Some((_, Some(copy))) if is_refused(copy) => Target::Refused,
+        Some((_, Some(_))) => Target::NotThere,
         Some((_, None)) => {
-            Err(MigrationError::TargetEmpty { name, log: here, to, id: place.stream })
+            Target::Empty(MigrationError::TargetEmpty { name, log: here, to, id: place.stream })
         }
-        None => Err(MigrationError::TargetMissing { name, log: here, to }),
+        None => Target::Missing(MigrationError::TargetMissing { name, log: here, to }),
     }
 }
 

@@ -314,6 +314,29 @@ pub enum Op {
         /// Only if it is a copy that has not taken over; else refused.
         only_copy: bool,
     },
+    /// Whoever has what a stream left behind asks whether it has moved here: a copy that has not taken over
+    /// never does from then on. Answered by [`OpOutcome::Copy`] once that is durable.
+    RefuseCopy {
+        /// The copy.
+        id: StreamId,
+        /// Account of the stream.
+        account: AccountId,
+        /// Name of the stream.
+        name: String,
+        /// Name of this log.
+        log: String,
+    },
+    /// Where a stream was last about to go: [`OpOutcome::GoesTo`].
+    GoesTo {
+        /// Which stream.
+        id: StreamId,
+    },
+    /// Whether the stream lives here is to be found out: until [`Op::Stay`] or [`Op::Forget`] everything that is sent
+    /// to it waits, questions too. Nothing is written.
+    Hold {
+        /// Which stream.
+        id: StreamId,
+    },
     /// Every stream this engine holds: for the registry after recovery.
     Catalog,
     /// Replaces the limits of accounts.
@@ -360,6 +383,9 @@ impl Op {
             | Self::ConsumerState { id, .. }
             | Self::FinishRestore { id, .. }
             | Self::RemoveRestored { id, .. }
+            | Self::RefuseCopy { id, .. }
+            | Self::GoesTo { id }
+            | Self::Hold { id }
             | Self::Forget { id, .. } => Some(id),
             Self::Catalog | Self::SetAccounts(_) | Self::Sizes | Self::Usage { .. } => None,
         }
@@ -440,6 +466,15 @@ impl Usage {
     }
 }
 
+/// How a copy stands that a stream may have moved to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CopyStanding {
+    /// It has not taken over, and never will.
+    Refused,
+    /// It has taken over: the stream lives there.
+    Settled,
+}
+
 /// Outcome of an [`Op`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum OpOutcome {
@@ -461,6 +496,10 @@ pub enum OpOutcome {
     },
     /// The message would be taken; `Some`: it is stored already, with this sequence.
     WouldTake(Option<u64>),
+    /// How a copy stands that a stream may have moved to.
+    Copy(CopyStanding),
+    /// Where a stream was last about to go.
+    GoesTo(Option<StreamLocation>),
     /// Done, nothing to tell.
     Done,
     /// A message.

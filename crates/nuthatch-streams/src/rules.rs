@@ -65,6 +65,12 @@ rules! {
     MOVE_SETTLES_FIRST = "streams.move-settles-first";
     /// A copy is dropped once the old log remembers that it is not to be gone on with.
     MOVE_REFUSES_FIRST = "streams.move-refuses-first";
+    /// A copy that was refused does not take over.
+    REFUSED_NEVER_SETTLES = "streams.refused-never-settles";
+    /// A stream that may have moved to a log of another node is not served before that is known.
+    UNDECIDED_WAITS = "streams.undecided-waits";
+    /// A copy that may be asked about is not dropped: where there is none, it has taken over and gone on.
+    ASKED_COPY_STAYS = "streams.asked-copy-stays";
     /// The log that has a stream's state counts, and not the one that it came from (A16).
     NEW_HOME_COUNTS = "streams.new-home-counts";
     /// A restore that was not finished is dropped at a start.

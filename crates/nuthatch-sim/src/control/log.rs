@@ -8,7 +8,11 @@ use nuthatch_log::StreamId;
 use nuthatch_protocol::headers::find_header;
 use nuthatch_protocol::js::{StreamConfig, StreamInfo, StreamState, Time};
 use nuthatch_protocol::jserror::JsError;
-use nuthatch_streams::op::{CatalogEntry, OpResult, Range, RangeRequest, Replica};
+use nuthatch_streams::migration::refusal_of;
+use nuthatch_streams::op::{
+    CatalogEntry, CopyStanding, OpResult, Range, RangeRequest, Replica,
+};
+use nuthatch_streams::rules::REFUSED_NEVER_SETTLES;
 use nuthatch_streams::stream::{Provenance, StreamLocation, read_source};
 use nuthatch_streams::{AccountId, Op, OpOutcome};
 use std::collections::{BTreeMap, VecDeque};
@@ -190,6 +194,12 @@ fn token_of(body: &[u8]) -> u64 {
     u64::from_le_bytes(*body.first_chunk().expect("a number"))
 }
 
+/// As an engine sees it.
+fn is_refused(copy: &SimStream) -> bool {
+    let Provenance { arriving, to, .. } = &copy.provenance;
+    *arriving && to.is_some() && REFUSED_NEVER_SETTLES.holds()
+}
+
 /// The state that a stream takes along: where it comes from.
 fn state_of(log: &str, id: StreamId) -> Vec<u8> {
     format!("{log} {}", id.0).into_bytes()
@@ -290,6 +300,11 @@ impl SimLog {
         *self = Self { live: durable.clone(), durable, ..Self::default() };
     }
 
+    /// True if what is published to a stream waits.
+    pub fn is_held(&self, id: StreamId) -> bool {
+        self.held.contains_key(&id)
+    }
+
     /// How much waits to become durable.
     pub fn jobs(&self) -> usize {
         self.jobs.len()
@@ -377,6 +392,15 @@ impl SimLog {
     /// Does an operation; what is answered at once.
     fn op(&mut self, number: u64, op: Op) -> Option<Reply> {
         let answer = match op {
+            Op::GoesTo { id } => {
+                let goes_to = |stream: &SimStream| stream.provenance.to.clone();
+                let result = self.live.get(&id).map(goes_to).map(OpOutcome::GoesTo);
+                return Some(Reply::Outcome { number, result: result.map_or_else(gone, Ok) });
+            }
+            Op::Hold { id } => {
+                self.held.entry(id).or_default();
+                return Some(Reply::Outcome { number, result: Ok(OpOutcome::Done) });
+            }
             Op::StreamInfo { id, .. } => Answer::Info { number, id },
             Op::Sourced { id, key } => Answer::Sourced { number, id, key },
             Op::ReadRange { id, request } => Answer::Read { number, id, request },
@@ -419,6 +443,7 @@ impl SimLog {
             Op::DeleteMessage { seq, .. } => drop(stream.messages.remove(&seq)),
             Op::Mirror { copies, gap_to, .. } => stream.mirror(&copies, gap_to),
             Op::Source { copies, .. } => stream.source(&copies),
+            Op::Settle { .. } | Op::Probe { .. } if is_refused(&stream) => return refuse(gone()),
             Op::Probe { .. } => {}
             Op::Leave { log, to, .. } => {
                 let state = state_of(&log, id);
@@ -435,6 +460,13 @@ impl SimLog {
                 self.put(id, stream, number, result);
                 self.go_on(id, Vec::new());
                 return None;
+            }
+            Op::RefuseCopy { .. } if !stream.provenance.arriving => {
+                result = Ok(OpOutcome::Copy(CopyStanding::Settled));
+            }
+            Op::RefuseCopy { log, .. } => {
+                stream.provenance.to = Some(refusal_of(&log, id));
+                result = Ok(OpOutcome::Copy(CopyStanding::Refused));
             }
             Op::Settle { state, .. } => {
                 stream.provenance = Provenance::arrived(location_of(&state));

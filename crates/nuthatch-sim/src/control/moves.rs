@@ -8,7 +8,7 @@ use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{StreamConfig, Time};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::migration::mover::{Action, Ended, Happened, Mover, Pace, Phase, Plan, Side};
-use nuthatch_streams::migration::{self, LogStream};
+use nuthatch_streams::migration::{self, LogStream, OtherLogs};
 use nuthatch_streams::op::{CatalogEntry, OpResult};
 use nuthatch_streams::stream::StreamLocation;
 use nuthatch_streams::{AccountId, Op, OpOutcome};
@@ -124,7 +124,7 @@ enum Plain {
     Forget,
 }
 
-fn pace() -> Pace {
+pub(super) fn pace() -> Pace {
     Pace {
         store_bytes_max: 1 << 20,
         store_messages_max: 6,
@@ -138,11 +138,11 @@ fn pace() -> Pace {
     }
 }
 
-fn location(at: LogStream) -> StreamLocation {
+pub(super) fn location(at: LogStream) -> StreamLocation {
     StreamLocation { log: LOGS[at.log].to_owned(), stream: at.stream }
 }
 
-fn config() -> Box<StreamConfig> {
+pub(super) fn config() -> Box<StreamConfig> {
     Box::new(StreamConfig { name: NAME.to_owned(), ..StreamConfig::default() })
 }
 
@@ -516,7 +516,7 @@ impl World {
         self.plain.clear();
         (self.going, self.forgotten, self.awaits_restart) = (None, Ok(()), false);
         let catalogs: Vec<Vec<CatalogEntry>> = self.logs.iter().map(SimLog::catalog).collect();
-        let found = migration::resolve(&LOGS, &catalogs)
+        let found = migration::resolve(&LOGS, &catalogs, OtherLogs::Nowhere)
             .map_err(|error| Violation::Unresolved { error: error.to_string() })?;
         if found.serve.len() > 1 {
             return Err(Violation::TwoHomes { homes: found.serve.len() });
@@ -572,7 +572,7 @@ impl World {
     }
 }
 
-fn check_stream(stream: &SimStream, acked: &BTreeMap<u64, u64>) -> Result<(), Violation> {
+pub(super) fn check_stream(stream: &SimStream, acked: &BTreeMap<u64, u64>) -> Result<(), Violation> {
     for (seq, token) in acked {
         match stream.messages.get(seq) {
             Some(stored) if stored.token == *token => {}

@@ -9,7 +9,7 @@ use super::time::MachineTime;
 use super::violation::Violation;
 use nuthatch_log::env::{Clock, MemDisk, OwnableDisk};
 use nuthatch_log::{CatalogError, OpenError, StreamId};
-use nuthatch_streams::migration::{self, LogStream, Resolution, Resume};
+use nuthatch_streams::migration::{self, LogStream, OtherLogs, Resolution, Resume};
 use nuthatch_streams::op::{CatalogEntry, OpResult};
 use nuthatch_streams::steady::SteadyClock;
 use nuthatch_streams::{AccountId, Op, OpOutcome};
@@ -160,7 +160,7 @@ impl Server {
         for log in 0..LOGS.len() {
             catalogs.push(self.catalog(log)?);
         }
-        let found = migration::resolve(&LOGS, &catalogs).map_err(|error| {
+        let found = migration::resolve(&LOGS, &catalogs, OtherLogs::Nowhere).map_err(|error| {
             StartFault::Wrong(Violation::Unresolved { error: error.to_string() })
         })?;
         for (log, entry) in &found.serve {
@@ -190,7 +190,7 @@ impl Server {
     /// A log that is there without the other one serves no stream that lives in that.
     fn check_alone(&self, catalogs: &[Vec<CatalogEntry>]) -> Result<(), Violation> {
         for (log, catalog) in catalogs.iter().enumerate() {
-            let Ok(found) = migration::resolve(&[LOGS[log]], std::slice::from_ref(catalog)) else {
+            let Ok(found) = migration::resolve(&[LOGS[log]], std::slice::from_ref(catalog), OtherLogs::Nowhere) else {
                 continue;
             };
             for (_, entry) in found.serve {

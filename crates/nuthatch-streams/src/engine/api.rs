@@ -118,6 +118,11 @@ impl<S: Sink> Engine<S> {
             Op::Probe { id } => self.probe(id, log),
             Op::Settle { id, state } => return self.settle(id, state, respond, log),
             Op::Forget { id, only_copy } => self.forget(id, only_copy, log),
+            Op::RefuseCopy { id, account, name, log: here } => {
+                self.refuse_copy(id, (account, &name), &here, log)
+            }
+            Op::GoesTo { id } => return respond(self.goes_to(id)),
+            Op::Hold { id } => self.hold(id),
             Op::Catalog => {
                 return respond(Ok(self.streams.catalog(self.recovery.unreadable_records())));
             }
@@ -149,6 +154,8 @@ const fn writes(op: &Op) -> bool {
             | Op::SetAccounts(_)
             | Op::Sizes
             | Op::Usage { .. }
+            | Op::GoesTo { .. }
+            | Op::Hold { .. }
             // Writes nothing; what was held is refused one by one.
             | Op::Stay { refused: None, .. }
             // Says itself that nothing was written.

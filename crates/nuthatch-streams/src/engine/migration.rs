@@ -18,9 +18,10 @@ use super::outputs::Done;
 use super::pending::OpOrInfo;
 use super::stream_slot::StreamSlot;
 use crate::event::HandOff;
-use crate::op::{OpOutcome, Respond};
+use crate::migration::refusal_of;
+use crate::op::{CopyStanding, OpOutcome, OpResult, Respond};
 use crate::records::MoveOut;
-use crate::rules::{LEAVE_AFTER_COMMIT, SETTLE_WHOLE};
+use crate::rules::{LEAVE_AFTER_COMMIT, REFUSED_NEVER_SETTLES, SETTLE_WHOLE};
 use crate::sink::{AccountId, Sink};
 use crate::stream::{Compared, Provenance, Recovering, Stream, StreamLocation, refusal};
 use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Timestamp, Urgency};
@@ -42,6 +43,8 @@ pub(super) enum MigrationState {
     Settled(Vec<u8>),
     /// It is about to leave.
     OutboundStream(Box<OutboundStream>),
+    /// Whether it lives here is not known yet.
+    Undecided,
 }
 
 /// State of a stream that is about to leave this log.
@@ -103,12 +106,17 @@ impl Settlements {
 impl MigrationState {
     /// True if what is sent to the stream waits.
     pub(super) const fn holds(&self) -> bool {
-        matches!(self, Self::Settled(_) | Self::OutboundStream(_))
+        matches!(self, Self::Settled(_) | Self::OutboundStream(_) | Self::Undecided)
     }
 
     /// True if questions wait as well.
     pub(super) const fn holds_questions(&self) -> bool {
-        matches!(self, Self::Settled(_))
+        matches!(self, Self::Settled(_) | Self::Undecided)
+    }
+
+    /// True if the stream may go on here, and does not yet.
+    const fn waits_to_stay(&self) -> bool {
+        matches!(self, Self::OutboundStream(_) | Self::Undecided)
     }
 }
 
@@ -221,7 +229,7 @@ impl<S: Sink> Engine<S> {
     ) -> Done {
         let mut lsn = None;
         let slot = self.streams.get_mut(id).ok_or(JsError::STREAM_NOT_FOUND)?;
-        let was_going = matches!(slot.migration, MigrationState::OutboundStream(_));
+        let was_going = slot.migration.waits_to_stay();
         if let Some(copy) = &refused
             && was_going
             && !slot.leaves_for(copy.stream)
@@ -248,7 +256,7 @@ impl<S: Sink> Engine<S> {
     /// See [`Op::Probe`](crate::Op::Probe).
     pub(super) fn probe<L: LogAccess>(&mut self, id: StreamId, log: &mut L) -> Done {
         let slot = match self.streams.get(id) {
-            Some(slot) if matches!(slot.migration, MigrationState::Arriving) => slot,
+            Some(slot) if slot.may_take_over() => slot,
             _ => return Err(JsError::STREAM_NOT_FOUND),
         };
         // It goes nowhere: that is known, and takes a frame as good as any other.
@@ -268,8 +276,7 @@ impl<S: Sink> Engine<S> {
         if let Err(error) = self.out.check_log() {
             return refuse(respond, error);
         }
-        let arriving = |slot: &StreamSlot<S>| matches!(slot.migration, MigrationState::Arriving);
-        if !self.streams.get(id).is_some_and(arriving) {
+        if !self.streams.get(id).is_some_and(StreamSlot::may_take_over) {
             return refuse(respond, JsError::STREAM_NOT_FOUND);
         }
         let told = Stream::decode_state(id, &state, 0).map(|told| Box::new(told.recovering));
@@ -290,7 +297,7 @@ impl<S: Sink> Engine<S> {
     pub(super) fn run_settling<L: LogAccess>(&mut self, log: &mut L) {
         let Some(mut settling) = self.settling.take_due(log.now()) else { return };
         let slot = self.streams.get(settling.id);
-        let copy = slot.filter(|slot| matches!(slot.migration, MigrationState::Arriving));
+        let copy = slot.filter(|slot| slot.may_take_over());
         let compared =
             copy.map(|slot| slot.stream.contents().compare_with(&settling.told, settling.next));
         match compared {
@@ -333,8 +340,56 @@ impl<S: Sink> Engine<S> {
             return Err(JsError::STREAM_STORE_FAILED.with_err("the stream has moved here"));
         }
         let lsn = append_delete(&slot.stream, log)?;
+        let was_held = slot.migration.holds();
         drop(self.take_slot(id, log));
+        if was_held {
+            // What waited is answered that the stream is not here.
+            self.release_deferred(log);
+        }
         Ok((Some(lsn), OpOutcome::Done))
+    }
+
+    /// See [`Op::RefuseCopy`](crate::Op::RefuseCopy).
+    pub(super) fn refuse_copy<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        (account, name): (AccountId, &str),
+        here: &str,
+        log: &mut L,
+    ) -> Done {
+        let slot = self.streams.get_mut(id).ok_or(JsError::STREAM_NOT_FOUND)?;
+        if (slot.stream.account(), slot.stream.config().name.as_str()) != (account, name) {
+            return Err(JsError::STREAM_NOT_FOUND);
+        }
+        if !matches!(slot.migration, MigrationState::Arriving) {
+            // A state that is not durable yet is, when this is: the answer waits for the same frame or a later one.
+            let lsn = append_move(&slot.stream, slot.stream.provenance().to.as_ref(), log)?;
+            self.streams.changed(id, lsn);
+            return Ok((Some(lsn), OpOutcome::Copy(CopyStanding::Settled)));
+        }
+        let refused = refusal_of(here, id);
+        let lsn = append_move(&slot.stream, Some(&refused), log)?;
+        if REFUSED_NEVER_SETTLES.holds() {
+            let provenance = slot.stream.provenance().clone();
+            slot.stream.set_provenance(Provenance { to: Some(refused), ..provenance });
+        }
+        self.streams.changed(id, lsn);
+        Ok((Some(lsn), OpOutcome::Copy(CopyStanding::Refused)))
+    }
+
+    /// See [`Op::GoesTo`](crate::Op::GoesTo).
+    pub(super) fn goes_to(&self, id: StreamId) -> OpResult {
+        let slot = self.streams.get(id).ok_or(JsError::STREAM_NOT_FOUND)?;
+        Ok(OpOutcome::GoesTo(slot.stream.provenance().to.clone()))
+    }
+
+    /// See [`Op::Hold`](crate::Op::Hold).
+    pub(super) fn hold(&mut self, id: StreamId) -> Done {
+        let slot = self.streams.get(id).ok_or(JsError::STREAM_NOT_FOUND)?;
+        if matches!(slot.migration, MigrationState::Here) {
+            self.streams.migrate(id, MigrationState::Undecided);
+        }
+        Ok((None, OpOutcome::Done))
     }
 
     /// See [`Event::Depart`](crate::Event::Depart).
@@ -413,6 +468,12 @@ impl<S: Sink> Engine<S> {
 }
 
 impl<S: Sink> StreamSlot<S> {
+    /// True if it is a copy that nobody has refused.
+    fn may_take_over(&self) -> bool {
+        matches!(self.migration, MigrationState::Arriving)
+            && self.stream.provenance().to.is_none()
+    }
+
     /// True if this copy is the one that the stream is about to go on in.
     fn leaves_for(&self, copy: StreamId) -> bool {
         self.stream.provenance().to.as_ref().is_some_and(|to| to.stream == copy)

@@ -46,7 +46,7 @@ fn served(resolution: &Resolution) -> Vec<(usize, u32)> {
 #[test]
 fn before_the_new_log_has_the_state_the_old_one_serves_and_the_copy_goes_on() {
     for stream in [source(), about_to_leave()] {
-        let resolution = resolve(&LOGS, &[vec![stream], vec![copy()]]).expect("resolved");
+        let resolution = resolve(&LOGS, &[vec![stream], vec![copy()]], OtherLogs::Nowhere).expect("resolved");
         assert_eq!(served(&resolution), [(0, 1)]);
         let (copy, source) =
             (LogStream { log: 1, stream: StreamId(2) }, LogStream { log: 0, stream: StreamId(1) });
@@ -57,19 +57,19 @@ fn before_the_new_log_has_the_state_the_old_one_serves_and_the_copy_goes_on() {
 
 #[test]
 fn after_that_the_new_one_serves_and_the_rest_is_forgotten() {
-    let resolution = resolve(&LOGS, &[vec![about_to_leave()], vec![arrived()]]).expect("resolved");
+    let resolution = resolve(&LOGS, &[vec![about_to_leave()], vec![arrived()]], OtherLogs::Nowhere).expect("resolved");
     assert_eq!(served(&resolution), [(1, 2)]);
     assert_eq!(resolution.forget, [LogStream { log: 0, stream: StreamId(1) }]);
-    let resolution = resolve(&LOGS, &[vec![], vec![arrived()]]).expect("resolved");
+    let resolution = resolve(&LOGS, &[vec![], vec![arrived()]], OtherLogs::Nowhere).expect("resolved");
     assert_eq!(served(&resolution), [(1, 2)]);
     assert!(resolution.forget.is_empty());
 }
 
 #[test]
 fn a_stream_that_may_live_where_nobody_can_look_is_not_served_twice() {
-    let missing = resolve(&LOGS[..1], &[vec![about_to_leave()]]);
+    let missing = resolve(&LOGS[..1], &[vec![about_to_leave()]], OtherLogs::Nowhere);
     assert!(matches!(missing, Err(MigrationError::TargetMissing { .. })), "{missing:?}");
-    let empty = resolve(&LOGS, &[vec![about_to_leave()], vec![]]);
+    let empty = resolve(&LOGS, &[vec![about_to_leave()], vec![]], OtherLogs::Nowhere);
     assert!(matches!(empty, Err(MigrationError::TargetEmpty { .. })), "{empty:?}");
 }
 
@@ -79,23 +79,23 @@ fn a_copy_that_was_refused_is_forgotten_and_a_later_one_goes_on() {
         1,
         Provenance { to: Some(refusal_of("default", StreamId(2))), ..Provenance::default() },
     );
-    let resolution = resolve(&LOGS, &[vec![stays.clone()], vec![copy()]]).expect("resolved");
+    let resolution = resolve(&LOGS, &[vec![stays.clone()], vec![copy()]], OtherLogs::Nowhere).expect("resolved");
     assert_eq!(served(&resolution), [(0, 1)]);
     assert_eq!(resolution.forget, [LogStream { log: 1, stream: StreamId(2) }]);
     assert!(resolution.resume.is_empty());
-    let resolution = resolve(&LOGS, &[vec![stays.clone()], vec![]]).expect("resolved");
+    let resolution = resolve(&LOGS, &[vec![stays.clone()], vec![]], OtherLogs::Nowhere).expect("resolved");
     assert_eq!(served(&resolution), [(0, 1)]);
     let later = entry(3, Provenance::arriving(place("default", 1)));
-    let resolution = resolve(&LOGS, &[vec![stays], vec![later]]).expect("resolved");
+    let resolution = resolve(&LOGS, &[vec![stays], vec![later]], OtherLogs::Nowhere).expect("resolved");
     assert_eq!(resolution.resume.len(), 1);
     assert!(resolution.forget.is_empty());
 }
 
 #[test]
 fn a_copy_whose_origin_was_deleted_goes_and_one_whose_log_is_missing_waits() {
-    let resolution = resolve(&LOGS, &[vec![], vec![copy()]]).expect("resolved");
+    let resolution = resolve(&LOGS, &[vec![], vec![copy()]], OtherLogs::Nowhere).expect("resolved");
     assert_eq!(resolution.forget, [LogStream { log: 1, stream: StreamId(2) }]);
-    let resolution = resolve(&["cold"], &[vec![copy()]]).expect("resolved");
+    let resolution = resolve(&["cold"], &[vec![copy()]], OtherLogs::Nowhere).expect("resolved");
     assert_eq!(resolution.waiting.len(), 1);
     assert!(resolution.forget.is_empty() && resolution.serve.is_empty());
 }

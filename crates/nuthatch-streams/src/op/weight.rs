@@ -31,6 +31,7 @@ impl Op {
             Self::RemoveRestored { seqs, .. } => size_of_val(seqs.as_slice()),
             Self::Mirror { copies, .. } | Self::Source { copies, .. } => replicas(copies),
             Self::Settle { state, .. } => state.len(),
+            Self::RefuseCopy { name, log, .. } => name.len() + log.len(),
             Self::Sourced { key, .. } => key.len(),
             Self::StreamInfo { subjects_filter, .. } => subjects_filter.len(),
             Self::Purge { request, .. } | Self::Truncate { request, .. } => request.filter.len(),
@@ -52,6 +53,8 @@ impl Op {
             | Self::Fence { .. }
             | Self::ListConsumers { .. }
             | Self::Probe { .. }
+            | Self::GoesTo { .. }
+            | Self::Hold { .. }
             | Self::Forget { .. }
             | Self::Catalog
             | Self::Sizes
