@@ -103,6 +103,12 @@ impl JetStream {
                 serde_json::to_vec(&self.lists.own_infos(account, names).await).ok()
             }
             NodeAsks::Usage => usage_answer(self.calls.usage(Some(account)).await.ok()?),
+            NodeAsks::Copy(question) => self.moves.apart.answer_copy(account, &question).await,
+            NodeAsks::Handover(question) => {
+                let handed = self.core.step_down(&question.log, Some(question.to))?;
+                handed.await.ok().filter(|is_done| *is_done).map(|_| Vec::new())
+            }
+            NodeAsks::Source(question) => self.moves.apart.answer_source(account, &question).await,
         }
     }
 

@@ -6,7 +6,7 @@ use crate::core_port::CorePort;
 use crate::engines::{EVENT_BASE_BYTES, Engines};
 use crate::log_table::{AttachError, AttachedLog};
 use crate::registry::{DEFAULT_LOG, Entry};
-use crate::replicas::is_quorum_log;
+use crate::replicas::{is_quorum_log, quorum_log_number};
 use crate::request::Call;
 use crate::service::{JetStream, Settings};
 use crate::settings;
@@ -263,6 +263,9 @@ impl JetStreamHandle {
                 // Other nodes are told of the log now that its streams can be told with it.
                 self.streams.wake();
                 self.tell_all(slot);
+                if quorum_log_number(&name).is_some() {
+                    self.service.moves.raise_all(id);
+                }
                 Ok(count)
             }
             Err(why) => {
@@ -291,6 +294,7 @@ impl JetStreamHandle {
     pub fn detach(&self, log: LogId) -> Option<Arc<AttachedLog>> {
         let gone = self.engines.logs.detach(log)?;
         self.service.loading.forget_log(log);
+        self.service.moves.table.log_left(&gone.name);
         Some(gone)
     }
 }

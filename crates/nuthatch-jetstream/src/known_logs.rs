@@ -210,7 +210,7 @@ const CATALOG_FILE: &str = "catalog";
 
 /// True if a directory holds a log. One that cannot be looked into is not missing: opening it says
 /// what is wrong.
-fn has_log(dir: &Path) -> bool {
+pub(super) fn has_log(dir: &Path) -> bool {
     dir.join(CATALOG_FILE).try_exists().unwrap_or(true)
 }
 

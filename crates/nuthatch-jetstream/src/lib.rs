@@ -20,6 +20,7 @@ mod engine;
 mod engines;
 mod envelope;
 mod foreign;
+pub mod former_log;
 pub mod handle;
 mod import_table;
 mod imports;

@@ -8,14 +8,18 @@ use crate::log_names::LogNames;
 use crate::logs_port::{LogsPort, call};
 use crate::moves::StreamMoves;
 use crate::pending_changes::{Changing, ELSEWHERE};
-use crate::registry::Entry;
+use crate::registry::{DEFAULT_LOG, Entry};
 use crate::stream_table::StreamTable;
+use nuthatch_log::StreamId;
 use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome};
-use nuthatch_server::jetstream_port::LogId;
+use nuthatch_server::jetstream_port::{LogId, StreamRoute};
 use nuthatch_streams::control::import::{Key, Target};
-use nuthatch_streams::op::CatalogEntry;
-use nuthatch_streams::stream::importing_name;
-use nuthatch_streams::{AccountId, Op, OpOutcome, migration};
+use nuthatch_streams::migration::deciding::Told;
+use nuthatch_streams::migration::{self, OtherLogs, Resolution, refusal_of};
+use nuthatch_streams::op::{CatalogEntry, CopyStanding};
+use nuthatch_streams::stream::{Provenance, StreamLocation, importing_name};
+use nuthatch_streams::{AccountId, Op, OpOutcome};
+use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -28,6 +32,12 @@ pub(super) struct Loading {
     pub(super) rights: Arc<ChangeRights>,
     pub(super) imports: Arc<ImportTable>,
     pub(super) moves: Arc<StreamMoves>,
+}
+
+fn each(
+    (log, catalog): (usize, &mut Vec<CatalogEntry>),
+) -> impl Iterator<Item = (usize, &mut CatalogEntry)> {
+    catalog.iter_mut().map(move |entry| (log, entry))
 }
 
 impl Loading {
@@ -56,10 +66,26 @@ impl Loading {
         }
         let names: Vec<&str> = attached.iter().map(|(name, _)| name.as_str()).collect();
         let ids: Vec<LogId> = attached.iter().map(|(_, id)| *id).collect();
-        let found = migration::resolve(&names, &catalogs).map_err(|why| why.to_string())?;
-        let count = found.serve.len();
+        let places: Vec<String> = ids.iter().map(|id| self.names.place_of(*id)).collect();
+        let places: Vec<&str> = places.iter().map(String::as_str).collect();
+        self.name_places(&ids, &mut catalogs);
+        let found = migration::resolve(&places, &catalogs, self.others());
+        let found = found.map_err(|why| why.to_string())?;
+        let count = found.serve.len() + found.undecided.len();
+        self.hold(&ids, &found.undecided).await?;
         self.adopt(&ids, found.serve)?;
-        for (log, copy) in &found.waiting {
+        self.adopt(&ids, found.undecided.clone())?;
+        if self.names.node().is_none() {
+            self.say_waiting(&names, &found.waiting);
+        }
+        self.moves.forget_left(&ids, &found.forget, &catalogs).await;
+        self.moves.resume(&ids, &found.resume);
+        self.find_out(&ids, &found.undecided, &found.waiting);
+        Ok(count)
+    }
+
+    fn say_waiting(&self, names: &[&str], waiting: &[(usize, CatalogEntry)]) {
+        for (log, copy) in waiting {
             let from = copy.provenance.from.as_ref().map_or("", |place| place.log.as_str());
             self.core.say(&format!(
                 "log {} has part of stream {:?}, which was moving there from log {from}: without \
@@ -67,13 +93,10 @@ impl Loading {
                 names[*log], copy.config.name
             ));
         }
-        self.moves.forget_left(&ids, &found.forget, &catalogs).await;
-        self.moves.resume(&ids, &found.resume);
-        Ok(count)
     }
 
-    /// Adopts the streams of a log that is attached while others are served. Copies that were on
-    /// their way to it or from it stay where they are until a start sees all logs.
+    /// Adopts the streams of a log that is attached while others are served. What a move left behind whose
+    /// other log is elsewhere is decided with the owner of that.
     ///
     /// Nobody else changes streams of these accounts meanwhile.
     ///
@@ -85,16 +108,157 @@ impl Loading {
             return Err(format!("cannot list the streams of log {name}: {outcome:?}"));
         };
         self.streams.reserve_ids(next_id);
-        let whole = streams.into_iter().filter(|entry| !entry.provenance.arriving);
-        let whole: Vec<_> = whole.map(|entry| (0, entry)).collect();
-        let _rights = self.rights_of(whole.iter().map(|(_, entry)| entry.account)).await?;
-        for (_, entry) in &whole {
+        let mut found = self.resolve_one(log, streams)?;
+        self.decide_here(log, &mut found).await?;
+        let all = || found.serve.iter().chain(&found.undecided).map(|(_, entry)| entry);
+        let _rights = self.rights_of(all().map(|entry| entry.account)).await?;
+        for entry in all() {
             self.check_pending(entry)?;
         }
-        self.check_subjects(whole.iter().map(|(_, entry)| entry))?;
-        let count = whole.len();
-        self.adopt(&[log], whole)?;
+        self.forget_superseded(&found.serve).await?;
+        self.check_subjects(all())?;
+        let count = all().count();
+        self.hold(&[log], &found.undecided).await?;
+        self.adopt(&[log], found.serve)?;
+        self.adopt(&[log], found.undecided.clone())?;
+        self.find_out(&[log], &found.undecided, &found.waiting);
         Ok(count)
+    }
+
+    fn others(&self) -> OtherLogs {
+        if self.names.node().is_some() { OtherLogs::AtNodes } else { OtherLogs::Nowhere }
+    }
+
+    /// What becomes of the streams of one log. A server that is alone has none that comes and goes.
+    fn resolve_one(&self, log: LogId, streams: Vec<CatalogEntry>) -> Result<Resolution, String> {
+        let mut catalogs = vec![streams];
+        self.name_places(&[log], &mut catalogs);
+        let place = self.names.place_of(log);
+        let found = migration::resolve(&[&place], &catalogs, OtherLogs::AtNodes);
+        let mut found = found.map_err(|why| why.to_string())?;
+        if self.names.node().is_none() {
+            found.serve.append(&mut found.undecided);
+            found.waiting.clear();
+        }
+        Ok(found)
+    }
+
+    /// Logs in the records of moves get the names that this node uses for them ([`crate::log_names::LogPlace`]).
+    fn name_places(&self, logs: &[LogId], catalogs: &mut [Vec<CatalogEntry>]) {
+        if self.names.node().is_none() {
+            return;
+        }
+        let former = logs.iter().position(|log| self.names.is_former(*log));
+        let of_former = former.map(|at| {
+            let streams = catalogs[at].iter();
+            let known: FxHashMap<StreamId, (AccountId, String)> = streams
+                .map(|entry| (entry.id, (entry.account, entry.config.name.clone())))
+                .collect();
+            (at, known)
+        });
+        for (at, entry) in catalogs.iter_mut().enumerate().flat_map(each) {
+            let (account, name) = (entry.account, entry.config.name.clone());
+            // What was the default log of this server is called so in its own records of before, and in those of others.
+            let is_former = |place: &StreamLocation| {
+                let Some((former, known)) = &of_former else { return false };
+                let is_its = known.get(&place.stream) == Some(&(account, name.clone()));
+                place.log == DEFAULT_LOG && (at == *former || is_its)
+            };
+            let Provenance { from, to, .. } = &mut entry.provenance;
+            for place in from.iter_mut().chain(to) {
+                place.log = match is_former(place) {
+                    true => self.names.place_of(logs[former.expect("it was found")]),
+                    false => self.moves.apart.known(&place.log).to_string(),
+                };
+            }
+        }
+    }
+
+    /// Decides about streams that may have moved to a log which is here, too.
+    async fn decide_here(&self, log: LogId, found: &mut Resolution) -> Result<(), String> {
+        let mut undecided = Vec::new();
+        for (at, entry) in std::mem::take(&mut found.undecided) {
+            let copy = entry.provenance.to.clone().expect("it was about to go somewhere");
+            if !self.moves.apart.is_here(&copy) {
+                undecided.push((at, entry));
+                continue;
+            }
+            let stream = (entry.account, entry.config.name.as_str());
+            match self.moves.apart.ask_copy(stream, &copy).await {
+                Some(Told::Copy(CopyStanding::Refused)) => {
+                    let refused = Some(refusal_of(&self.names.place_of(log), copy.stream));
+                    self.must(log, Op::Stay { id: entry.id, refused }).await?;
+                    found.serve.push((at, entry));
+                }
+                Some(Told::Copy(CopyStanding::Settled) | Told::Gone) => {
+                    self.must(log, Op::Forget { id: entry.id, only_copy: false }).await?;
+                }
+                None => undecided.push((at, entry)),
+            }
+        }
+        found.undecided = undecided;
+        Ok(())
+    }
+
+    /// Forgets what other logs here have of streams that have arrived in the log which comes: they are held there.
+    async fn forget_superseded(&self, arrived: &[(usize, CatalogEntry)]) -> Result<(), String> {
+        for (_, entry) in arrived {
+            let Some(from) = &entry.provenance.from else { continue };
+            let known = self.streams.read().get(entry.account, &entry.config.name).cloned();
+            let left = known.filter(|left| {
+                left.id == from.stream && self.names.place_of(left.engine) == from.log
+            });
+            if let Some(left) = left {
+                self.streams.leave(entry.account, &entry.config.name).await;
+                self.must(left.engine, Op::Forget { id: left.id, only_copy: false }).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs an operation on which the attachment of a log depends.
+    async fn must(&self, log: LogId, op: Op) -> Result<(), String> {
+        match call(&*self.logs, log, op).await {
+            Ok(Ok(_)) => Ok(()),
+            other => Err(format!(
+                "log {} does not take what a move left: {other:?}",
+                self.names.name_of(log)
+            )),
+        }
+    }
+
+    /// Streams of which it is not known whether they live here wait, before anything is routed to them.
+    async fn hold(
+        &self,
+        logs: &[LogId],
+        undecided: &[(usize, CatalogEntry)],
+    ) -> Result<(), String> {
+        for (log, entry) in undecided {
+            self.must(logs[*log], Op::Hold { id: entry.id }).await?;
+        }
+        Ok(())
+    }
+
+    /// Has it found out with other nodes what becomes of them.
+    fn find_out(
+        &self,
+        logs: &[LogId],
+        undecided: &[(usize, CatalogEntry)],
+        copies: &[(usize, CatalogEntry)],
+    ) {
+        if self.names.node().is_none() {
+            return;
+        }
+        for (log, entry) in undecided {
+            let copy = entry.provenance.to.as_ref().expect("it was about to go somewhere");
+            let route = StreamRoute { log: logs[*log], stream: entry.id };
+            self.moves.apart.decide((entry.account, &entry.config.name), route, copy);
+        }
+        for (log, entry) in copies {
+            let source = entry.provenance.from.as_ref().expect("a copy comes from somewhere");
+            let route = StreamRoute { log: logs[*log], stream: entry.id };
+            self.moves.apart.clear((entry.account, &entry.config.name), route, source);
+        }
     }
 
     /// The rights to change the streams of these accounts. They are taken in one order, and whoever else

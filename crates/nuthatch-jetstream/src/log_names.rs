@@ -1,11 +1,14 @@
 //! The attached logs by their names, and which one a configuration asks for.
 
+use crate::former_log::FORMER_LOG;
 use crate::logs_port::LogsPort;
 use crate::outcome::placement_error;
 use crate::registry::{DEFAULT_LOG, MEMORY_LOG, is_memory_log};
+use crate::replicas::is_quorum_log;
 use nuthatch_protocol::js::{StorageType, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::LogId;
+use std::fmt;
 use std::sync::Arc;
 
 /// A placement tag that begins so names the log in which a stream lives.
@@ -16,11 +19,35 @@ pub(super) struct LogNames {
     logs: Arc<dyn LogsPort>,
     /// Names of logs that answer before everything is durable.
     lazy: Vec<String>,
+    /// This node of a cluster; `None`: the server is alone.
+    node: Option<String>,
+    /// [`FORMER_LOG`] is what this node had as a server that was alone.
+    has_former: bool,
 }
 
 impl LogNames {
-    pub(super) fn new(logs: Arc<dyn LogsPort>, lazy: Vec<String>) -> Self {
-        Self { logs, lazy }
+    pub(super) fn new(
+        logs: Arc<dyn LogsPort>,
+        lazy: Vec<String>,
+        (node, has_former): (Option<String>, bool),
+    ) -> Self {
+        Self { logs, lazy, node, has_former }
+    }
+
+    /// True if a log is what this node had as a server that was alone: its default log.
+    pub(super) fn is_former(&self, log: LogId) -> bool {
+        self.has_former && self.find(FORMER_LOG) == Some(log)
+    }
+
+    /// This node of a cluster; `None`: the server is alone.
+    pub(super) fn node(&self) -> Option<&str> {
+        self.node.as_deref()
+    }
+
+    /// What streams that move call a log in their records ([`LogPlace`]). Empty: it is not attached.
+    pub(super) fn place_of(&self, log: LogId) -> String {
+        let name = self.name_of(log);
+        if name.is_empty() { name } else { LogPlace::of(&name, self.node()).to_string() }
     }
 
     /// All of them with their identities, the default one first.
@@ -82,6 +109,59 @@ impl LogNames {
             "log '{name}' does not sync before it answers: streams move only between logs with \
              sync_interval always"
         )))
+    }
+}
+
+/// Which log of a cluster a record of a move means. Names of local logs are each node's own, so the node is named,
+/// too; a quorum log is at whichever node owns it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum LogPlace {
+    /// Of this server, which is alone, or was when the record was made.
+    Plain(String),
+    /// A quorum log.
+    Quorum(String),
+    /// A log of a node.
+    At {
+        /// The log.
+        log: String,
+        /// The node.
+        node: String,
+    },
+}
+
+/// Stands between a log and its node in a record; no name has it.
+const AT: char = '@';
+/// Stands for whichever node owns a quorum log; no node has this name.
+const ANY_NODE: &str = "*";
+
+impl LogPlace {
+    /// A log that is attached at this node.
+    pub(super) fn of(log: &str, node: Option<&str>) -> Self {
+        let log = log.to_owned();
+        match node {
+            None => Self::Plain(log),
+            Some(_) if is_quorum_log(&log) => Self::Quorum(log),
+            Some(node) => Self::At { log, node: node.to_owned() },
+        }
+    }
+
+    /// What a record says.
+    pub(super) fn read(text: &str) -> Self {
+        match text.split_once(AT) {
+            None => Self::Plain(text.to_owned()),
+            Some((log, ANY_NODE)) => Self::Quorum(log.to_owned()),
+            Some((log, node)) => Self::At { log: log.to_owned(), node: node.to_owned() },
+        }
+    }
+}
+
+impl fmt::Display for LogPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain(log) => f.write_str(log),
+            Self::Quorum(log) => write!(f, "{log}{AT}{ANY_NODE}"),
+            Self::At { log, node } => write!(f, "{log}{AT}{node}"),
+        }
     }
 }
 

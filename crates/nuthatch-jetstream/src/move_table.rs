@@ -2,6 +2,7 @@
 
 use nuthatch_server::jetstream_port::MoveReport;
 use nuthatch_streams::AccountId;
+use nuthatch_streams::stream::StreamLocation;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -57,6 +58,22 @@ impl Moves {
         progress.is_under_way().then(|| progress.report())
     }
 
+    /// True if a move to this copy is under way.
+    pub(super) fn is_going_to(&self, copy: &StreamLocation) -> bool {
+        let known = self.known.lock();
+        known.values().any(|progress| progress.is_under_way() && progress.copy == *copy)
+    }
+
+    /// A log is attached no more: the moves from it and to it are given up.
+    pub(super) fn log_left(&self, log: &str) {
+        let known = self.known.lock();
+        let its = |progress: &&Arc<Progress>| progress.from == log || progress.to == log;
+        for progress in known.values().filter(|progress| progress.is_under_way()).filter(its) {
+            progress.cancelled.store(true, Ordering::Release);
+            progress.wake.notify_one();
+        }
+    }
+
     /// It has ended well.
     pub(super) fn forget(&self, account: AccountId, name: &str) {
         self.known.lock().remove(&(account, name.to_owned()));
@@ -88,6 +105,8 @@ impl Moves {
 pub(super) struct Progress {
     pub(super) from: String,
     pub(super) to: String,
+    /// The copy, as records call it.
+    pub(super) copy: StreamLocation,
     pub(super) copied: AtomicU64,
     pub(super) last_seq: AtomicU64,
     pub(super) rate_bytes: u64,
@@ -101,10 +120,15 @@ pub(super) struct Progress {
 
 impl Progress {
     /// A move that is about to begin, from one log to another.
-    pub(super) fn new(from: &str, to: &str, rate_bytes: u64) -> Arc<Self> {
+    pub(super) fn new(
+        (from, to): (&str, &str),
+        copy: StreamLocation,
+        rate_bytes: u64,
+    ) -> Arc<Self> {
         Arc::new(Self {
             from: from.to_owned(),
             to: to.to_owned(),
+            copy,
             copied: AtomicU64::new(0),
             last_seq: AtomicU64::new(0),
             rate_bytes,

@@ -9,7 +9,9 @@
 //! sent by older routes is behind a gate of the old log's queue
 //! ([`crate::logs_port::LogsPort::switch`]), so nothing is overtaken.
 
+pub(super) mod apart;
 mod mover;
+pub(super) mod targets;
 
 pub use crate::move_table::COPIES_AT_ONCE;
 
@@ -17,17 +19,19 @@ use crate::changing::ChangeRights;
 use crate::core_port::CorePort;
 use crate::envelope::{self, ResponseType};
 use crate::log_calls::{BUSY_PAUSE, LogCalls};
-use crate::log_names::LogNames;
+use crate::log_names::{LogNames, log_tag};
 use crate::logs_port::{LogsPort, NotTaken};
 use crate::move_table::{Moves, Progress};
 use crate::outcome::{Answer, placement_error};
 use crate::pending_changes::{CHANGE_TIMEOUT, Changing};
-use crate::registry::Entry;
+use crate::registry::{Entry, is_memory_log};
+use crate::replicas::is_quorum_log;
 use crate::request::parse_optional;
 use crate::stream_table::StreamTable;
+use apart::Apart;
 use mover::MoveDriver;
 use nuthatch_log::StreamId;
-use nuthatch_protocol::js::StorageType;
+use nuthatch_protocol::js::{StorageType, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::MoveReport;
 use nuthatch_server::jetstream_port::{LogId, StreamRoute};
@@ -39,6 +43,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use targets::Targets;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -81,6 +86,8 @@ pub(super) struct StreamMoves {
     pub(super) calls: Arc<LogCalls>,
     pub(super) rights: Arc<ChangeRights>,
     pub(super) table: Arc<Moves>,
+    pub(super) apart: Arc<Apart>,
+    pub(super) targets: Targets,
 }
 
 impl StreamMoves {
@@ -135,7 +142,8 @@ impl StreamMoves {
         entry: &Arc<Entry>,
         request: &MoveRequest,
     ) -> Result<(), JsError> {
-        let target = self.names.chosen(&request.log)?;
+        let target = self.targets.named(entry.account, &request.log).await?;
+        check_replicas(&entry.config, &request.log, self.names.node().is_some())?;
         let changing = self.rights.lock(entry.account, &entry.config.name).await?;
         let entry = self.streams.entry(entry.account, &entry.config.name)?;
         if entry.config.storage == StorageType::Memory {
@@ -166,6 +174,11 @@ impl StreamMoves {
         Ok(())
     }
 
+    /// What records of moves call a stream.
+    fn location(&self, route: StreamRoute) -> StreamLocation {
+        StreamLocation { log: self.names.place_of(route.log), stream: route.stream }
+    }
+
     fn new_move(
         self: &Arc<Self>,
         entry: &Arc<Entry>,
@@ -173,12 +186,94 @@ impl StreamMoves {
         rate_bytes: u64,
     ) -> MoveDriver {
         let (from, to) = (self.names.name_of(entry.engine), self.names.name_of(copy.log));
-        let progress = Progress::new(&from, &to, rate_bytes);
+        let progress = Progress::new((&from, &to), self.location(copy), rate_bytes);
         self.table.add((entry.account, entry.config.name.clone()), progress.clone());
         let source = StreamRoute { log: entry.engine, stream: entry.id };
         let (account, name) = (entry.account, entry.config.name.clone());
         let (service, origin) = (self.clone(), Instant::now());
-        MoveDriver { service, account, name, source, copy, progress, origin }
+        let (source_place, copy_place) = (self.location(source), self.location(copy));
+        MoveDriver {
+            service,
+            account,
+            name,
+            source,
+            copy,
+            source_place,
+            copy_place,
+            progress,
+            origin,
+        }
+    }
+
+    /// True if a stream with this configuration is to be kept by several nodes and is in a log of this one only: it moves to
+    /// a quorum log by itself. One whose tag names its log stays there.
+    pub(super) fn is_to_be_raised(&self, config: &StreamConfig, log: LogId) -> bool {
+        self.names.node().is_some()
+            && config.num_replicas > 1
+            && config.storage == StorageType::File
+            && log_tag(config).is_none()
+            && !is_quorum_log(&self.names.name_of(log))
+    }
+
+    /// Has a stream moved to a quorum log.
+    pub(super) fn raise(self: &Arc<Self>, entry: Arc<Entry>) {
+        let moves = self.clone();
+        tokio::spawn(async move {
+            let target = moves.targets.any(entry.account).await;
+            if let Err(error) = moves.raise_to(&entry, target).await {
+                moves.say_not_raised(&entry, &error);
+            }
+        });
+    }
+
+    /// Has all streams moved to a quorum log, which has come here, that are to be kept by several nodes and are not.
+    pub(super) fn raise_all(self: &Arc<Self>, log: LogId) {
+        let local: Vec<LogId> = self
+            .names
+            .all()
+            .into_iter()
+            .filter(|(name, _)| !is_quorum_log(name) && !is_memory_log(name))
+            .map(|(_, log)| log)
+            .collect();
+        let waiting: Vec<Arc<Entry>> = {
+            let registry = self.streams.read();
+            let has_local =
+                |account: &AccountId| local.iter().any(|log| registry.count_in(*account, *log) > 0);
+            let accounts: Vec<AccountId> = registry.accounts().filter(has_local).collect();
+            let entries = accounts.into_iter().flat_map(|account| registry.of_account(account));
+            entries
+                .filter(|entry| self.is_to_be_raised(&entry.config, entry.engine))
+                .cloned()
+                .collect()
+        };
+        if waiting.is_empty() {
+            return;
+        }
+        let moves = self.clone();
+        tokio::spawn(async move {
+            for entry in waiting {
+                if let Err(error) = moves.raise_to(&entry, Ok(log)).await {
+                    moves.say_not_raised(&entry, &error);
+                }
+            }
+        });
+    }
+
+    async fn raise_to(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        target: Result<LogId, JsError>,
+    ) -> Result<(), JsError> {
+        let log = self.names.name_of(target?);
+        self.begin(entry, &MoveRequest { log, ..MoveRequest::default() }).await
+    }
+
+    fn say_not_raised(&self, entry: &Entry, error: &JsError) {
+        let (name, replicas) = (&entry.config.name, entry.config.num_replicas);
+        self.core.warn(&format!(
+            "stream {name:?} is to be kept by {replicas} nodes and is on this one only: it did not begin to move to a quorum \
+             log ({error}). It is tried again when a quorum log comes to this node, or with the next update of the stream"
+        ));
     }
 
     /// Goes on with moves that a stop of the server interrupted, between these logs.
@@ -216,9 +311,9 @@ impl StreamMoves {
 
     fn note_unforgotten(&self, left: &CatalogEntry, log: &str, error: &JsError) {
         let (account, name) = (left.account, &left.config.name);
-        let engine = self.streams.read().get(account, name).map(|entry| entry.engine);
-        let progress =
-            Progress::new(log, &engine.map_or_else(String::new, |at| self.names.name_of(at)), 0);
+        let Some(entry) = self.streams.read().get(account, name).cloned() else { return };
+        let to = self.names.name_of(entry.engine);
+        let progress = Progress::new((log, &to), self.location(entry.route()), 0);
         progress.switched.store(true, Ordering::Release);
         *progress.error.lock() = Some(error.to_string());
         self.table.add((account, name.to_owned()), progress);
@@ -253,7 +348,7 @@ impl StreamMoves {
         target: LogId,
         entry: &Entry,
     ) -> Result<(StreamId, oneshot::Receiver<OpResult>), JsError> {
-        let from = StreamLocation { log: self.names.name_of(entry.engine), stream: entry.id };
+        let from = self.location(entry.route());
         let arrive = |id| Op::Arrive {
             id,
             account: entry.account,
@@ -269,6 +364,19 @@ impl StreamMoves {
             }
         }
     }
+}
+
+/// A stream that is kept by several nodes does not move to a log of one.
+fn check_replicas(config: &StreamConfig, log: &str, is_node: bool) -> Result<(), JsError> {
+    if !is_node || config.num_replicas <= 1 || is_quorum_log(log) {
+        return Ok(());
+    }
+    let (name, replicas) = (&config.name, config.num_replicas);
+    let why = format!(
+        "no suitable peers for placement: stream {name:?} is kept by {replicas} nodes, and log '{log}' is on one: set its \
+         replicas to 1 first"
+    );
+    Err(JsError::CLUSTER_NO_PEERS.with_err(why))
 }
 
 fn closed() -> JsError {

@@ -5,6 +5,7 @@ use crate::clock;
 use crate::durable_logs::{MEMORY_SLOT, Taken, durable_logs, in_memory, open_on, take_all};
 use crate::engine::{engine, reporter};
 use crate::engines::Engines;
+use crate::former_log;
 use crate::handle::JetStreamHandle;
 use crate::known_logs::KnownLogs;
 use crate::log_table::AttachedLog;
@@ -39,6 +40,7 @@ pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
         // The words of nats-server, which people look for.
         return Err(format!("storage directory is not a directory: {}", store.display()));
     }
+    former_log::check_name(&options)?;
     let durable_logs = durable_logs(&options);
     let known = KnownLogs::of(
         &options.jetstream.store_dir,
@@ -75,7 +77,8 @@ pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
         settings(server, &options),
     );
     let jetstream = tokio::runtime::Handle::current().block_on(started)?;
-    let lines = banner::recovered(&reports, jetstream.stream_count());
+    let mut lines = banner::recovered(&reports, jetstream.stream_count());
+    lines.extend(former_log::line(&options));
     let quorum: Arc<dyn QuorumLogs> = Arc::new(OwnedLogs::new(server, &jetstream));
     let quorum = options.cluster.is_some().then_some(quorum);
     Ok(StartedJetStream { jetstream, lines, quorum })

@@ -1,13 +1,16 @@
 //! The other nodes of the cluster, as calls ask them: what they serve, what they answer, what is done there.
 
 use crate::core_port::CorePort;
+use crate::log_names::LogPlace;
 use crate::logs_port::LogsPort;
+use crate::moves::apart::{CopyQuestion, SourceQuestion};
+use crate::moves::targets::HandoverQuestion;
 use crate::outcome::{Answer, LOG_HAS_LEFT, described};
 use crate::pending_changes::{Changing, ELSEWHERE, claim};
 use nuthatch_protocol::js::{StorageType, StreamConfig, StreamInfo};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::logs::QUORUM_MEMORY_LOG;
-use nuthatch_server::served::{Scope, Served, ServedStream};
+use nuthatch_server::served::{NodeState, Scope, Served, ServedStream};
 use nuthatch_server::shares::Share;
 use nuthatch_streams::AccountId;
 use nuthatch_streams::op::Usage;
@@ -16,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 /// How long a call waits until the leader knows the streams of all nodes.
 const WHOLE_WITHIN: Duration = Duration::from_secs(4);
@@ -38,6 +41,15 @@ const TAKEN_LAST: Duration = Duration::from_millis(100);
 /// Questions between nodes that no client can ask: infos of these streams, and what an account uses.
 const NODE_LIST: &str = "NODE.LIST";
 const NODE_USAGE: &str = "NODE.USAGE";
+/// And about streams whose move was interrupted.
+const NODE_COPY: &str = "NODE.COPY";
+const NODE_SOURCE: &str = "NODE.SOURCE";
+/// Asks the owner of a quorum log to hand it over.
+const NODE_HANDOVER: &str = "NODE.HANDOVER";
+/// How long that waits for its answer.
+const HANDED_OVER_WITHIN: Duration = Duration::from_secs(5);
+/// How long one of these waits for its answer.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 
 /// A question that only nodes ask each other.
 pub(super) enum NodeAsks {
@@ -45,6 +57,12 @@ pub(super) enum NodeAsks {
     Infos(Vec<String>),
     /// What the account uses there ([`usage_answer`]).
     Usage,
+    /// How a copy in one of its logs stands.
+    Copy(CopyQuestion),
+    /// Whether a stream in one of its logs names a copy.
+    Source(SourceQuestion),
+    /// A quorum log is to be handed over.
+    Handover(HandoverQuestion),
 }
 
 impl NodeAsks {
@@ -53,6 +71,9 @@ impl NodeAsks {
         match question {
             NODE_LIST => Some(Self::Infos(decoded(body))),
             NODE_USAGE => Some(Self::Usage),
+            NODE_COPY => serde_json::from_slice(body).ok().map(Self::Copy),
+            NODE_HANDOVER => serde_json::from_slice(body).ok().map(Self::Handover),
+            NODE_SOURCE => serde_json::from_slice(body).ok().map(Self::Source),
             _ => None,
         }
     }
@@ -267,6 +288,58 @@ impl OtherNodes {
             served.nodes().into_iter().map(|(node, ..)| (node, Vec::new())).collect();
         let asked = nodes.len();
         self.gather(account, call, nodes).await.len() == asked
+    }
+
+    /// Asks the owner of a log of another node how a copy in it stands ([`CopyQuestion`]); `None`: nobody answers.
+    pub(super) async fn ask_owner_of_copy(
+        &self,
+        account: AccountId,
+        place: &LogPlace,
+        body: &[u8],
+    ) -> Option<Vec<u8>> {
+        self.ask_owner(account, place, (NODE_COPY, body), ANSWERED_WITHIN).await
+    }
+
+    /// Asks the owner of a log of another node whether a stream in it names a copy ([`SourceQuestion`]); `None`: nobody
+    /// answers.
+    pub(super) async fn ask_owner_of_source(
+        &self,
+        account: AccountId,
+        place: &LogPlace,
+        body: &[u8],
+    ) -> Option<Vec<u8>> {
+        self.ask_owner(account, place, (NODE_SOURCE, body), ANSWERED_WITHIN).await
+    }
+
+    /// Has the owner of a quorum log hand it over ([`HandoverQuestion`]); `None`: nobody answers, or it does not.
+    pub(super) async fn ask_owner_to_hand_over(
+        &self,
+        account: AccountId,
+        place: &LogPlace,
+        body: &[u8],
+    ) -> Option<Vec<u8>> {
+        self.ask_owner(account, place, (NODE_HANDOVER, body), HANDED_OVER_WITHIN).await
+    }
+
+    async fn ask_owner(
+        &self,
+        account: AccountId,
+        place: &LogPlace,
+        (question, body): (&str, &[u8]),
+        within: Duration,
+    ) -> Option<Vec<u8>> {
+        let served = self.core.served(account)?;
+        let node = match place {
+            LogPlace::Plain(_) => return None,
+            LogPlace::At { node, .. } => node.clone(),
+            LogPlace::Quorum(log) => {
+                let owns = |(_, state, _): &(String, NodeState, bool)| state.logs.contains(log);
+                served.nodes().into_iter().find(owns)?.0
+            }
+        };
+        let answer = served.ask(&node, &Scope::Node, (question, b"", body))?;
+        let answer = timeout(within, answer).await.ok()?.ok()?;
+        answer.map(|answer| answer.to_vec())
     }
 
     /// Asks nodes and returns what they answer in time.

@@ -19,6 +19,8 @@ use crate::log_names::LogNames;
 use crate::logs_port::LogsPort;
 use crate::move_table::Moves;
 use crate::moves::StreamMoves;
+use crate::moves::apart::Apart;
+use crate::moves::targets::Targets;
 use crate::origins::Origins;
 use crate::other_nodes::OtherNodes;
 use crate::placing::Placing;
@@ -71,10 +73,10 @@ impl Parts {
         facts: Facts,
         (core, logs): (Arc<dyn CorePort>, Arc<dyn LogsPort>),
         accounts: AccountTable,
-        lazy_logs: Vec<String>,
+        (lazy_logs, node): (Vec<String>, (Option<String>, bool)),
     ) -> Self {
         let streams = Arc::new(StreamTable::new(logs.clone()));
-        let names = Arc::new(LogNames::new(logs.clone(), lazy_logs));
+        let names = Arc::new(LogNames::new(logs.clone(), lazy_logs, node));
         let move_table = Arc::<Moves>::default();
         let calls = Arc::new(LogCalls::new(logs.clone(), streams.clone(), move_table.clone()));
         let accounts = Arc::new(accounts);
@@ -149,6 +151,31 @@ impl Parts {
             streams: self.streams.clone(),
             calls: self.calls.clone(),
             rights: self.rights.clone(),
+            table: self.move_table.clone(),
+            apart: Arc::new(self.apart()),
+            targets: self.targets(),
+        }
+    }
+
+    fn targets(&self) -> Targets {
+        let core = self.core.clone();
+        Targets {
+            logs: self.logs.clone(),
+            names: self.names.clone(),
+            streams: self.streams.clone(),
+            nodes: self.nodes.clone(),
+            all: Box::new(move || core.quorum_logs()),
+        }
+    }
+
+    fn apart(&self) -> Apart {
+        Apart {
+            core: self.core.clone(),
+            logs: self.logs.clone(),
+            names: self.names.clone(),
+            streams: self.streams.clone(),
+            calls: self.calls.clone(),
+            nodes: self.nodes.clone(),
             table: self.move_table.clone(),
         }
     }

@@ -1,10 +1,11 @@
 //! What the service is told by the configuration: limits, accounts, names of logs.
 
+use crate::former_log::{FORMER_LOG, former_log};
 use crate::registry::DEFAULT_LOG;
 use crate::service::{AccountLimits, ServedAccount, ServedAccounts, Settings};
 use nuthatch_server::account::Accounts;
 use nuthatch_server::account_id::SYSTEM_ACCOUNT_ID;
-use nuthatch_server::options::{AccountJetStream, JetStreamOptions, LogStore, Options, SyncPolicy};
+use nuthatch_server::options::{AccountJetStream, LogStore, Options, SyncPolicy};
 use nuthatch_server::server::Server;
 use nuthatch_server::version::NATS_VERSION;
 use nuthatch_streams::consumer::ConsumerLimits;
@@ -85,22 +86,28 @@ pub(super) fn settings(server: &Server, options: &Options) -> Settings {
         version: NATS_VERSION.to_owned(),
         limits: server_limits(options),
         accounts: served_accounts(&server.accounts, options),
-        lazy_logs: lazy_logs(jetstream, options.cluster.is_some()),
+        lazy_logs: lazy_logs(options),
+        has_former: former_log(options).is_some(),
+        node: options.cluster.as_ref().map(|cluster| cluster.name.clone()),
         max_duplicate_window: jetstream.limits.duplicate_window.map_or(0, nanos),
         consumers: consumer_limits(options),
     }
 }
 
 /// Names of the logs on a local disk that do not sync before they answer.
-fn lazy_logs(jetstream: &JetStreamOptions, quorum: bool) -> Vec<String> {
-    let default_is_lazy =
-        !quorum && jetstream.store.is_none() && jetstream.sync != SyncPolicy::Always;
+fn lazy_logs(options: &Options) -> Vec<String> {
+    let jetstream = &options.jetstream;
+    let is_lazy = jetstream.sync != SyncPolicy::Always;
+    let default = match options.cluster {
+        Some(_) => former_log(options).is_some().then_some(FORMER_LOG),
+        None => jetstream.store.is_none().then_some(DEFAULT_LOG),
+    };
+    let default = default.filter(|_| is_lazy).map(str::to_owned);
     let named = jetstream.logs.iter().filter(|log| {
         matches!(log.home, LogStore::Directory(_))
             && log.sync.unwrap_or(jetstream.sync) != SyncPolicy::Always
     });
-    let named = named.map(|log| log.name.clone());
-    default_is_lazy.then(|| DEFAULT_LOG.to_owned()).into_iter().chain(named).collect()
+    default.into_iter().chain(named.map(|log| log.name.clone())).collect()
 }
 
 /// An account's own limits under those of the server.

@@ -15,7 +15,7 @@ use crate::other_nodes::{OtherNodes, Purpose};
 use crate::outcome::{Answer, LOG_HAS_LEFT, described, placement_error, unexpected};
 use crate::pending_changes::{Changing, claim};
 use crate::placing::{Home, Placing};
-use crate::registry::Entry;
+use crate::registry::{DEFAULT_LOG, Entry};
 use crate::replicas::Replicas;
 use crate::request::{is_empty, parse, parse_optional};
 use crate::sizes::offset_of;
@@ -272,18 +272,25 @@ impl StreamCalls {
                  nuthatch stream move changes it",
             ));
         }
-        self.replicas.check(&config, &self.names.name_of(entry.engine))?;
+        let is_raised = self.moves.is_to_be_raised(&config, entry.engine);
+        // It moves to a quorum log behind this.
+        let log = if is_raised { DEFAULT_LOG.to_owned() } else { self.names.name_of(entry.engine) };
+        self.replicas.check(&config, &log)?;
         self.admission.check_changed(account, &entry.config, &config).await?;
         let pending = claim(entry.engine, config.clone());
         let op = Op::UpdateStream { id: entry.id, config: Box::new(config) };
         let work = self.calls.stream_info(entry.engine, op);
-        let (outcome, _changing) = changing.settle(pending, work).await;
+        let (outcome, changing) = changing.settle(pending, work).await;
         let info = outcome?.0;
         let config = info.config.clone();
         let changed = Entry { config, ..(*entry).clone() };
         // As for a new one.
         if self.streams.enter(changed.clone()).await && entry.config.num_replicas <= 1 {
             self.elections.stream_led(&changed);
+        }
+        drop(changing);
+        if is_raised {
+            self.moves.raise(Arc::new(changed));
         }
         Ok(self.infos.answer(account, "stream_update", info, false))
     }

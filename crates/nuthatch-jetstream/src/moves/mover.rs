@@ -44,6 +44,9 @@ pub(super) struct MoveDriver {
     pub(super) source: StreamRoute,
     /// Location of the copy.
     pub(super) copy: StreamRoute,
+    /// The same as records call them.
+    pub(super) source_place: StreamLocation,
+    pub(super) copy_place: StreamLocation,
     pub(super) progress: Arc<Progress>,
     /// What the mover's time is counted from.
     pub(super) origin: Instant,
@@ -74,14 +77,7 @@ impl MoveDriver {
     }
 
     fn mover(&self) -> Mover {
-        let location = |log: &str, route: StreamRoute| StreamLocation {
-            log: log.to_owned(),
-            stream: route.stream,
-        };
-        let plan = Plan {
-            source: location(&self.progress.from, self.source),
-            copy: location(&self.progress.to, self.copy),
-        };
+        let plan = Plan { source: self.source_place.clone(), copy: self.copy_place.clone() };
         let pace = Pace {
             store_bytes_max: STORE_BYTES_MAX,
             store_messages_max: STORE_MESSAGES_MAX,
@@ -272,11 +268,13 @@ impl MoveDriver {
     fn end(&self, ended: Ended, refusal: Option<&JsError>) {
         let (name, from, to) = (&self.name, &self.progress.from, &self.progress.to);
         let say = |text: &str| self.service.core.say(text);
+        let is_node = self.service.names.node().is_some();
         match ended {
             Ended::Moved => {
                 self.service.table.forget(self.account, name);
                 self.close(None);
             }
+            Ended::Undecided(_) | Ended::Unforgotten(_) if is_node => self.leave_to_others(&ended),
             // The move stays under way: the stream must not leave its new log.
             Ended::Unforgotten(error) => {
                 let text = format!(
@@ -287,6 +285,10 @@ impl MoveDriver {
                 *self.progress.error.lock() = Some(text);
             }
             Ended::GivenUp { why, not_refused, not_dropped } => {
+                if is_node && (not_refused.is_some() || not_dropped.is_some()) {
+                    let stream = (self.account, name.as_str());
+                    self.service.apart.clear(stream, self.copy, &self.source_place);
+                }
                 if let Some(error) = not_refused {
                     say(&format!(
                         "the move of stream {name:?} was not given up, a restart goes on with it: \
@@ -314,6 +316,17 @@ impl MoveDriver {
                 say(&text);
                 self.close(Some(text));
             }
+        }
+    }
+
+    /// A log of the move is another node's now, or ended while it took over: whoever owns the two finds out where the
+    /// stream lives.
+    fn leave_to_others(&self, ended: &Ended) {
+        self.close(None);
+        self.service.table.forget(self.account, &self.name);
+        if matches!(ended, Ended::Undecided(_)) {
+            let stream = (self.account, self.name.as_str());
+            self.service.apart.decide(stream, self.source, &self.copy_place);
         }
     }
 

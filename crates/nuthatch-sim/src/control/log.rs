@@ -9,9 +9,7 @@ use nuthatch_protocol::headers::find_header;
 use nuthatch_protocol::js::{StreamConfig, StreamInfo, StreamState, Time};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::migration::refusal_of;
-use nuthatch_streams::op::{
-    CatalogEntry, CopyStanding, OpResult, Range, RangeRequest, Replica,
-};
+use nuthatch_streams::op::{CatalogEntry, CopyStanding, OpResult, Range, RangeRequest, Replica};
 use nuthatch_streams::rules::REFUSED_NEVER_SETTLES;
 use nuthatch_streams::stream::{Provenance, StreamLocation, read_source};
 use nuthatch_streams::{AccountId, Op, OpOutcome};

@@ -572,7 +572,10 @@ impl World {
     }
 }
 
-pub(super) fn check_stream(stream: &SimStream, acked: &BTreeMap<u64, u64>) -> Result<(), Violation> {
+pub(super) fn check_stream(
+    stream: &SimStream,
+    acked: &BTreeMap<u64, u64>,
+) -> Result<(), Violation> {
     for (seq, token) in acked {
         match stream.messages.get(seq) {
             Some(stored) if stored.token == *token => {}

@@ -26,21 +26,31 @@ const QUIET: u64 = 240 * SECOND;
 /// So long a node waits for another one's answer.
 const ASKED_MAX: u64 = SECOND;
 
-const PAUSES: Pauses =
-    Pauses { min: Duration::from_millis(20), max: Duration::from_secs(5) };
+const PAUSES: Pauses = Pauses { min: Duration::from_millis(20), max: Duration::from_secs(5) };
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Happening {
-    Turn { log: usize },
-    Commit { log: usize, epoch: u64 },
+    Turn {
+        log: usize,
+    },
+    Commit {
+        log: usize,
+        epoch: u64,
+    },
     Publish,
     Operator,
     /// A task hears of the operation, or of the end of the pause, of this number.
-    Told { number: u64 },
+    Told {
+        number: u64,
+    },
     /// The operation or the question of this number takes too long.
-    Late { number: u64 },
+    Late {
+        number: u64,
+    },
     /// A question of one node arrives at the owner of a log.
-    Arrives { number: u64 },
+    Arrives {
+        number: u64,
+    },
     FaultComes,
 }
 
@@ -70,7 +80,10 @@ enum Waiting {
     /// The outcome of an operation in a log.
     Outcome,
     /// An answer of the owner of a log: to this question.
-    Answer { log: usize, question: Question },
+    Answer {
+        log: usize,
+        question: Question,
+    },
     Pause,
 }
 
@@ -639,7 +652,8 @@ impl World {
         if self.owner[0] != self.owner[1] {
             return;
         }
-        let (number, to) = (self.number(), LogStream { log: 1 - from.log, stream: self.fresh_id() });
+        let (number, to) =
+            (self.number(), LogStream { log: 1 - from.log, stream: self.fresh_id() });
         let (account, config, created) = (AccountId::GLOBAL, config(), Time(1));
         let op = Op::Arrive { id: to.stream, account, config, from: location(from), created };
         self.begun.insert(number, (to, Some(from), self.epoch));
@@ -727,10 +741,14 @@ impl World {
 
     /// The tasks of the node that had the log: those about what is in it end; a move hears nothing of what it waits for.
     fn lose_tasks(&mut self, log: usize) {
-        let lost: Vec<u64> = self.tasks.iter().filter_map(|(number, running)| match &running.task {
-            Task::Decide { at, .. } | Task::Left { at, .. } if at.log == log => Some(*number),
-            _ => None,
-        }).collect();
+        let lost: Vec<u64> = self
+            .tasks
+            .iter()
+            .filter_map(|(number, running)| match &running.task {
+                Task::Decide { at, .. } | Task::Left { at, .. } if at.log == log => Some(*number),
+                _ => None,
+            })
+            .collect();
         for number in lost {
             self.tasks.remove(&number);
         }

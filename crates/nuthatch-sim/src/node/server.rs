@@ -190,7 +190,9 @@ impl Server {
     /// A log that is there without the other one serves no stream that lives in that.
     fn check_alone(&self, catalogs: &[Vec<CatalogEntry>]) -> Result<(), Violation> {
         for (log, catalog) in catalogs.iter().enumerate() {
-            let Ok(found) = migration::resolve(&[LOGS[log]], std::slice::from_ref(catalog), OtherLogs::Nowhere) else {
+            let Ok(found) =
+                migration::resolve(&[LOGS[log]], std::slice::from_ref(catalog), OtherLogs::Nowhere)
+            else {
                 continue;
             };
             for (_, entry) in found.serve {

@@ -470,8 +470,7 @@ impl<S: Sink> Engine<S> {
 impl<S: Sink> StreamSlot<S> {
     /// True if it is a copy that nobody has refused.
     fn may_take_over(&self) -> bool {
-        matches!(self.migration, MigrationState::Arriving)
-            && self.stream.provenance().to.is_none()
+        matches!(self.migration, MigrationState::Arriving) && self.stream.provenance().to.is_none()
     }
 
     /// True if this copy is the one that the stream is about to go on in.

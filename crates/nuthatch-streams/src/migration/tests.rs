@@ -46,7 +46,8 @@ fn served(resolution: &Resolution) -> Vec<(usize, u32)> {
 #[test]
 fn before_the_new_log_has_the_state_the_old_one_serves_and_the_copy_goes_on() {
     for stream in [source(), about_to_leave()] {
-        let resolution = resolve(&LOGS, &[vec![stream], vec![copy()]], OtherLogs::Nowhere).expect("resolved");
+        let resolution =
+            resolve(&LOGS, &[vec![stream], vec![copy()]], OtherLogs::Nowhere).expect("resolved");
         assert_eq!(served(&resolution), [(0, 1)]);
         let (copy, source) =
             (LogStream { log: 1, stream: StreamId(2) }, LogStream { log: 0, stream: StreamId(1) });
@@ -57,10 +58,12 @@ fn before_the_new_log_has_the_state_the_old_one_serves_and_the_copy_goes_on() {
 
 #[test]
 fn after_that_the_new_one_serves_and_the_rest_is_forgotten() {
-    let resolution = resolve(&LOGS, &[vec![about_to_leave()], vec![arrived()]], OtherLogs::Nowhere).expect("resolved");
+    let resolution = resolve(&LOGS, &[vec![about_to_leave()], vec![arrived()]], OtherLogs::Nowhere)
+        .expect("resolved");
     assert_eq!(served(&resolution), [(1, 2)]);
     assert_eq!(resolution.forget, [LogStream { log: 0, stream: StreamId(1) }]);
-    let resolution = resolve(&LOGS, &[vec![], vec![arrived()]], OtherLogs::Nowhere).expect("resolved");
+    let resolution =
+        resolve(&LOGS, &[vec![], vec![arrived()]], OtherLogs::Nowhere).expect("resolved");
     assert_eq!(served(&resolution), [(1, 2)]);
     assert!(resolution.forget.is_empty());
 }
@@ -79,14 +82,17 @@ fn a_copy_that_was_refused_is_forgotten_and_a_later_one_goes_on() {
         1,
         Provenance { to: Some(refusal_of("default", StreamId(2))), ..Provenance::default() },
     );
-    let resolution = resolve(&LOGS, &[vec![stays.clone()], vec![copy()]], OtherLogs::Nowhere).expect("resolved");
+    let resolution =
+        resolve(&LOGS, &[vec![stays.clone()], vec![copy()]], OtherLogs::Nowhere).expect("resolved");
     assert_eq!(served(&resolution), [(0, 1)]);
     assert_eq!(resolution.forget, [LogStream { log: 1, stream: StreamId(2) }]);
     assert!(resolution.resume.is_empty());
-    let resolution = resolve(&LOGS, &[vec![stays.clone()], vec![]], OtherLogs::Nowhere).expect("resolved");
+    let resolution =
+        resolve(&LOGS, &[vec![stays.clone()], vec![]], OtherLogs::Nowhere).expect("resolved");
     assert_eq!(served(&resolution), [(0, 1)]);
     let later = entry(3, Provenance::arriving(place("default", 1)));
-    let resolution = resolve(&LOGS, &[vec![stays], vec![later]], OtherLogs::Nowhere).expect("resolved");
+    let resolution =
+        resolve(&LOGS, &[vec![stays], vec![later]], OtherLogs::Nowhere).expect("resolved");
     assert_eq!(resolution.resume.len(), 1);
     assert!(resolution.forget.is_empty());
 }

@@ -363,7 +363,8 @@ impl World {
     /// Both logs were opened again: what there is, is decided as by the server.
     fn resume(&mut self, rigs: &mut [Rig; 2]) -> Result<(), String> {
         let catalogs = [rigs[0].catalog(), rigs[1].catalog()];
-        let found = migration::resolve(&LOGS, &catalogs, migration::OtherLogs::Nowhere).map_err(|error| error.to_string())?;
+        let found = migration::resolve(&LOGS, &catalogs, migration::OtherLogs::Nowhere)
+            .map_err(|error| error.to_string())?;
         if found.serve.len() > 1 {
             return Err(format!("{} streams of one name", found.serve.len()));
         }
