@@ -365,12 +365,38 @@ fn full_candidate(seed: u64) -> Option<String> {
     }
 }
 
+/// M22: an owner was cut off with an entry that nobody else has, and its disk has no room. It takes over while only one
+/// other disk is near, and cannot make its own log the one that the epoch begins with. What it has instead it brings
+/// nobody: the other disk would replace by it what was committed meanwhile.
+fn full_and_apart(seed: u64) -> Option<String> {
+    let (mut world, first) = settled(seed, 0);
+    for other in (0..3).filter(|other| *other != first) {
+        world.cut(first, other);
+        world.cut(other, first);
+    }
+    world.run_for(3 * SECOND).expect("nothing breaks");
+    let second = world.owner().expect("an owner");
+    world.inject(Fault::DiskFull, first).expect("nothing breaks");
+    world.set_dark(second, 8 * SECOND, false);
+    world.mend();
+    world.inject(Fault::TakeOver, first).expect("nothing breaks");
+    // Its attempt and the other one's; after 8 s the third disk is back, without which nobody has a majority.
+    let ran = world.run_for(12 * SECOND);
+    let acked = world.acked();
+    match ran.and_then(|()| world.run_for(3 * SECOND)) {
+        Ok(()) if world.acked() > acked => None,
+        Ok(()) => wrong("served", "no write in 3 s".to_owned()),
+        Err(violation) => wrong("meanwhile", violation.to_string()),
+    }
+}
+
 /// The schedules that find the loss of a rule.
 fn of(rule: Rule) -> Option<fn(u64) -> Option<String>> {
     match rule {
         Rule::AwayOnce | Rule::AwaySeldom => Some(absent_keeper),
         Rule::FullHandsOver => Some(full_owner),
         Rule::FullGivesUp => Some(full_candidate),
+        Rule::BringsGoal => Some(full_and_apart),
         Rule::WrongClockLast => Some(wrong_clock),
         Rule::LearnsBeside => Some(learns_beside),
         Rule::TellsDamage => Some(healed),
@@ -443,6 +469,11 @@ fn m22_an_owner_with_a_full_disk_leaves_the_log_to_another_keeper() {
 #[test]
 fn m22_a_candidate_with_a_full_disk_leaves_the_log_to_another_keeper() {
     assert_eq!(trouble(Rule::FullGivesUp), None);
+}
+
+#[test]
+fn m22_a_candidate_with_a_full_disk_brings_nobody_another_log() {
+    assert_eq!(trouble(Rule::BringsGoal), None);
 }
 
 #[test]
