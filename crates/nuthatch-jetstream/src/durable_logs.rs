@@ -227,7 +227,7 @@ impl DurableLog {
         let bound = log.bound_to().map_err(|error| error.to_string())?;
         let found = prepared.identity().map_err(|error| self.in_bucket(&error, address))?;
         if bound.is_some() && bound != found {
-            return Err(another_log(bucket.label()));
+            return Err(startup_hints::another_log(bucket.label()));
         }
         if tenure.standing() == Standing::Lost {
             return Err("this node owns the log no more".to_owned());
@@ -236,7 +236,7 @@ impl DurableLog {
         let opened = self.take_object(prepared, taken, (server, time), options)?;
         let counts = log.bind_to(opened.0.log_id()).map_err(|error| error.to_string())?;
         if counts != opened.0.log_id() {
-            return Err(another_log(address));
+            return Err(startup_hints::another_log(address));
         }
         log.watch(epoch, Box::new(move |why| lost(why))).map_err(|error| error.to_string())?;
         Ok(opened)
@@ -532,14 +532,6 @@ fn refuse_moved(disk: &dyn Disk, place: &str) -> Result<(), String> {
         ));
     }
     Ok(())
-}
-
-/// What is told where a node's bucket has another log than the cluster's, or none.
-fn another_log(place: &str) -> String {
-    format!(
-        "{place} is not the log of this cluster: that was in another bucket when it was first opened. Give all nodes the same \
-         'store', with the same endpoint and credentials of the same account"
-    )
 }
 
 /// How long failures of a store are retried at the start, when an operator waits to learn that an

@@ -202,3 +202,24 @@ pub(super) fn placed(config: &StreamConfig, to: &str) -> StreamConfig {
     }
     config
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_name_logs_so_that_any_node_knows_them() {
+        for (log, node, text) in [
+            ("default", None, "default"),
+            ("cold", None, "cold"),
+            ("default", Some("n1"), "default@*"),
+            ("default-2", Some("n1"), "default-2@*"),
+            ("cold", Some("n1"), "cold@n1"),
+            ("local", Some("a_b-c"), "local@a_b-c"),
+        ] {
+            let place = LogPlace::of(log, node);
+            assert_eq!(place.to_string(), text);
+            assert_eq!(LogPlace::read(text), place);
+        }
+    }
+}

@@ -59,3 +59,11 @@ fn quoted(word: &str) -> String {
         format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
+
+/// What is told where a node's bucket has another log than the cluster's, or none.
+pub(super) fn another_log(place: &str) -> String {
+    format!(
+        "{place} is not the log of this cluster: that was in another bucket when it was first opened. Give all nodes the same \
+         'store', with the same endpoint and credentials of the same account"
+    )
+}

@@ -230,6 +230,8 @@ impl Rule {
             Rule::TrimmedIsHere => Some(Rule::ReplacedIsACut),
             // Who is left the epoch has claimed the next one by then.
             Rule::LacksByContent => Some(Rule::ClaimsAgain),
+            // Where a candidate's own log cannot be what the epoch begins with, it is none any more in the same step.
+            Rule::BringsGoal => Some(Rule::FullGivesUp),
             // No disk answers what was for another one.
             Rule::DoneOfThisDisk => Some(Rule::CheckIncarnation),
             _ => None,

@@ -14,7 +14,7 @@ mod off;
 
 use nuthatch_quorum::rules::{Rule, turn_off};
 use nuthatch_sim::quorum::{Options, THEMES, Theme};
-use off::{behind, by_seeds, off_with};
+use off::{by_seeds, off_with};
 use std::panic::catch_unwind;
 use std::time::Instant;
 
@@ -104,7 +104,7 @@ fn every_rule_is_found() {
         let found = search(*rule);
         let seconds = began.elapsed().as_secs_f64();
         let beside =
-            behind(*rule).map_or(String::new(), |second| format!("with {}, ", second.name()));
+            rule.behind().map_or(String::new(), |second| format!("with {}, ", second.name()));
         let found_by = found.as_deref().unwrap_or("NOT FOUND");
         println!("{:34} {seconds:6.1} s  {beside}{found_by}", rule.name());
         if found.is_none() {

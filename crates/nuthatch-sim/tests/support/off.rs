@@ -4,18 +4,9 @@ use nuthatch_quorum::rules::{Rule, turn_off};
 use nuthatch_sim::quorum::{Options, run};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The rule that alone prevents what this one prevents, too.
-pub fn behind(rule: Rule) -> Option<Rule> {
-    match rule {
-        // Where a candidate's own log cannot be what the epoch begins with, it is none any more in the same step.
-        Rule::BringsGoal => Some(Rule::FullGivesUp),
-        rule => rule.behind(),
-    }
-}
-
 /// A rule and the one behind it, without which alone its loss would show nowhere.
 pub fn off_with(rule: Rule) -> Vec<Rule> {
-    std::iter::once(rule).chain(behind(rule)).collect()
+    std::iter::once(rule).chain(rule.behind()).collect()
 }
 
 /// What a seed finds that it does not find with only the second line off, or with every rule kept.

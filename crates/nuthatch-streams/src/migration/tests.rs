@@ -105,3 +105,39 @@ fn a_copy_whose_origin_was_deleted_goes_and_one_whose_log_is_missing_waits() {
     assert_eq!(resolution.waiting.len(), 1);
     assert!(resolution.forget.is_empty() && resolution.serve.is_empty());
 }
+
+#[test]
+fn a_stream_that_may_live_at_another_node_is_undecided_there() {
+    let found = resolve(&["default"], &[vec![about_to_leave()]], OtherLogs::AtNodes);
+    let found = found.expect("resolved");
+    assert!(found.serve.is_empty() && found.forget.is_empty(), "{found:?}");
+    assert_eq!(found.undecided, [(0, about_to_leave())]);
+    // One that has refused the copy is not asked about.
+    let refused = Some(refusal_of("default", StreamId(2)));
+    let stays = entry(1, Provenance { to: refused, ..Provenance::default() });
+    let found = resolve(&["default"], &[vec![stays]], OtherLogs::AtNodes).expect("resolved");
+    assert_eq!((served(&found), found.undecided.len()), (vec![(0, 1)], 0));
+}
+
+#[test]
+fn a_copy_that_was_refused_is_not_gone_on_with() {
+    let refused = Provenance {
+        to: Some(refusal_of("cold", StreamId(2))),
+        ..Provenance::arriving(place("default", 1))
+    };
+    let catalogs = [vec![about_to_leave()], vec![entry(2, refused)]];
+    let found = resolve(&LOGS, &catalogs, OtherLogs::AtNodes).expect("resolved");
+    assert!(found.resume.is_empty() && found.serve.is_empty() && found.forget.is_empty());
+    // The stream hears of the refusal as from another node, and the copy waits for it.
+    assert_eq!((found.undecided.len(), found.waiting.len()), (1, 1));
+}
+
+#[test]
+fn another_stream_with_the_same_identity_is_not_forgotten() {
+    let mut other = source();
+    other.config.name = "another".to_owned();
+    let found = resolve(&LOGS, &[vec![other], vec![arrived()]], OtherLogs::AtNodes);
+    let found = found.expect("resolved");
+    assert!(found.forget.is_empty(), "{found:?}");
+    assert_eq!(served(&found), [(0, 1), (1, 2)]);
+}

@@ -9,6 +9,7 @@
 //! the wrong log, and a start that is refused when streams are deleted before the old log has
 //! forgotten them.
 
+mod apart;
 mod fencing;
 mod followed;
 mod rig;
@@ -108,6 +109,7 @@ fn location(at: LogStream) -> StreamLocation {
 }
 
 /// Power is gone, or a log has stopped.
+#[derive(Debug)]
 struct Dark;
 
 type Lit<T> = Result<T, Dark>;
