@@ -11,14 +11,12 @@ use crate::scheduler::Scheduler;
 use acting::{Heard, Move, Running, Task, Waiting};
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::Time;
-use nuthatch_protocol::jserror::JsError;
-use nuthatch_streams::migration::deciding::{self, Decided, Decider, Pauses, Told};
-use nuthatch_streams::migration::left_copy::{self, LeftCopy};
-use nuthatch_streams::migration::mover::{self, Ended, Mover, Plan, Side};
+use nuthatch_streams::migration::deciding::Pauses;
+use nuthatch_streams::migration::mover::{Mover, Plan};
 use nuthatch_streams::migration::{self, LogStream, OtherLogs};
 use nuthatch_streams::op::{CatalogEntry, OpResult};
 use nuthatch_streams::stream::StreamLocation;
-use nuthatch_streams::{AccountId, Op, OpOutcome};
+use nuthatch_streams::{AccountId, Op};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -308,7 +306,8 @@ impl World {
                 let mover = Mover::new(plan, pace());
                 let (to, departs, forgotten) = (at, None, None);
                 let going = Move { from, to, mover, departs, forgotten, awaits_forgotten: false };
-                let running = Running { task: Task::Move(going), epochs, waiting: Waiting::Pause };
+                let running =
+                    Running { task: Task::Move(Box::new(going)), epochs, waiting: Waiting::Pause };
                 self.rest(1, running);
             }
             (Some(_), false) => {}

@@ -108,21 +108,17 @@ impl<S: Sink> Engine<S> {
             Op::ListConsumers { id, offset, limit, names_only } => {
                 return respond(self.consumer_ops(log).list(id, offset, limit, names_only));
             }
-            Op::Arrive { id, account, config, from, created } => {
-                self.arrive(id, account, &config, (from, created), log)
-            }
             Op::Leave { id, log: here, to, config } => {
                 return self.leave(id, (here, to), config, respond, log);
             }
-            Op::Stay { id, refused } => self.stay(id, refused, log),
-            Op::Probe { id } => self.probe(id, log),
             Op::Settle { id, state } => return self.settle(id, state, respond, log),
-            Op::Forget { id, only_copy } => self.forget(id, only_copy, log),
-            Op::RefuseCopy { id, account, name, log: here } => {
-                self.refuse_copy(id, (account, &name), &here, log)
-            }
-            Op::GoesTo { id } => return respond(self.goes_to(id)),
-            Op::Hold { id } => self.hold(id),
+            op @ (Op::Arrive { .. }
+            | Op::Stay { .. }
+            | Op::Probe { .. }
+            | Op::Forget { .. }
+            | Op::RefuseCopy { .. }
+            | Op::GoesTo { .. }
+            | Op::Hold { .. }) => self.migration_op(op, log),
             Op::Catalog => {
                 return respond(Ok(self.streams.catalog(self.recovery.unreadable_records())));
             }

@@ -19,7 +19,7 @@ use super::pending::OpOrInfo;
 use super::stream_slot::StreamSlot;
 use crate::event::HandOff;
 use crate::migration::refusal_of;
-use crate::op::{CopyStanding, OpOutcome, OpResult, Respond};
+use crate::op::{CopyStanding, Op, OpOutcome, Respond};
 use crate::records::MoveOut;
 use crate::rules::{LEAVE_AFTER_COMMIT, REFUSED_NEVER_SETTLES, SETTLE_WHOLE};
 use crate::sink::{AccountId, Sink};
@@ -134,7 +134,7 @@ fn unlimited(config: &StreamConfig) -> StreamConfig {
 
 impl<S: Sink> Engine<S> {
     /// See [`Op::Arrive`](crate::Op::Arrive).
-    pub(super) fn arrive<L: LogAccess>(
+    fn arrive<L: LogAccess>(
         &mut self,
         id: StreamId,
         account: AccountId,
@@ -221,7 +221,7 @@ impl<S: Sink> Engine<S> {
     }
 
     /// See [`Op::Stay`](crate::Op::Stay).
-    pub(super) fn stay<L: LogAccess>(
+    fn stay<L: LogAccess>(
         &mut self,
         id: StreamId,
         refused: Option<StreamLocation>,
@@ -254,7 +254,7 @@ impl<S: Sink> Engine<S> {
     }
 
     /// See [`Op::Probe`](crate::Op::Probe).
-    pub(super) fn probe<L: LogAccess>(&mut self, id: StreamId, log: &mut L) -> Done {
+    fn probe<L: LogAccess>(&mut self, id: StreamId, log: &mut L) -> Done {
         let slot = match self.streams.get(id) {
             Some(slot) if slot.may_take_over() => slot,
             _ => return Err(JsError::STREAM_NOT_FOUND),
@@ -329,12 +329,7 @@ impl<S: Sink> Engine<S> {
     }
 
     /// See [`Op::Forget`](crate::Op::Forget).
-    pub(super) fn forget<L: LogAccess>(
-        &mut self,
-        id: StreamId,
-        only_copy: bool,
-        log: &mut L,
-    ) -> Done {
+    fn forget<L: LogAccess>(&mut self, id: StreamId, only_copy: bool, log: &mut L) -> Done {
         let slot = self.streams.get(id).ok_or(JsError::STREAM_NOT_FOUND)?;
         if only_copy && !matches!(slot.migration, MigrationState::Arriving) {
             return Err(JsError::STREAM_STORE_FAILED.with_err("the stream has moved here"));
@@ -349,8 +344,26 @@ impl<S: Sink> Engine<S> {
         Ok((Some(lsn), OpOutcome::Done))
     }
 
+    /// Operations of a move that have an outcome at once.
+    pub(super) fn migration_op<L: LogAccess>(&mut self, op: Op, log: &mut L) -> Done {
+        match op {
+            Op::Arrive { id, account, config, from, created } => {
+                self.arrive(id, account, &config, (from, created), log)
+            }
+            Op::Stay { id, refused } => self.stay(id, refused, log),
+            Op::Probe { id } => self.probe(id, log),
+            Op::Forget { id, only_copy } => self.forget(id, only_copy, log),
+            Op::RefuseCopy { id, account, name, log: here } => {
+                self.refuse_copy(id, (account, &name), &here, log)
+            }
+            Op::GoesTo { id } => self.goes_to(id),
+            Op::Hold { id } => self.hold(id),
+            other => panic!("no such operation: {other:?}"),
+        }
+    }
+
     /// See [`Op::RefuseCopy`](crate::Op::RefuseCopy).
-    pub(super) fn refuse_copy<L: LogAccess>(
+    fn refuse_copy<L: LogAccess>(
         &mut self,
         id: StreamId,
         (account, name): (AccountId, &str),
@@ -378,13 +391,13 @@ impl<S: Sink> Engine<S> {
     }
 
     /// See [`Op::GoesTo`](crate::Op::GoesTo).
-    pub(super) fn goes_to(&self, id: StreamId) -> OpResult {
+    fn goes_to(&self, id: StreamId) -> Done {
         let slot = self.streams.get(id).ok_or(JsError::STREAM_NOT_FOUND)?;
-        Ok(OpOutcome::GoesTo(slot.stream.provenance().to.clone()))
+        Ok((None, OpOutcome::GoesTo(slot.stream.provenance().to.clone())))
     }
 
     /// See [`Op::Hold`](crate::Op::Hold).
-    pub(super) fn hold(&mut self, id: StreamId) -> Done {
+    fn hold(&mut self, id: StreamId) -> Done {
         let slot = self.streams.get(id).ok_or(JsError::STREAM_NOT_FOUND)?;
         if matches!(slot.migration, MigrationState::Here) {
             self.streams.migrate(id, MigrationState::Undecided);

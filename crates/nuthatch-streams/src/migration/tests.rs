@@ -1,9 +1,14 @@
 //! What a start decides after a stop at each step of a move.
 
+use super::deciding::{self, Decided, Decider, Pauses, Told};
+use super::left_copy::{self, LeftCopy};
 use super::*;
+use crate::op::{CopyStanding, Op, OpOutcome};
 use crate::sink::AccountId;
 use crate::stream::Provenance;
 use nuthatch_protocol::js::{StreamConfig, Time};
+use nuthatch_protocol::jserror::JsError;
+use std::time::Duration;
 
 const LOGS: [&str; 2] = ["default", "cold"];
 
@@ -140,4 +145,58 @@ fn another_stream_with_the_same_identity_is_not_forgotten() {
     let found = found.expect("resolved");
     assert!(found.forget.is_empty(), "{found:?}");
     assert_eq!(served(&found), [(0, 1), (1, 2)]);
+}
+
+#[test]
+fn whether_a_stream_lives_here_is_asked_until_it_is_told() {
+    let pauses = Pauses { min: Duration::from_millis(20), max: Duration::from_millis(50) };
+    let ask = || deciding::Action::Ask(place("cold", 2));
+    let asked = || {
+        let mut decider = Decider::new(place("default", 1), place("cold", 2), pauses);
+        assert_eq!(decider.step(deciding::Happened::Began), ask());
+        decider
+    };
+    let mut decider = asked();
+    for ms in [20, 40, 50, 50] {
+        let rest = decider.step(deciding::Happened::NotTold);
+        assert_eq!(rest, deciding::Action::Rest(Duration::from_millis(ms)));
+        assert_eq!(decider.step(deciding::Happened::Rested), ask());
+    }
+    // The copy never takes over: this log remembers that before the stream goes on.
+    let refused = deciding::Happened::Told(Told::Copy(CopyStanding::Refused));
+    let stay = Op::Stay { id: StreamId(1), refused: Some(refusal_of("default", StreamId(2))) };
+    assert_eq!(decider.step(refused), deciding::Action::Run(stay));
+    let done = deciding::Happened::Outcome(Ok(OpOutcome::Done));
+    assert_eq!(decider.step(done), deciding::Action::End(Decided::Stays));
+    // Or it has, and may have gone on from there: what is here is nothing any more.
+    for told in [Told::Copy(CopyStanding::Settled), Told::Gone] {
+        for (happened, ended) in [
+            (deciding::Happened::Outcome(Ok(OpOutcome::Done)), Decided::Left),
+            (deciding::Happened::Outcome(Err(JsError::STREAM_NOT_FOUND)), Decided::Left),
+            (deciding::Happened::Outcome(Err(JsError::CLUSTER_NOT_AVAIL)), Decided::GivenUp),
+            (deciding::Happened::NotSent, Decided::GivenUp),
+        ] {
+            let mut decider = asked();
+            let forget = Op::Forget { id: StreamId(1), only_copy: false };
+            let action = decider.step(deciding::Happened::Told(told));
+            assert_eq!(action, deciding::Action::Run(forget));
+            assert_eq!(decider.step(happened), deciding::Action::End(ended));
+        }
+    }
+}
+
+#[test]
+fn a_copy_stays_as_long_as_its_source_may_ask_for_it() {
+    let pauses = Pauses { min: Duration::from_millis(20), max: Duration::from_millis(20) };
+    let ask = || left_copy::Action::Ask(place("default", 1));
+    let mut left = LeftCopy::new(StreamId(2), place("default", 1), pauses);
+    assert_eq!(left.step(left_copy::Happened::Began), ask());
+    for happened in [left_copy::Happened::NotTold, left_copy::Happened::Told(true)] {
+        assert_eq!(left.step(happened), left_copy::Action::Rest(pauses.min));
+        assert_eq!(left.step(left_copy::Happened::Rested), ask());
+    }
+    // Only a copy: one that has taken over is a stream.
+    let forget = Op::Forget { id: StreamId(2), only_copy: true };
+    assert_eq!(left.step(left_copy::Happened::Told(false)), left_copy::Action::Run(forget));
+    assert_eq!(left.step(left_copy::Happened::Done), left_copy::Action::End);
 }

@@ -18,7 +18,7 @@ use std::time::Duration;
 /// What a node does about a stream.
 #[derive(Debug)]
 pub(super) enum Task {
-    Move(Move),
+    Move(Box<Move>),
     Decide { at: LogStream, decider: Decider },
     Left { at: LogStream, left: LeftCopy },
 }
