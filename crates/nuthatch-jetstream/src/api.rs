@@ -2,7 +2,8 @@
 
 use crate::call_places::Place;
 use crate::envelope::{self, ResponseType};
-use crate::other_nodes::{HandedOn, NodeAsks, Purpose, Tries, usage_answer};
+use crate::node_questions::NodeAsks;
+use crate::other_nodes::{HandedOn, Purpose, Tries, usage_answer};
 use crate::outcome::{Answer, Work, described};
 use crate::replication::OwnApi;
 use crate::request::{Call, empty_fields};

@@ -4,9 +4,9 @@
 
 use crate::clock;
 use crate::engine::{LogStandby, engine, engine_within, reporter, sync_of, who};
-use crate::former_log::{FORMER_LOG, former_log};
+use crate::former_log::former_log;
 use crate::known_logs::KnownLogs;
-use crate::registry::DEFAULT_LOG;
+use crate::registry::{DEFAULT_LOG, FORMER_LOG};
 use crate::startup_hints;
 use nuthatch_log::env::{RealDisk, Standing, SystemEntropy, Tenure};
 use nuthatch_log::{

@@ -2,13 +2,10 @@
 //! streams are on this node only until they are moved, or are to have several replicas.
 
 use crate::known_logs::has_log;
-use crate::registry::DEFAULT_LOG;
+use crate::registry::{DEFAULT_LOG, FORMER_LOG};
 use nuthatch_server::options::Options;
 use nuthatch_server::private_files::OUR_DIRECTORY;
 use std::path::PathBuf;
-
-/// What that log is called at a node, since the default log of a cluster is another one.
-pub const FORMER_LOG: &str = "local";
 
 /// The directory of the log; `None`: there is none, or the server is alone.
 pub(super) fn former_log(options: &Options) -> Option<PathBuf> {

@@ -145,9 +145,6 @@ impl Loading {
 
     /// Logs in the records of moves get the names that this node uses for them ([`crate::log_names::LogPlace`]).
     fn name_places(&self, logs: &[LogId], catalogs: &mut [Vec<CatalogEntry>]) {
-        if self.names.node().is_none() {
-            return;
-        }
         let former = logs.iter().position(|log| self.names.is_former(*log));
         let of_former = former.map(|at| {
             let streams = catalogs[at].iter();
@@ -168,7 +165,7 @@ impl Loading {
             for place in from.iter_mut().chain(to) {
                 place.log = match is_former(place) {
                     true => self.names.place_of(logs[former.expect("it was found")]),
-                    false => self.moves.apart.known(&place.log).to_string(),
+                    false => self.names.known(&place.log).to_string(),
                 };
             }
         }

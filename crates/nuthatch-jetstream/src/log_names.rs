@@ -1,10 +1,8 @@
 //! The attached logs by their names, and which one a configuration asks for.
 
-use crate::former_log::FORMER_LOG;
 use crate::logs_port::LogsPort;
 use crate::outcome::placement_error;
-use crate::registry::{DEFAULT_LOG, MEMORY_LOG, is_memory_log};
-use crate::replicas::is_quorum_log;
+use crate::registry::{DEFAULT_LOG, FORMER_LOG, MEMORY_LOG, is_memory_log, is_quorum_log};
 use nuthatch_protocol::js::{StorageType, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::LogId;
@@ -65,6 +63,20 @@ impl LogNames {
     pub(super) fn name_of(&self, log: LogId) -> String {
         let attached = self.logs.attached();
         attached.into_iter().find(|(_, id)| *id == log).map_or_else(String::new, |(name, _)| name)
+    }
+
+    /// The log that a record means. What it calls a log only by its name is from before this server was a node, or from a
+    /// version that knew no other; a server that was a node and is alone again has all logs that it has by their names.
+    pub(super) fn known(&self, text: &str) -> LogPlace {
+        match (LogPlace::read(text), self.node()) {
+            (LogPlace::Plain(log), node) => LogPlace::of(&log, node),
+            (LogPlace::Quorum(log), None) => LogPlace::Plain(log),
+            (LogPlace::At { log, .. }, None) if log == FORMER_LOG && self.find(&log).is_none() => {
+                LogPlace::Plain(DEFAULT_LOG.to_owned())
+            }
+            (LogPlace::At { log, .. }, None) => LogPlace::Plain(log),
+            (place, Some(_)) => place,
+        }
     }
 
     /// The error that there is no log of this name.

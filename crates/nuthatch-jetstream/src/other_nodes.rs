@@ -3,8 +3,7 @@
 use crate::core_port::CorePort;
 use crate::log_names::LogPlace;
 use crate::logs_port::LogsPort;
-use crate::moves::apart::{CopyQuestion, SourceQuestion};
-use crate::moves::targets::HandoverQuestion;
+use crate::node_questions::{NODE_COPY, NODE_HANDOVER, NODE_LIST, NODE_SOURCE, NODE_USAGE};
 use crate::outcome::{Answer, LOG_HAS_LEFT, described};
 use crate::pending_changes::{Changing, ELSEWHERE, claim};
 use nuthatch_protocol::js::{StorageType, StreamConfig, StreamInfo};
@@ -38,46 +37,10 @@ const UPDATED_WITHIN: Duration = Duration::from_secs(1);
 const TAKEN_FIRST: Duration = Duration::from_millis(5);
 const TAKEN_LAST: Duration = Duration::from_millis(100);
 
-/// Questions between nodes that no client can ask: infos of these streams, and what an account uses.
-const NODE_LIST: &str = "NODE.LIST";
-const NODE_USAGE: &str = "NODE.USAGE";
-/// And about streams whose move was interrupted.
-const NODE_COPY: &str = "NODE.COPY";
-const NODE_SOURCE: &str = "NODE.SOURCE";
-/// Asks the owner of a quorum log to hand it over.
-const NODE_HANDOVER: &str = "NODE.HANDOVER";
-/// How long that waits for its answer.
+/// How long the owner of a log is waited for that is to hand it over.
 const HANDED_OVER_WITHIN: Duration = Duration::from_secs(5);
-/// How long one of these waits for its answer.
+/// How long one is waited for that is asked about a stream whose move was interrupted.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
-
-/// A question that only nodes ask each other.
-pub(super) enum NodeAsks {
-    /// The infos of the streams of these names, as an array.
-    Infos(Vec<String>),
-    /// What the account uses there ([`usage_answer`]).
-    Usage,
-    /// How a copy in one of its logs stands.
-    Copy(CopyQuestion),
-    /// Whether a stream in one of its logs names a copy.
-    Source(SourceQuestion),
-    /// A quorum log is to be handed over.
-    Handover(HandoverQuestion),
-}
-
-impl NodeAsks {
-    /// `None`: it is no such question.
-    pub(super) fn read(question: &str, body: &[u8]) -> Option<Self> {
-        match question {
-            NODE_LIST => Some(Self::Infos(decoded(body))),
-            NODE_USAGE => Some(Self::Usage),
-            NODE_COPY => serde_json::from_slice(body).ok().map(Self::Copy),
-            NODE_HANDOVER => serde_json::from_slice(body).ok().map(Self::Handover),
-            NODE_SOURCE => serde_json::from_slice(body).ok().map(Self::Source),
-            _ => None,
-        }
-    }
-}
 
 /// What came of a call that was handed on.
 pub(super) enum HandedOn {
@@ -134,7 +97,7 @@ struct UsageAt {
     memory: [u64; 3],
 }
 
-/// The answer to [`NodeAsks::Usage`].
+/// The answer to [`crate::node_questions::NodeAsks::Usage`].
 pub(super) fn usage_answer([file, memory]: [Usage; 2]) -> Option<Vec<u8>> {
     let counts = |usage: Usage| [usage.bytes, usage.streams, usage.consumers];
     serde_json::to_vec(&UsageAt { file: counts(file), memory: counts(memory) }).ok()
@@ -290,7 +253,7 @@ impl OtherNodes {
         self.gather(account, call, nodes).await.len() == asked
     }
 
-    /// Asks the owner of a log of another node how a copy in it stands ([`CopyQuestion`]); `None`: nobody answers.
+    /// Asks the owner of a log of another node how a copy in it stands ([`crate::node_questions::NodeAsks::Copy`]); `None`: nobody answers.
     pub(super) async fn ask_owner_of_copy(
         &self,
         account: AccountId,
@@ -300,7 +263,7 @@ impl OtherNodes {
         self.ask_owner(account, place, (NODE_COPY, body), ANSWERED_WITHIN).await
     }
 
-    /// Asks the owner of a log of another node whether a stream in it names a copy ([`SourceQuestion`]); `None`: nobody
+    /// Asks the owner of a log of another node whether a stream in it names a copy ([`crate::node_questions::NodeAsks::Source`]); `None`: nobody
     /// answers.
     pub(super) async fn ask_owner_of_source(
         &self,
@@ -311,7 +274,7 @@ impl OtherNodes {
         self.ask_owner(account, place, (NODE_SOURCE, body), ANSWERED_WITHIN).await
     }
 
-    /// Has the owner of a quorum log hand it over ([`HandoverQuestion`]); `None`: nobody answers, or it does not.
+    /// Has the owner of a quorum log hand it over ([`crate::node_questions::NodeAsks::Handover`]); `None`: nobody answers, or it does not.
     pub(super) async fn ask_owner_to_hand_over(
         &self,
         account: AccountId,

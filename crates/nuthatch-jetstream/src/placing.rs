@@ -3,8 +3,8 @@
 use crate::core_port::CorePort;
 use crate::log_names::{LogNames, named_by_tag};
 use crate::outcome::described;
-use crate::registry::{DEFAULT_LOG, MEMORY_LOG, is_memory_log};
-use crate::replicas::{Replicas, quorum_log_number};
+use crate::registry::{DEFAULT_LOG, MEMORY_LOG, is_memory_log, quorum_log_number};
+use crate::replicas::Replicas;
 use crate::stream_table::StreamTable;
 use nuthatch_protocol::js::{StorageType, StreamConfig};
 use nuthatch_protocol::jserror::JsError;

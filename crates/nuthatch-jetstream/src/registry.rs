@@ -44,6 +44,26 @@ pub(super) fn is_memory_log(name: &str) -> bool {
     name == MEMORY_LOG || name == QUORUM_MEMORY_LOG
 }
 
+/// What a node of a cluster calls the log that it had as a server that was alone, since the default log of a cluster is
+/// another one.
+pub const FORMER_LOG: &str = "local";
+
+/// What the names of quorum logs but the first begin with.
+const QUORUM_LOG: &str = "default-";
+
+/// The number of the quorum log of this name that is on disks; `None`: it is none.
+pub(super) fn quorum_log_number(name: &str) -> Option<u8> {
+    if name == DEFAULT_LOG {
+        return Some(0);
+    }
+    name.strip_prefix(QUORUM_LOG)?.parse().ok()
+}
+
+/// True if the log of this name is on all nodes of a cluster.
+pub(super) fn is_quorum_log(name: &str) -> bool {
+    quorum_log_number(name).is_some() || name == QUORUM_MEMORY_LOG
+}
+
 /// A stream as the registry knows it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Entry {

@@ -5,31 +5,14 @@
 
 use crate::core_port::{CorePort, OtherNode};
 use crate::log_names::LogNames;
-use crate::registry::{DEFAULT_LOG, MEMORY_LOG};
+use crate::registry::{MEMORY_LOG, is_quorum_log};
 use nuthatch_protocol::js::{ClusterInfo, Nanos, PeerInfo, StorageType, StreamConfig, Time};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::LogId;
-use nuthatch_server::logs::QUORUM_MEMORY_LOG;
 use nuthatch_server::nodes::peer_id;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// What the names of quorum logs but the first begin with.
-const QUORUM_LOG: &str = "default-";
-
-/// The number of the quorum log of this name that is on disks; `None`: it is none.
-pub(super) fn quorum_log_number(name: &str) -> Option<u8> {
-    if name == DEFAULT_LOG {
-        return Some(0);
-    }
-    name.strip_prefix(QUORUM_LOG)?.parse().ok()
-}
-
-/// True if the log of this name is on all nodes of a cluster.
-pub(super) fn is_quorum_log(name: &str) -> bool {
-    quorum_log_number(name).is_some() || name == QUORUM_MEMORY_LOG
-}
 
 /// Most replicas of a stream that can be asked for, of nodes of a cluster.
 const CLUSTER_REPLICAS_MAX: i64 = 5;

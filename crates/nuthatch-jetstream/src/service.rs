@@ -57,7 +57,7 @@ pub struct Settings {
     pub lazy_logs: Vec<String>,
     /// This node of a cluster; `None`: the server is alone.
     pub node: Option<String>,
-    /// The log [`crate::former_log::FORMER_LOG`] is what this node had as a server that was alone.
+    /// The log [`crate::registry::FORMER_LOG`] is what this node had as a server that was alone.
     pub has_former: bool,
     /// Longest duplicate window of a stream, ns; 0: no limit.
     pub max_duplicate_window: Nanos,

@@ -1,7 +1,7 @@
 //! What the service is told by the configuration: limits, accounts, names of logs.
 
-use crate::former_log::{FORMER_LOG, former_log};
-use crate::registry::DEFAULT_LOG;
+use crate::former_log::former_log;
+use crate::registry::{DEFAULT_LOG, FORMER_LOG};
 use crate::service::{AccountLimits, ServedAccount, ServedAccounts, Settings};
 use nuthatch_server::account::Accounts;
 use nuthatch_server::account_id::SYSTEM_ACCOUNT_ID;

@@ -9,6 +9,7 @@ use crate::log_calls::LogCalls;
 use crate::log_names::{LogNames, LogPlace};
 use crate::logs_port::LogsPort;
 use crate::move_table::Moves;
+use crate::node_questions::{CopyQuestion, SourceQuestion};
 use crate::other_nodes::OtherNodes;
 use crate::stream_table::StreamTable;
 use nuthatch_log::StreamId;
@@ -25,30 +26,6 @@ use std::time::Duration;
 
 /// Pauses between two questions to the owner of the other log.
 const PAUSES: Pauses = Pauses { min: Duration::from_millis(20), max: Duration::from_secs(5) };
-
-/// Asks the owner of a log how a copy in it stands.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct CopyQuestion {
-    /// The log.
-    pub(crate) log: String,
-    /// The copy.
-    pub(crate) copy: u32,
-    /// Name of the stream.
-    pub(crate) stream: String,
-}
-
-/// Asks the owner of a log whether a stream in it names a copy.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct SourceQuestion {
-    /// The log.
-    pub(crate) log: String,
-    /// The stream.
-    pub(crate) source: u32,
-    /// The log of the copy, as records call it.
-    pub(crate) copy_log: String,
-    /// The copy.
-    pub(crate) copy: u32,
-}
 
 /// The answer to a [`CopyQuestion`].
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
@@ -195,7 +172,7 @@ impl Apart {
         (account, name): (AccountId, &str),
         copy: &StreamLocation,
     ) -> Option<Told> {
-        let place = self.known(&copy.log);
+        let place = self.names.known(&copy.log);
         let question = |log: &str| CopyQuestion {
             log: log.to_owned(),
             copy: copy.stream.0,
@@ -226,7 +203,7 @@ impl Apart {
 
     /// Whether a stream in another log names a copy that is here; `None`: nobody answers.
     async fn ask_source(&self, here: &Here, source: &StreamLocation) -> Option<bool> {
-        let place = self.known(&source.log);
+        let place = self.names.known(&source.log);
         let question = |log: &str| SourceQuestion {
             log: log.to_owned(),
             source: source.stream.0,
@@ -290,16 +267,7 @@ impl Apart {
 
     /// Whether the log of a copy is at this node.
     pub(crate) fn is_here(&self, copy: &StreamLocation) -> bool {
-        self.here(&self.known(&copy.log)).is_some()
-    }
-
-    /// The log that a record means. What it calls a log only by its name is from before this server was a node, or from a
-    /// version that knew no other.
-    pub(crate) fn known(&self, text: &str) -> LogPlace {
-        match LogPlace::read(text) {
-            LogPlace::Plain(log) => LogPlace::of(&log, self.names.node()),
-            place => place,
-        }
+        self.here(&self.names.known(&copy.log)).is_some()
     }
 
     /// The attached log of this place.

@@ -2,15 +2,14 @@
 
 use crate::log_names::{LogNames, LogPlace};
 use crate::logs_port::LogsPort;
+use crate::node_questions::HandoverQuestion;
 use crate::other_nodes::OtherNodes;
 use crate::outcome::described;
-use crate::registry::is_memory_log;
-use crate::replicas::quorum_log_number;
+use crate::registry::{is_memory_log, quorum_log_number};
 use crate::stream_table::StreamTable;
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::LogId;
 use nuthatch_streams::AccountId;
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -19,15 +18,6 @@ use tokio::time::{Instant, sleep};
 const BROUGHT_WITHIN: Duration = Duration::from_secs(5);
 /// How often it is looked whether it is here.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
-
-/// Asks the owner of a quorum log to hand it over.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct HandoverQuestion {
-    /// The log.
-    pub(crate) log: String,
-    /// The node that is to own it.
-    pub(crate) to: String,
-}
 
 /// Finds logs for streams that move.
 pub(crate) struct Targets {
