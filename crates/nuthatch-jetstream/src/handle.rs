@@ -293,7 +293,7 @@ impl JetStreamHandle {
     pub fn detach(&self, log: LogId) -> Option<Arc<AttachedLog>> {
         let gone = self.engines.logs.detach(log)?;
         self.service.loading.forget_log(log);
-        self.service.moves.table.log_left(&gone.name);
+        self.service.moves.table.give_up(&gone.name);
         Some(gone)
     }
 }

@@ -7,13 +7,18 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
+use tokio::time::{Instant, sleep};
 
 /// Copies that are being made at a time, each of which takes up to twice [`mover::STORE_BYTES_MAX`]
 /// of memory; further moves wait for their turn.
 pub const COPIES_AT_ONCE: usize = 8;
 /// Moves that ended badly and are still told of.
 const REMEMBERED_MAX: usize = 1024;
+/// How long a log that leaves this node waits for its moves to end.
+const GIVEN_UP_WITHIN: Duration = Duration::from_secs(1);
+const GIVEN_UP_PAUSE: Duration = Duration::from_millis(5);
 /// A stream by its account and name.
 type Key = (AccountId, String);
 
@@ -64,13 +69,25 @@ impl Moves {
         known.values().any(|progress| progress.is_under_way() && progress.copy == *copy)
     }
 
-    /// A log is attached no more: the moves from it and to it are given up.
-    pub(super) fn log_left(&self, log: &str) {
+    /// A log leaves this node: the moves from it and to it are given up. Whether there are any still.
+    pub(super) fn give_up(&self, log: &str) -> bool {
         let known = self.known.lock();
         let its = |progress: &&Arc<Progress>| progress.from == log || progress.to == log;
+        let mut under_way = false;
         for progress in known.values().filter(|progress| progress.is_under_way()).filter(its) {
             progress.cancelled.store(true, Ordering::Release);
             progress.wake.notify_one();
+            under_way = true;
+        }
+        under_way
+    }
+
+    /// As [`Moves::give_up`], and waits until they have ended, as long as that is worth it: what one engine keeps in memory
+    /// can be handed to the other only while both are here.
+    pub(super) async fn given_up(&self, log: &str) {
+        let late = Instant::now() + GIVEN_UP_WITHIN;
+        while self.give_up(log) && Instant::now() < late {
+            sleep(GIVEN_UP_PAUSE).await;
         }
     }
 

@@ -145,6 +145,7 @@ impl OwnedLogs {
 
     async fn leave(&self, number: u8) -> Result<(), String> {
         let Some(open) = self.open.lock().remove(&number) else { return Ok(()) };
+        self.jetstream.service().moves.table.given_up(&open.name).await;
         self.end_pulls(open.slot).await;
         let elections = self.jetstream.service().elections.clone();
         let left = elections.leaving(open.id);

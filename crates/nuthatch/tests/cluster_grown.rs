@@ -22,7 +22,7 @@ use support::{
     Random, Server, TIMEOUT, TempDir, api_ok, create_stream, fetch, publish_ok, read_on,
 };
 
-/// Rounds of the test command, each a move to a quorum log and one back; `NUTHATCH_KILL_ROUNDS` asks for more.
+/// Rounds of the test command, each a move to a quorum log, to another one, and back; `NUTHATCH_KILL_ROUNDS` asks for more.
 const ROUNDS: u64 = 2;
 /// What the stream has before.
 const BEFORE: u64 = 1_500;
@@ -177,23 +177,56 @@ fn disturb(nodes: &mut Nodes, random: &mut Random) {
     nodes.nodes[0].start();
 }
 
-/// The stream comes to a quorum log, or back to the first node's own.
-fn go(nodes: &mut Nodes, random: &mut Random, is_up: bool) {
+/// Where the stream is to go.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// To any quorum log.
+    Up,
+    /// To this quorum log.
+    Across(&'static str),
+    /// To the first node's own.
+    Down,
+}
+
+impl Way {
+    fn is_done(self, log: &str) -> bool {
+        match self {
+            Self::Up => log != "local",
+            Self::Across(to) => log == to,
+            Self::Down => log == "local",
+        }
+    }
+
+    /// As a user asks for it; what does not succeed is asked for again.
+    fn ask(self, nodes: &Nodes) {
+        let step_down = json!({"placement": {"preferred": "n0"}});
+        let (calls, to): (&[(&str, Value)], _) = match self {
+            Self::Up => (&[("STREAM.UPDATE.Q", config(3))], None),
+            Self::Across(to) => (&[], Some(to)),
+            Self::Down => (
+                &[("STREAM.UPDATE.Q", config(1)), ("STREAM.LEADER.STEPDOWN.Q", step_down)],
+                Some("local"),
+            ),
+        };
+        for (call, body) in calls {
+            let _ = asked(nodes, 1, call, body);
+        }
+        if let Some(log) = to {
+            let _ = asked(nodes, 1, "STREAM.MOVE.Q", &json!({"log": log}));
+        }
+    }
+}
+
+/// The stream goes there, whatever is killed meanwhile.
+fn go(nodes: &mut Nodes, random: &mut Random, way: Way) {
     let began = Instant::now();
     let mut disturbed = false;
     while began.elapsed() < ROUND_MAX {
         let info = until(nodes, 1, "STREAM.INFO.Q", &Value::Null, |_| true);
-        if (log_of(&info) != "local") == is_up {
+        if way.is_done(log_of(&info)) {
             return;
         }
-        if is_up {
-            let _ = asked(nodes, 1, "STREAM.UPDATE.Q", &config(3));
-        } else {
-            let _ = asked(nodes, 1, "STREAM.UPDATE.Q", &config(1));
-            let to = json!({"placement": {"preferred": "n0"}});
-            let _ = asked(nodes, 1, "STREAM.LEADER.STEPDOWN.Q", &to);
-            let _ = asked(nodes, 1, "STREAM.MOVE.Q", &json!({"log": "local"}));
-        }
+        way.ask(nodes);
         if !disturbed {
             disturb(nodes, random);
             disturbed = true;
@@ -202,7 +235,7 @@ fn go(nodes: &mut Nodes, random: &mut Random, is_up: bool) {
         }
     }
     let said: Vec<_> = nodes.nodes.iter().map(|node| node.text()).collect();
-    panic!("the stream does not move (up: {is_up}):\n{}", said.join("\n--\n"));
+    panic!("the stream does not move ({way:?}):\n{}", said.join("\n--\n"));
 }
 
 #[test]
@@ -215,11 +248,13 @@ fn a_stream_that_moves_while_nodes_are_killed_is_in_one_log_with_everything() {
         let ends = Arc::new(AtomicBool::new(false));
         let load = publishing(&nodes, ends.clone());
         for round in 0..rounds {
-            go(&mut nodes, &mut random, true);
-            go(&mut nodes, &mut random, false);
+            go(&mut nodes, &mut random, Way::Up);
+            let to = ["default", "default-1", "default-2"][random.below(3) as usize];
+            go(&mut nodes, &mut random, Way::Across(to));
+            go(&mut nodes, &mut random, Way::Down);
             println!("seed {seed} round {round}");
         }
-        go(&mut nodes, &mut random, true);
+        go(&mut nodes, &mut random, Way::Up);
         ends.store(true, Ordering::Relaxed);
         let acked = load.join().expect("it publishes");
         check(&nodes, &acked);

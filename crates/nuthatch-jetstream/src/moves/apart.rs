@@ -11,6 +11,7 @@ use crate::logs_port::LogsPort;
 use crate::move_table::Moves;
 use crate::node_questions::{CopyQuestion, SourceQuestion};
 use crate::other_nodes::OtherNodes;
+use crate::registry::is_quorum_log;
 use crate::stream_table::StreamTable;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::jserror::JsError;
@@ -85,6 +86,21 @@ impl Apart {
 
     fn location(&self, route: StreamRoute) -> StreamLocation {
         StreamLocation { log: self.names.place_of(route.log), stream: route.stream }
+    }
+
+    /// A stream has taken over in a log and never gets what the engine of the other log had in memory, since that log is
+    /// another node's: it is served where its log is opened anew.
+    pub(crate) fn reopen(&self, name: &str, log: LogId) {
+        let log = self.names.name_of(log);
+        if log.is_empty() {
+            return;
+        }
+        let text =
+            format!("stream {name:?} has moved to log {log}, and waits until that is opened anew");
+        match is_quorum_log(&log).then(|| self.core.step_down(&log, None)).flatten() {
+            Some(_) => self.core.say(&format!("{text}: the log goes to another node")),
+            None => self.core.warn(&format!("{text}: start this server again")),
+        }
     }
 
     async fn run_decider(&self, here: &Here, mut decider: Decider) {

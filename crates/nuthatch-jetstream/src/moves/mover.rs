@@ -226,6 +226,10 @@ impl MoveDriver {
             registry.rehome(entry, new);
             registry.version()
         });
+        if !self.service.logs.is_attached(engine) {
+            // It has left this node a moment ago, with all that is in it.
+            self.service.streams.leave(self.account, &self.name).await;
+        }
         holds.forgotten = Some(self.service.logs.switch(self.source, self.copy, seen));
         let action = self.step(mover, Happened::Switched);
         self.while_in(Phase::Switching, mover, action).await
@@ -324,9 +328,11 @@ impl MoveDriver {
     fn leave_to_others(&self, ended: &Ended) {
         self.close(None);
         self.service.table.forget(self.account, &self.name);
-        if matches!(ended, Ended::Undecided(_)) {
-            let stream = (self.account, self.name.as_str());
+        let stream = (self.account, self.name.as_str());
+        if self.service.logs.is_attached(self.source.log) {
             self.service.apart.decide(stream, self.source, &self.copy_place);
+        } else if matches!(ended, Ended::Unforgotten(_)) {
+            self.service.apart.reopen(&self.name, self.copy.log);
         }
     }
 
