@@ -109,7 +109,7 @@ impl JetStream {
                 let handed = self.core.step_down(&question.log, Some(question.to))?;
                 handed.await.ok().filter(|is_done| *is_done).map(|_| Vec::new())
             }
-            NodeAsks::Source(question) => self.moves.apart.answer_source(account, &question).await,
+            NodeAsks::Source(question) => self.moves.apart.answer_source(&question).await,
         }
     }
 

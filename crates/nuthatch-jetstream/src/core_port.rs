@@ -229,6 +229,16 @@ pub trait CorePort: Send + Sync + 'static {
     /// The server's name, shown as `cluster.leader`.
     fn server_name(&self) -> &str;
 
+    /// The server's tags, in lower case.
+    fn server_tags(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Beginning of the tag whose value no two replicas of a stream share; `None`: there is none.
+    fn unique_tag(&self) -> Option<String> {
+        None
+    }
+
     /// Name of the system account.
     fn system_account(&self) -> String {
         "$SYS".to_owned()

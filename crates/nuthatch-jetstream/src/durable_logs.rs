@@ -4,9 +4,9 @@
 
 use crate::clock;
 use crate::engine::{LogStandby, engine, engine_within, reporter, sync_of, who};
-use crate::former_log::former_log;
 use crate::known_logs::KnownLogs;
-use crate::registry::{DEFAULT_LOG, FORMER_LOG};
+use crate::local_log::local_log_dir;
+use crate::registry::{DEFAULT_LOG, LOCAL_LOG};
 use crate::startup_hints;
 use nuthatch_log::env::{RealDisk, Standing, SystemEntropy, Tenure};
 use nuthatch_log::{
@@ -92,19 +92,22 @@ pub(super) fn quorum_log(options: &Options, log: &QuorumLog) -> DurableLog {
     }
 }
 
+/// The log of just this node of a cluster, in this directory.
+pub(super) fn local(options: &Options, dir: PathBuf) -> DurableLog {
+    // No quorum log beside the first one has its number.
+    let slot = named_slot(options.jetstream.logs.len());
+    let home = default_log(options, LOCAL_LOG.to_owned(), slot);
+    // A bucket that is behind the quorum logs is not behind this one.
+    DurableLog { place: LogStore::Directory(Some(dir)), tier: None, ..home }
+}
+
 /// The default log, if it is this server's own, then those that the configuration names, in the order of their engines,
-/// and behind them what a node had as a server that was alone.
+/// and behind them the log of just this node of a cluster, if it has one.
 pub(super) fn durable_logs(options: &Options) -> Vec<DurableLog> {
     let jetstream = &options.jetstream;
     let is_own = options.cluster.is_none();
     let default = is_own.then(|| default_log(options, DEFAULT_LOG.to_owned(), DEFAULT_SLOT));
-    let former = former_log(options).map(|dir| {
-        // No quorum log beside the first one has its number.
-        let slot = named_slot(jetstream.logs.len());
-        let home = default_log(options, FORMER_LOG.to_owned(), slot);
-        // A bucket that is behind the quorum logs is not behind this one.
-        DurableLog { place: LogStore::Directory(Some(dir)), tier: None, ..home }
-    });
+    let local = local_log_dir(options).map(|dir| local(options, dir));
     let named = jetstream.logs.iter().enumerate().map(|(at, log)| DurableLog {
         name: log.name.clone(),
         slot: named_slot(at),
@@ -115,7 +118,7 @@ pub(super) fn durable_logs(options: &Options) -> Vec<DurableLog> {
         compression: log.compression,
         keys: jetstream.keys.clone(),
     });
-    default.into_iter().chain(named).chain(former).collect()
+    default.into_iter().chain(named).chain(local).collect()
 }
 
 /// A log and what opening it found.

@@ -4,10 +4,10 @@ use crate::log_table::{AttachedLog, LogTable};
 use crate::logs_port::{LogsPort, NotTaken};
 use nuthatch_log::LogHandle;
 use nuthatch_log::SendError as QueueError;
-use nuthatch_server::jetstream_port::{JsHealth, JsLog, LogId, Peer, StreamRoute};
+use nuthatch_server::jetstream_port::{BoxFuture, JsHealth, JsLog, LogId, Peer, StreamRoute};
 use nuthatch_streams::{Event, HandOff, Op, OpResult, Respond};
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tokio::sync::oneshot;
 
 /// Weight of an event in a queue beyond the bytes it carries.
@@ -19,12 +19,23 @@ pub struct Engines {
     pub(crate) logs: LogTable,
     /// Why JetStream does not work any more.
     broken: Mutex<Option<String>>,
+    /// Opens logs of just this node.
+    local: OnceLock<OpenLocal>,
 }
+
+/// Opens the log of just this node, or finds it open; one that is named is closed first.
+pub(crate) type OpenLocal =
+    Box<dyn Fn(Option<LogId>) -> BoxFuture<'static, Result<LogId, String>> + Send + Sync>;
 
 impl Engines {
     /// The queue of a log.
     pub(crate) fn handle(&self, log: LogId) -> Option<LogHandle<Event<Peer>>> {
         self.logs.with(log, |log| log.handle.clone())
+    }
+
+    /// Says how logs of just this node are opened, once.
+    pub(crate) fn open_local_by(&self, open: OpenLocal) {
+        let _ = self.local.set(open);
     }
 
     /// Notes why JetStream does not work any more; shown by the health check.
@@ -78,6 +89,24 @@ impl LogsPort for Engines {
 
     fn is_attached(&self, log: LogId) -> bool {
         self.logs.with(log, |_| ()).is_some()
+    }
+
+    fn local_log(&self) -> BoxFuture<'_, Result<LogId, String>> {
+        match self.local.get() {
+            Some(open) => open(None),
+            None => Box::pin(async { Err("this server is no node of a cluster".to_owned()) }),
+        }
+    }
+
+    fn is_withdrawn(&self, log: LogId) -> bool {
+        self.logs.withdrawn().contains(&log)
+    }
+
+    fn reopen(&self, log: LogId) -> BoxFuture<'_, Result<(), String>> {
+        match self.local.get() {
+            Some(open) => Box::pin(async move { open(Some(log)).await.map(drop) }),
+            None => Box::pin(async { Err("this server is no node of a cluster".to_owned()) }),
+        }
     }
 
     fn logs(&self) -> Vec<JsLog> {

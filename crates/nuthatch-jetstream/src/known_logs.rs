@@ -150,6 +150,12 @@ impl KnownLogs {
     }
 }
 
+/// True if a store has had a log of this name in a directory, as far as its list can be read.
+pub(super) fn is_known(store_dir: &Path, name: &str) -> bool {
+    let listed = read(&absolute(&store_dir.join(OUR_DIRECTORY)));
+    listed.ok().flatten().is_some_and(|list| list.dirs.contains_key(name))
+}
+
 fn absolute(dir: &Path) -> PathBuf {
     // Without a current directory nothing else can be done with it either.
     std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned())

@@ -14,14 +14,19 @@ use nuthatch_log::StreamId;
 use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome};
 use nuthatch_server::jetstream_port::{LogId, StreamRoute};
 use nuthatch_streams::control::import::{Key, Target};
-use nuthatch_streams::migration::deciding::Told;
-use nuthatch_streams::migration::{self, OtherLogs, Resolution, refusal_of};
-use nuthatch_streams::op::{CatalogEntry, CopyStanding};
+use nuthatch_streams::migration::{self, OtherLogs, Resolution};
+use nuthatch_streams::op::CatalogEntry;
 use nuthatch_streams::stream::{Provenance, StreamLocation, importing_name};
 use nuthatch_streams::{AccountId, Op, OpOutcome};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::time::sleep;
+
+/// How long a log that comes waits for changes under way that claim a name or subjects of its streams.
+const FREE_WITHIN: Duration = Duration::from_secs(2);
+const FREE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Takes the streams of logs in, and out.
 pub(super) struct Loading {
@@ -108,21 +113,90 @@ impl Loading {
             return Err(format!("cannot list the streams of log {name}: {outcome:?}"));
         };
         self.streams.reserve_ids(next_id);
-        let mut found = self.resolve_one(log, streams)?;
-        self.decide_here(log, &mut found).await?;
-        let all = || found.serve.iter().chain(&found.undecided).map(|(_, entry)| entry);
-        let _rights = self.rights_of(all().map(|entry| entry.account)).await?;
-        for entry in all() {
-            self.check_pending(entry)?;
-        }
-        self.forget_superseded(&found.serve).await?;
-        self.check_subjects(all())?;
-        let count = all().count();
+        let found = self.resolve_one(log, streams)?;
+        self.drop_superseded(&found.serve);
+        let mut serve: Vec<CatalogEntry> =
+            found.serve.iter().chain(&found.undecided).map(|(_, entry)| entry.clone()).collect();
+        serve.retain(|entry| !self.has_left(entry));
+        let _rights = self.rights_until_free(&serve).await?;
+        let serve = self.without_conflicts(serve)?;
+        let count = serve.len();
         self.hold(&[log], &found.undecided).await?;
-        self.adopt(&[log], found.serve)?;
-        self.adopt(&[log], found.undecided.clone())?;
+        self.adopt(&[log], serve.into_iter().map(|entry| (0, entry)).collect())?;
         self.find_out(&[log], &found.undecided, &found.waiting);
         Ok(count)
+    }
+
+    /// The rights to change the streams of these accounts, once no change under way is about to take a name or subjects of
+    /// them.
+    async fn rights_until_free(&self, streams: &[CatalogEntry]) -> Result<Vec<Changing>, String> {
+        let late = Instant::now() + FREE_WITHIN;
+        loop {
+            let rights = self.rights_of(streams.iter().map(|entry| entry.account)).await?;
+            match streams.iter().try_for_each(|entry| self.check_pending(entry)) {
+                Ok(()) => return Ok(rights),
+                Err(why) if Instant::now() >= late => return Err(why),
+                Err(_) => drop(rights),
+            }
+            sleep(FREE_PAUSE).await;
+        }
+    }
+
+    /// Those whose name and subjects no stream of another log here has. At a node of a cluster the others are left out, which
+    /// its log says: a log of which one stream cannot be served is served all the same.
+    fn without_conflicts(&self, streams: Vec<CatalogEntry>) -> Result<Vec<CatalogEntry>, String> {
+        let mut served = Vec::new();
+        for entry in streams {
+            let taken = self.streams.read().get(entry.account, &entry.config.name).cloned();
+            let conflict = match taken {
+                Some(other) => Err(format!(
+                    "stream {:?} is in log {}, too",
+                    entry.config.name,
+                    self.names.name_of(other.engine)
+                )),
+                None => self.check_subjects(std::iter::once(&entry)),
+            };
+            match conflict {
+                Ok(()) => served.push(entry),
+                Err(why) if self.names.node().is_none() => return Err(why),
+                Err(why) => self.core.warn(&format!(
+                    "{why}: the one of the log that has come to this node is NOT SERVED while it is here. Give one of both \
+                     another name or other subjects, or delete it"
+                )),
+            }
+        }
+        Ok(served)
+    }
+
+    /// True if a stream that was about to leave is known to live in another log of this node: it is not served anew.
+    fn has_left(&self, entry: &CatalogEntry) -> bool {
+        let Some(to) = entry.provenance.to.as_ref().filter(|_| self.names.node().is_some()) else {
+            return false;
+        };
+        let registry = self.streams.read();
+        let known = registry.get(entry.account, &entry.config.name);
+        known.is_some_and(|known| {
+            known.id == to.stream && self.names.place_of(known.engine) == to.log
+        })
+    }
+
+    /// What other logs here have of streams that have arrived in the log which comes is not routed to any more: it is held
+    /// there, and whoever finds out about it forgets it.
+    fn drop_superseded(&self, arrived: &[(usize, CatalogEntry)]) {
+        for (_, entry) in arrived {
+            let Some(from) = &entry.provenance.from else { continue };
+            self.streams.change(|registry| {
+                let left = registry.get(entry.account, &entry.config.name).filter(|left| {
+                    left.id == from.stream && self.names.place_of(left.engine) == from.log
+                });
+                if left.is_none() {
+                    return;
+                }
+                if let Some((key, left)) = registry.take(entry.account, &entry.config.name) {
+                    registry.drop_subjects(entry.account, key, &left.config.subjects);
+                }
+            });
+        }
     }
 
     fn others(&self) -> OtherLogs {
@@ -145,8 +219,8 @@ impl Loading {
 
     /// Logs in the records of moves get the names that this node uses for them ([`crate::log_names::LogPlace`]).
     fn name_places(&self, logs: &[LogId], catalogs: &mut [Vec<CatalogEntry>]) {
-        let former = logs.iter().position(|log| self.names.is_former(*log));
-        let of_former = former.map(|at| {
+        let former = logs.iter().position(|log| self.names.is_local(*log));
+        let of_local = former.map(|at| {
             let streams = catalogs[at].iter();
             let known: FxHashMap<StreamId, (AccountId, String)> = streams
                 .map(|entry| (entry.id, (entry.account, entry.config.name.clone())))
@@ -156,61 +230,19 @@ impl Loading {
         for (at, entry) in catalogs.iter_mut().enumerate().flat_map(each) {
             let (account, name) = (entry.account, entry.config.name.clone());
             // What was the default log of this server is called so in its own records of before, and in those of others.
-            let is_former = |place: &StreamLocation| {
-                let Some((former, known)) = &of_former else { return false };
+            let is_local = |place: &StreamLocation| {
+                let Some((former, known)) = &of_local else { return false };
                 let is_its = known.get(&place.stream) == Some(&(account, name.clone()));
                 place.log == DEFAULT_LOG && (at == *former || is_its)
             };
             let Provenance { from, to, .. } = &mut entry.provenance;
             for place in from.iter_mut().chain(to) {
-                place.log = match is_former(place) {
+                place.log = match is_local(place) {
                     true => self.names.place_of(logs[former.expect("it was found")]),
                     false => self.names.known(&place.log).to_string(),
                 };
             }
         }
-    }
-
-    /// Decides about streams that may have moved to a log which is here, too.
-    async fn decide_here(&self, log: LogId, found: &mut Resolution) -> Result<(), String> {
-        let mut undecided = Vec::new();
-        for (at, entry) in std::mem::take(&mut found.undecided) {
-            let copy = entry.provenance.to.clone().expect("it was about to go somewhere");
-            if !self.moves.apart.is_here(&copy) {
-                undecided.push((at, entry));
-                continue;
-            }
-            let stream = (entry.account, entry.config.name.as_str());
-            match self.moves.apart.ask_copy(stream, &copy).await {
-                Some(Told::Copy(CopyStanding::Refused)) => {
-                    let refused = Some(refusal_of(&self.names.place_of(log), copy.stream));
-                    self.must(log, Op::Stay { id: entry.id, refused }).await?;
-                    found.serve.push((at, entry));
-                }
-                Some(Told::Copy(CopyStanding::Settled) | Told::Gone) => {
-                    self.must(log, Op::Forget { id: entry.id, only_copy: false }).await?;
-                }
-                None => undecided.push((at, entry)),
-            }
-        }
-        found.undecided = undecided;
-        Ok(())
-    }
-
-    /// Forgets what other logs here have of streams that have arrived in the log which comes: they are held there.
-    async fn forget_superseded(&self, arrived: &[(usize, CatalogEntry)]) -> Result<(), String> {
-        for (_, entry) in arrived {
-            let Some(from) = &entry.provenance.from else { continue };
-            let known = self.streams.read().get(entry.account, &entry.config.name).cloned();
-            let left = known.filter(|left| {
-                left.id == from.stream && self.names.place_of(left.engine) == from.log
-            });
-            if let Some(left) = left {
-                self.streams.leave(entry.account, &entry.config.name).await;
-                self.must(left.engine, Op::Forget { id: left.id, only_copy: false }).await?;
-            }
-        }
-        Ok(())
     }
 
     /// Runs an operation on which the attachment of a log depends.
@@ -231,7 +263,7 @@ impl Loading {
         undecided: &[(usize, CatalogEntry)],
     ) -> Result<(), String> {
         for (log, entry) in undecided {
-            self.must(logs[*log], Op::Hold { id: entry.id }).await?;
+            self.must(logs[*log], Op::Hold { id: entry.id, refuses: false }).await?;
         }
         Ok(())
     }
@@ -249,7 +281,8 @@ impl Loading {
         for (log, entry) in undecided {
             let copy = entry.provenance.to.as_ref().expect("it was about to go somewhere");
             let route = StreamRoute { log: logs[*log], stream: entry.id };
-            self.moves.apart.decide((entry.account, &entry.config.name), route, copy);
+            let stream = (entry.account, entry.config.name.as_str());
+            tokio::spawn(self.moves.apart.decide(stream, route, copy));
         }
         for (log, entry) in copies {
             let source = entry.provenance.from.as_ref().expect("a copy comes from somewhere");

@@ -2,7 +2,7 @@
 
 use crate::logs_port::LogsPort;
 use crate::outcome::placement_error;
-use crate::registry::{DEFAULT_LOG, FORMER_LOG, MEMORY_LOG, is_memory_log, is_quorum_log};
+use crate::registry::{DEFAULT_LOG, LOCAL_LOG, MEMORY_LOG, is_memory_log, is_quorum_log};
 use nuthatch_protocol::js::{StorageType, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::LogId;
@@ -19,22 +19,22 @@ pub(super) struct LogNames {
     lazy: Vec<String>,
     /// This node of a cluster; `None`: the server is alone.
     node: Option<String>,
-    /// [`FORMER_LOG`] is what this node had as a server that was alone.
-    has_former: bool,
+    /// [`LOCAL_LOG`] is what this node had as a server that was alone.
+    has_local: bool,
 }
 
 impl LogNames {
     pub(super) fn new(
         logs: Arc<dyn LogsPort>,
         lazy: Vec<String>,
-        (node, has_former): (Option<String>, bool),
+        (node, has_local): (Option<String>, bool),
     ) -> Self {
-        Self { logs, lazy, node, has_former }
+        Self { logs, lazy, node, has_local }
     }
 
     /// True if a log is what this node had as a server that was alone: its default log.
-    pub(super) fn is_former(&self, log: LogId) -> bool {
-        self.has_former && self.find(FORMER_LOG) == Some(log)
+    pub(super) fn is_local(&self, log: LogId) -> bool {
+        self.has_local && self.find(LOCAL_LOG) == Some(log)
     }
 
     /// This node of a cluster; `None`: the server is alone.
@@ -45,7 +45,7 @@ impl LogNames {
     /// What streams that move call a log in their records ([`LogPlace`]). Empty: it is not attached.
     pub(super) fn place_of(&self, log: LogId) -> String {
         let name = self.name_of(log);
-        if name.is_empty() { name } else { LogPlace::of(&name, self.node()).to_string() }
+        if name.is_empty() { name } else { LogPlace::of(&name, log, self.node()).to_string() }
     }
 
     /// All of them with their identities, the default one first.
@@ -69,9 +69,12 @@ impl LogNames {
     /// version that knew no other; a server that was a node and is alone again has all logs that it has by their names.
     pub(super) fn known(&self, text: &str) -> LogPlace {
         match (LogPlace::read(text), self.node()) {
-            (LogPlace::Plain(log), node) => LogPlace::of(&log, node),
+            (LogPlace::Plain(log), node) => {
+                let identity = self.find(&log).unwrap_or(LogId(0));
+                LogPlace::of(&log, identity, node)
+            }
             (LogPlace::Quorum(log), None) => LogPlace::Plain(log),
-            (LogPlace::At { log, .. }, None) if log == FORMER_LOG && self.find(&log).is_none() => {
+            (LogPlace::At { log, .. }, None) if log == LOCAL_LOG && self.find(&log).is_none() => {
                 LogPlace::Plain(DEFAULT_LOG.to_owned())
             }
             (LogPlace::At { log, .. }, None) => LogPlace::Plain(log),
@@ -138,22 +141,33 @@ pub(super) enum LogPlace {
         log: String,
         /// The node.
         node: String,
+        /// The identity of the log: another disk may come into its place.
+        identity: LogId,
     },
 }
 
 /// Stands between a log and its node in a record; no name has it.
 const AT: char = '@';
+/// Stands between a node and the identity of its log, in hexadecimal digits.
+const IS: char = '#';
 /// Stands for whichever node owns a quorum log; no node has this name.
 const ANY_NODE: &str = "*";
 
 impl LogPlace {
     /// A log that is attached at this node.
-    pub(super) fn of(log: &str, node: Option<&str>) -> Self {
+    pub(super) fn of(log: &str, identity: LogId, node: Option<&str>) -> Self {
         let log = log.to_owned();
         match node {
             None => Self::Plain(log),
             Some(_) if is_quorum_log(&log) => Self::Quorum(log),
-            Some(node) => Self::At { log, node: node.to_owned() },
+            Some(node) => Self::At { log, node: node.to_owned(), identity },
+        }
+    }
+
+    /// Its name.
+    pub(super) fn log(&self) -> &str {
+        match self {
+            Self::Plain(log) | Self::Quorum(log) | Self::At { log, .. } => log,
         }
     }
 
@@ -162,7 +176,11 @@ impl LogPlace {
         match text.split_once(AT) {
             None => Self::Plain(text.to_owned()),
             Some((log, ANY_NODE)) => Self::Quorum(log.to_owned()),
-            Some((log, node)) => Self::At { log: log.to_owned(), node: node.to_owned() },
+            Some((log, node)) => {
+                let (node, identity) = node.split_once(IS).unwrap_or((node, ""));
+                let identity = LogId(u64::from_str_radix(identity, 16).unwrap_or_default());
+                Self::At { log: log.to_owned(), node: node.to_owned(), identity }
+            }
         }
     }
 }
@@ -172,7 +190,9 @@ impl fmt::Display for LogPlace {
         match self {
             Self::Plain(log) => f.write_str(log),
             Self::Quorum(log) => write!(f, "{log}{AT}{ANY_NODE}"),
-            Self::At { log, node } => write!(f, "{log}{AT}{node}"),
+            Self::At { log, node, identity } => {
+                write!(f, "{log}{AT}{node}{IS}{:016x}", identity.0)
+            }
         }
     }
 }
@@ -226,10 +246,10 @@ mod tests {
             ("cold", None, "cold"),
             ("default", Some("n1"), "default@*"),
             ("default-2", Some("n1"), "default-2@*"),
-            ("cold", Some("n1"), "cold@n1"),
-            ("local", Some("a_b-c"), "local@a_b-c"),
+            ("cold", Some("n1"), "cold@n1#00000000000000ff"),
+            ("local", Some("a_b-c"), "local@a_b-c#00000000000000ff"),
         ] {
-            let place = LogPlace::of(log, node);
+            let place = LogPlace::of(log, LogId(255), node);
             assert_eq!(place.to_string(), text);
             assert_eq!(LogPlace::read(text), place);
         }

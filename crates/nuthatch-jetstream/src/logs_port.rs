@@ -1,6 +1,6 @@
 //! Port from the JetStream service to the logs below it.
 
-use nuthatch_server::jetstream_port::{JsHealth, JsLog, LogId, StreamRoute};
+use nuthatch_server::jetstream_port::{BoxFuture, JsHealth, JsLog, LogId, StreamRoute};
 use nuthatch_streams::{Op, OpResult, Respond};
 use tokio::sync::oneshot;
 
@@ -43,6 +43,23 @@ pub trait LogsPort: Send + Sync + 'static {
     /// Whether this log is attached.
     fn is_attached(&self, log: LogId) -> bool {
         self.attached().iter().any(|(_, id)| *id == log)
+    }
+
+    /// Whether a log that is attached is about to leave this node.
+    fn is_withdrawn(&self, log: LogId) -> bool {
+        let _ = log;
+        false
+    }
+
+    /// Closes a log in a directory of this node and opens it anew.
+    fn reopen(&self, log: LogId) -> BoxFuture<'_, Result<(), String>> {
+        let _ = log;
+        Box::pin(async { Err("this server opens no log anew".to_owned()) })
+    }
+
+    /// The log of just this node ([`crate::registry::LOCAL_LOG`]), which is begun if it is not there yet.
+    fn local_log(&self) -> BoxFuture<'_, Result<LogId, String>> {
+        Box::pin(async { Err("this server has no local log".to_owned()) })
     }
 
     /// Counters of the logs, the default one first.

@@ -75,6 +75,7 @@ impl Moves {
         let its = |progress: &&Arc<Progress>| progress.from == log || progress.to == log;
         let mut under_way = false;
         for progress in known.values().filter(|progress| progress.is_under_way()).filter(its) {
+            progress.log_left.store(true, Ordering::Release);
             progress.cancelled.store(true, Ordering::Release);
             progress.wake.notify_one();
             under_way = true;
@@ -89,6 +90,13 @@ impl Moves {
         while self.give_up(log) && Instant::now() < late {
             sleep(GIVEN_UP_PAUSE).await;
         }
+    }
+
+    /// A move has ended.
+    pub(super) fn close(&self, progress: &Progress, error: Option<String>) {
+        *progress.error.lock() = error;
+        progress.ended.store(true, Ordering::Release);
+        self.active.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// It has ended well.
@@ -128,6 +136,8 @@ pub(super) struct Progress {
     pub(super) last_seq: AtomicU64,
     pub(super) rate_bytes: u64,
     pub(super) cancelled: AtomicBool,
+    /// It was given up because one of its logs has left this node.
+    pub(super) log_left: AtomicBool,
     pub(super) wake: Notify,
     /// The new log has it; the old one has not durably forgotten it yet.
     pub(super) switched: AtomicBool,
@@ -150,6 +160,7 @@ impl Progress {
             last_seq: AtomicU64::new(0),
             rate_bytes,
             cancelled: AtomicBool::new(false),
+            log_left: AtomicBool::new(false),
             switched: AtomicBool::new(false),
             wake: Notify::new(),
             ended: AtomicBool::new(false),

@@ -22,6 +22,7 @@ use crate::log_calls::{BUSY_PAUSE, LogCalls};
 use crate::log_names::{LogNames, log_tag};
 use crate::logs_port::{LogsPort, NotTaken};
 use crate::move_table::{Moves, Progress};
+use crate::other_nodes::OtherNodes;
 use crate::outcome::{Answer, placement_error};
 use crate::pending_changes::{CHANGE_TIMEOUT, Changing};
 use crate::registry::{Entry, is_memory_log, is_quorum_log};
@@ -35,7 +36,7 @@ use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::MoveReport;
 use nuthatch_server::jetstream_port::{LogId, StreamRoute};
 use nuthatch_streams::migration::{LogStream, Resume};
-use nuthatch_streams::op::{CatalogEntry, OpResult};
+use nuthatch_streams::op::{CatalogEntry, Forgotten, OpResult};
 use nuthatch_streams::stream::StreamLocation;
 use nuthatch_streams::{AccountId, Op};
 use serde::{Deserialize, Serialize};
@@ -43,11 +44,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use targets::Targets;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
 /// Bytes a second that a copy takes unless the request says otherwise.
 pub const RATE_DEFAULT_BYTES: u64 = 64 << 20;
+/// Moves under way at which no further stream is raised to a quorum log by itself.
+const RAISED_AT_ONCE: usize = 2 * COPIES_AT_ONCE;
+const RAISED_PAUSE: Duration = Duration::from_millis(50);
+/// Streams for which a quorum log is looked for at a time.
+pub(super) const RAISING_AT_ONCE: usize = 4;
+/// A move that was given up since one of its logs has left is begun anew after this, where that is wanted.
+const RAISED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How long a deletion waits for the log that its stream has left.
 const FORGET_TIMEOUT: Duration = Duration::from_secs(4);
 
@@ -87,6 +95,9 @@ pub(super) struct StreamMoves {
     pub(super) table: Arc<Moves>,
     pub(super) apart: Arc<Apart>,
     pub(super) targets: Targets,
+    pub(super) nodes: Arc<OtherNodes>,
+    /// Room for streams that are being raised.
+    pub(super) raising: Semaphore,
 }
 
 impl StreamMoves {
@@ -106,6 +117,7 @@ impl StreamMoves {
                 progress.cancelled.store(true, Ordering::Release);
                 progress.wake.notify_one();
             }
+            (true, None) if self.apart.keep(account, name) => {}
             (true, None) => {
                 return Err(placement_error("no move of this stream is under way"));
             }
@@ -141,19 +153,16 @@ impl StreamMoves {
         entry: &Arc<Entry>,
         request: &MoveRequest,
     ) -> Result<(), JsError> {
+        self.check_begin(entry, &request.log)?;
+        if self.is_there_already(entry, &request.log) {
+            return Ok(());
+        }
         let target = self.targets.named(entry.account, &request.log).await?;
-        check_replicas(&entry.config, &request.log, self.names.node().is_some())?;
         let changing = self.rights.lock(entry.account, &entry.config.name).await?;
         let entry = self.streams.entry(entry.account, &entry.config.name)?;
-        if entry.config.storage == StorageType::Memory {
-            return Err(placement_error("a stream of storage 'memory' lives in no other log"));
-        }
-        for engine in [entry.engine, target] {
-            self.names.check_syncs(engine)?;
-        }
-        if entry.engine == target
-            || self.table.report_of(entry.account, &entry.config.name).is_some()
-        {
+        self.check_begin(&entry, &request.log)?;
+        self.names.check_syncs(target)?;
+        if self.is_there_already(&entry, &request.log) {
             return Ok(());
         }
         let arriving = timeout(CHANGE_TIMEOUT, self.begin_arrival(target, &entry)).await;
@@ -171,6 +180,52 @@ impl StreamMoves {
         }
         tokio::spawn(mover.run());
         Ok(())
+    }
+
+    /// Whether a stream may move to a log of this name, as far as this node knows without that log.
+    fn check_begin(&self, entry: &Entry, to: &str) -> Result<(), JsError> {
+        if entry.config.storage == StorageType::Memory {
+            return Err(placement_error("a stream of storage 'memory' lives in no other log"));
+        }
+        check_replicas(&entry.config, to, self.names.node().is_some())?;
+        self.names.check_syncs(entry.engine)?;
+        let name = &entry.config.name;
+        match self.nodes.find(entry.account, name).filter(|_| is_quorum_log(to)) {
+            Some((node, _)) => Err(placement_error(&format!(
+                "node {node} has a stream {name:?}, too: in the logs of the cluster a name is one stream's"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    fn is_there_already(&self, entry: &Entry, to: &str) -> bool {
+        let (account, name) = (entry.account, &entry.config.name);
+        self.names.name_of(entry.engine) == to || self.table.report_of(account, name).is_some()
+    }
+
+    /// A stream has taken over in a log and never gets what the engine of the other log had in memory, since that log is
+    /// another node's: it is served where its log is opened anew.
+    pub(super) fn reopen(self: &Arc<Self>, stream: &str, log: LogId) {
+        let name = self.names.name_of(log);
+        if name.is_empty() {
+            return;
+        }
+        self.core.say(&format!(
+            "log {name} is opened anew: stream {stream:?} has moved there while the log that it came from left this node"
+        ));
+        if is_quorum_log(&name) {
+            // Another node opens it, or this one again.
+            drop(self.core.step_down(&name, None));
+            return;
+        }
+        let moves = self.clone();
+        tokio::spawn(async move {
+            if let Err(why) = moves.logs.reopen(log).await {
+                moves.core.warn(&format!(
+                    "log {name} was not opened anew ({why}): start this server again"
+                ));
+            }
+        });
     }
 
     /// What records of moves call a stream.
@@ -214,13 +269,44 @@ impl StreamMoves {
             && !is_quorum_log(&self.names.name_of(log))
     }
 
-    /// Has a stream moved to a quorum log.
+    /// Whether a stream of this node may get this configuration, as far as that has it moved.
+    ///
+    /// # Errors
+    /// It could not move to a quorum log, or is on its way to a log of one node.
+    pub(super) fn check_raised(&self, config: &StreamConfig, entry: &Entry) -> Result<(), JsError> {
+        if self.is_to_be_raised(config, entry.engine) {
+            self.names.check_syncs(entry.engine)?;
+        }
+        match self.table.report_of(entry.account, &entry.config.name) {
+            Some(report) => check_replicas(config, &report.to, self.names.node().is_some()),
+            None => Ok(()),
+        }
+    }
+
+    /// Has a stream moved to a quorum log, unless it moves already.
     pub(super) fn raise(self: &Arc<Self>, entry: Arc<Entry>) {
+        if self.table.report_of(entry.account, &entry.config.name).is_some() {
+            return;
+        }
         let moves = self.clone();
         tokio::spawn(async move {
+            let Ok(_turn) = moves.raising.acquire().await else { return };
             let target = moves.targets.any(entry.account).await;
             if let Err(error) = moves.raise_to(&entry, target).await {
                 moves.say_not_raised(&entry, &error);
+            }
+        });
+    }
+
+    /// The same after a move that was given up, if this node owns a quorum log still.
+    fn raise_again(self: &Arc<Self>, account: AccountId, name: String) {
+        let moves = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(RAISED_AGAIN_AFTER).await;
+            let entry = moves.streams.read().get(account, &name).cloned();
+            let raised = entry.filter(|entry| moves.is_to_be_raised(&entry.config, entry.engine));
+            if let Some(entry) = raised.filter(|_| moves.targets.here(account).is_some()) {
+                moves.raise(entry);
             }
         });
     }
@@ -251,6 +337,12 @@ impl StreamMoves {
         let moves = self.clone();
         tokio::spawn(async move {
             for entry in waiting {
+                while moves.table.active.load(Ordering::Acquire) >= RAISED_AT_ONCE {
+                    tokio::time::sleep(RAISED_PAUSE).await;
+                }
+                if !moves.logs.is_attached(log) || moves.logs.is_withdrawn(log) {
+                    return;
+                }
                 if let Err(error) = moves.raise_to(&entry, Ok(log)).await {
                     moves.say_not_raised(&entry, &error);
                 }
@@ -295,7 +387,7 @@ impl StreamMoves {
     ) {
         for left in found {
             let engine = logs[left.log];
-            let op = Op::Forget { id: left.stream, only_copy: false };
+            let op = Op::Forget { id: left.stream, what: Forgotten::Any };
             let Err(error) = self.calls.run(engine, op).await else { continue };
             let log = self.names.name_of(engine);
             self.core.say(&format!(

@@ -16,6 +16,8 @@ pub(super) const NODE_HANDOVER: &str = "NODE.HANDOVER";
 pub(super) struct CopyQuestion {
     /// The log.
     pub(super) log: String,
+    /// Its identity, if it is a node's own; 0: it is a quorum log.
+    pub(super) identity: u64,
     /// The copy.
     pub(super) copy: u32,
     /// Name of the stream.
@@ -27,6 +29,8 @@ pub(super) struct CopyQuestion {
 pub(super) struct SourceQuestion {
     /// The log.
     pub(super) log: String,
+    /// Its identity, if it is a node's own; 0: it is a quorum log.
+    pub(super) identity: u64,
     /// The stream.
     pub(super) source: u32,
     /// The log of the copy, as records call it.

@@ -5,9 +5,9 @@ use crate::clock;
 use crate::durable_logs::{MEMORY_SLOT, Taken, durable_logs, in_memory, open_on, take_all};
 use crate::engine::{engine, reporter};
 use crate::engines::Engines;
-use crate::former_log;
 use crate::handle::JetStreamHandle;
 use crate::known_logs::KnownLogs;
+use crate::local_log;
 use crate::log_table::AttachedLog;
 use crate::owned_logs::OwnedLogs;
 use crate::registry::MEMORY_LOG;
@@ -40,7 +40,9 @@ pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
         // The words of nats-server, which people look for.
         return Err(format!("storage directory is not a directory: {}", store.display()));
     }
-    former_log::check_name(&options)?;
+    if local_log::local_log_dir(&options).is_some() {
+        local_log::check_name(&options)?;
+    }
     let durable_logs = durable_logs(&options);
     let known = KnownLogs::of(
         &options.jetstream.store_dir,
@@ -78,7 +80,10 @@ pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
     );
     let jetstream = tokio::runtime::Handle::current().block_on(started)?;
     let mut lines = banner::recovered(&reports, jetstream.stream_count());
-    lines.extend(former_log::line(&options));
+    lines.extend(local_log::line(&options));
+    if options.cluster.is_some() {
+        jetstream.engines().open_local_by(local_log::opener(server, &jetstream));
+    }
     let quorum: Arc<dyn QuorumLogs> = Arc::new(OwnedLogs::new(server, &jetstream));
     let quorum = options.cluster.is_some().then_some(quorum);
     Ok(StartedJetStream { jetstream, lines, quorum })

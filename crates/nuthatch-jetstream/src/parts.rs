@@ -18,9 +18,9 @@ use crate::log_calls::LogCalls;
 use crate::log_names::LogNames;
 use crate::logs_port::LogsPort;
 use crate::move_table::Moves;
-use crate::moves::StreamMoves;
-use crate::moves::apart::Apart;
+use crate::moves::apart::{Apart, Undecided};
 use crate::moves::targets::Targets;
+use crate::moves::{RAISING_AT_ONCE, StreamMoves};
 use crate::origins::Origins;
 use crate::other_nodes::OtherNodes;
 use crate::placing::Placing;
@@ -36,6 +36,7 @@ use crate::view::View;
 use nuthatch_protocol::js::Nanos;
 use nuthatch_server::shares::Shares;
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 /// What parts are told of the configuration.
 pub(super) struct Facts {
@@ -154,6 +155,8 @@ impl Parts {
             table: self.move_table.clone(),
             apart: Arc::new(self.apart()),
             targets: self.targets(),
+            nodes: self.nodes.clone(),
+            raising: Semaphore::new(RAISING_AT_ONCE),
         }
     }
 
@@ -177,6 +180,7 @@ impl Parts {
             calls: self.calls.clone(),
             nodes: self.nodes.clone(),
             table: self.move_table.clone(),
+            undecided: Undecided::default(),
         }
     }
 
@@ -189,6 +193,7 @@ impl Parts {
         StreamCalls {
             strict: self.facts.strict,
             accounts: self.accounts.clone(),
+            logs: self.logs.clone(),
             names: self.names.clone(),
             streams: self.streams.clone(),
             calls: self.calls.clone(),

@@ -46,7 +46,7 @@ pub(super) fn is_memory_log(name: &str) -> bool {
 
 /// What a node of a cluster calls the log that it had as a server that was alone, since the default log of a cluster is
 /// another one.
-pub const FORMER_LOG: &str = "local";
+pub const LOCAL_LOG: &str = "local";
 
 /// What the names of quorum logs but the first begin with.
 const QUORUM_LOG: &str = "default-";

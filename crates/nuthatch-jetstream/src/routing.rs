@@ -119,6 +119,14 @@ impl CorePort for CoreRouting {
         Some(LogStanding { has_owner: sight.owner.is_some(), others })
     }
 
+    fn server_tags(&self) -> Vec<String> {
+        self.server.upgrade().map(|server| server.options().server_tags.clone()).unwrap_or_default()
+    }
+
+    fn unique_tag(&self) -> Option<String> {
+        self.server.upgrade()?.options().jetstream.unique_tag.clone()
+    }
+
     fn served(&self, account: AccountId) -> Option<Arc<Served>> {
         let server = self.server.upgrade()?;
         server.nodes.cluster()?;

@@ -57,8 +57,8 @@ pub struct Settings {
     pub lazy_logs: Vec<String>,
     /// This node of a cluster; `None`: the server is alone.
     pub node: Option<String>,
-    /// The log [`crate::registry::FORMER_LOG`] is what this node had as a server that was alone.
-    pub has_former: bool,
+    /// The log [`crate::registry::LOCAL_LOG`] is what this node had as a server that was alone.
+    pub has_local: bool,
     /// Longest duplicate window of a stream, ns; 0: no limit.
     pub max_duplicate_window: Nanos,
     /// Limits of the server on consumers, which its engines keep.
@@ -100,11 +100,11 @@ impl JetStream {
     #[must_use]
     pub fn new(core: Arc<dyn CorePort>, logs: Arc<dyn LogsPort>, settings: Settings) -> Self {
         let Settings { strict, domain, version, max_duplicate_window, .. } = settings;
-        let Settings { limits, accounts, lazy_logs, node, has_former, consumers, .. } = settings;
+        let Settings { limits, accounts, lazy_logs, node, has_local, consumers, .. } = settings;
         let facts = Facts { strict, domain, version, max_duplicate_window };
         let accounts = AccountTable::new(accounts, limits, consumers);
         let parts =
-            Parts::new(facts, (core.clone(), logs), accounts, (lazy_logs, (node, has_former)));
+            Parts::new(facts, (core.clone(), logs), accounts, (lazy_logs, (node, has_local)));
         let (infos, moves) = (Arc::new(parts.infos()), Arc::new(parts.moves()));
         let checks = (&Arc::new(parts.admission()), &Arc::new(parts.placing()));
         let transfers = Arc::new(parts.transfers());

@@ -1,7 +1,7 @@
 //! What the service is told by the configuration: limits, accounts, names of logs.
 
-use crate::former_log::former_log;
-use crate::registry::{DEFAULT_LOG, FORMER_LOG};
+use crate::local_log::local_log_dir;
+use crate::registry::{DEFAULT_LOG, LOCAL_LOG};
 use crate::service::{AccountLimits, ServedAccount, ServedAccounts, Settings};
 use nuthatch_server::account::Accounts;
 use nuthatch_server::account_id::SYSTEM_ACCOUNT_ID;
@@ -87,7 +87,7 @@ pub(super) fn settings(server: &Server, options: &Options) -> Settings {
         limits: server_limits(options),
         accounts: served_accounts(&server.accounts, options),
         lazy_logs: lazy_logs(options),
-        has_former: former_log(options).is_some(),
+        has_local: local_log_dir(options).is_some(),
         node: options.cluster.as_ref().map(|cluster| cluster.name.clone()),
         max_duplicate_window: jetstream.limits.duplicate_window.map_or(0, nanos),
         consumers: consumer_limits(options),
@@ -99,7 +99,7 @@ fn lazy_logs(options: &Options) -> Vec<String> {
     let jetstream = &options.jetstream;
     let is_lazy = jetstream.sync != SyncPolicy::Always;
     let default = match options.cluster {
-        Some(_) => former_log(options).is_some().then_some(FORMER_LOG),
+        Some(_) => local_log_dir(options).is_some().then_some(LOCAL_LOG),
         None => jetstream.store.is_none().then_some(DEFAULT_LOG),
     };
     let default = default.filter(|_| is_lazy).map(str::to_owned);

@@ -8,6 +8,7 @@ use crate::envelope::{self, Paged, ResponseType, Success};
 use crate::infos::Infos;
 use crate::log_calls::{LogCalls, stream_info_of};
 use crate::log_names::{LogNames, log_tag};
+use crate::logs_port::LogsPort;
 use crate::metadata::set_stream_metadata;
 use crate::moves::StreamMoves;
 use crate::origins::Origins;
@@ -15,7 +16,7 @@ use crate::other_nodes::{OtherNodes, Purpose};
 use crate::outcome::{Answer, LOG_HAS_LEFT, described, placement_error, unexpected};
 use crate::pending_changes::{Changing, claim};
 use crate::placing::{Home, Placing};
-use crate::registry::{DEFAULT_LOG, Entry};
+use crate::registry::{DEFAULT_LOG, Entry, LOCAL_LOG};
 use crate::replicas::Replicas;
 use crate::request::{is_empty, parse, parse_optional};
 use crate::sizes::offset_of;
@@ -25,6 +26,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use nuthatch_protocol::js::{StreamConfig, Time};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::account_id::SYSTEM_ACCOUNT_ID;
+use nuthatch_server::jetstream_port::LogId;
 use nuthatch_server::served::Scope;
 use nuthatch_server::shares::Share;
 use nuthatch_streams::op::{GetMessage, PurgeRequest};
@@ -120,6 +122,7 @@ pub(super) struct StreamCalls {
     /// Unknown JSON fields are errors.
     pub(super) strict: bool,
     pub(super) accounts: Arc<AccountTable>,
+    pub(super) logs: Arc<dyn LogsPort>,
     pub(super) names: Arc<LogNames>,
     pub(super) streams: Arc<StreamTable>,
     pub(super) calls: Arc<LogCalls>,
@@ -159,6 +162,7 @@ impl StreamCalls {
         }
         let engine = match self.home_of_new(account, &config, scope).await? {
             Home::Here(engine) => engine,
+            Home::Local => self.local_log().await?,
             Home::At { node, log } => {
                 let made = (&config, body);
                 return self.nodes.create_at(account, changing, (&node, log), made).await;
@@ -189,7 +193,11 @@ impl StreamCalls {
         if let Scope::Log(log) = scope {
             // The leader has looked at what is at other nodes.
             self.admission.check_overlap(account, config, false).await?;
-            return self.names.find(log).map(Home::Here).ok_or(LOG_HAS_LEFT);
+            let here = self.names.find(log).map(Home::Here);
+            return match here {
+                None if log == LOCAL_LOG => Ok(Home::Local),
+                here => here.ok_or(LOG_HAS_LEFT),
+            };
         }
         self.nodes.check_whole(account)?;
         if let Some((node, stream)) = self.nodes.find(account, &config.name) {
@@ -198,6 +206,16 @@ impl StreamCalls {
         }
         self.admission.check_new(account, config).await?;
         self.placing.home_for(account, config)
+    }
+
+    async fn local_log(&self) -> Result<LogId, JsError> {
+        let opened = self.logs.local_log().await;
+        opened.map_err(|why| {
+            described(
+                JsError::CLUSTER_NOT_AVAIL,
+                format!("the log of just this node cannot be had: {why}"),
+            )
+        })
     }
 
     /// Creating what exists: the same configuration is a success, another one is 10058.
@@ -273,9 +291,13 @@ impl StreamCalls {
             ));
         }
         let is_raised = self.moves.is_to_be_raised(&config, entry.engine);
+        self.moves.check_raised(&config, &entry)?;
         // It moves to a quorum log behind this.
         let log = if is_raised { DEFAULT_LOG.to_owned() } else { self.names.name_of(entry.engine) };
         self.replicas.check(&config, &log)?;
+        if config.placement != entry.config.placement || is_raised {
+            self.placing.check_tags(account, &config, &log)?;
+        }
         self.admission.check_changed(account, &entry.config, &config).await?;
         let pending = claim(entry.engine, config.clone());
         let op = Op::UpdateStream { id: entry.id, config: Box::new(config) };
@@ -309,8 +331,10 @@ impl StreamCalls {
         let work = self.calls.run(entry.engine, Op::DeleteStream { id: entry.id });
         let (outcome, _changing) = changing.settle(pending, work).await;
         if let Err(error) = outcome {
-            // If its log was detached the stream comes back with that.
-            self.streams.enter((*entry).clone()).await;
+            // One that its log does not have has moved on. If its log was detached the stream comes back with that.
+            if error.err_code != JsError::STREAM_NOT_FOUND.err_code {
+                self.streams.enter((*entry).clone()).await;
+            }
             return Err(error);
         }
         self.elections.stream_gone(&entry);

@@ -326,6 +326,8 @@ pub struct JetStreamOptions {
     pub keys: Keys,
     /// Unknown fields of API requests are errors. Default true.
     pub strict: bool,
+    /// Beginning of the tag whose value no two replicas of a stream share, in lower case.
+    pub unique_tag: Option<String>,
     /// Limits that every stream and consumer must keep to.
     pub limits: JetStreamLimits,
 }
@@ -567,6 +569,7 @@ impl Default for JetStreamOptions {
             compression: None,
             keys: Keys::default(),
             strict: true,
+            unique_tag: None,
             limits: JetStreamLimits::default(),
         }
     }

@@ -16,7 +16,6 @@
 //! log has refused that very copy. After 5 what the old log still has of it is to be forgotten, and
 //! until that is durable the stream is not to leave the new log: not by a deletion, and not by a
 //! further move.
-
 //!
 //! In a cluster a log may be at another node than it was, and the other log of a move with it or not. Then
 //! the node that has what the stream left asks ([`deciding`]): the other log refuses a copy that has not
@@ -59,7 +58,7 @@ pub struct Resolution {
     pub resume: Vec<Resume>,
     /// Remains of streams that live elsewhere, and copies of streams that are gone.
     pub forget: Vec<LogStream>,
-    /// Copies whose origin is in a log that is not there, and those that were refused: neither served nor touched.
+    /// Copies that are neither served nor touched: their origin is in a log that is not there, or they were refused.
     pub waiting: Vec<(usize, CatalogEntry)>,
     /// Streams that may live in a log of another node, or whose copy here is refused: held until that is known.
     pub undecided: Vec<(usize, CatalogEntry)>,
@@ -161,7 +160,7 @@ pub fn resolve(
             continue;
         }
         match target_of(logs, catalogs, log, entry) {
-            Target::NotThere => resolution.serve.push((log, entry.clone())),
+            Target::Stays => resolution.serve.push((log, entry.clone())),
             Target::Refused => resolution.undecided.push((log, entry.clone())),
             Target::Empty(why) => return Err(why),
             Target::Missing(why) => match others {
@@ -221,8 +220,8 @@ impl Resolution {
 
 /// What the log says that a stream was about to go to.
 enum Target {
-    /// It did not go: an arrived one would have led to this one being forgotten.
-    NotThere,
+    /// None, or it did not go: an arrived one would have led to this one being forgotten.
+    Stays,
     /// The copy was refused, which this log does not remember yet.
     Refused,
     /// The log does not have it.
@@ -237,14 +236,14 @@ fn target_of(
     log: usize,
     entry: &CatalogEntry,
 ) -> Target {
-    let Some(place) = &entry.provenance.to else { return Target::NotThere };
+    let Some(place) = &entry.provenance.to else { return Target::Stays };
     let (name, here, to) = (entry.config.name.clone(), logs[log].to_owned(), place.log.clone());
     if here == to {
-        return Target::NotThere;
+        return Target::Stays;
     }
     match find(logs, catalogs, place) {
         Some((_, Some(copy))) if is_refused(copy) => Target::Refused,
-        Some((_, Some(_))) => Target::NotThere,
+        Some((_, Some(_))) => Target::Stays,
         Some((_, None)) => {
             Target::Empty(MigrationError::TargetEmpty { name, log: here, to, id: place.stream })
         }

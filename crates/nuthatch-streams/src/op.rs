@@ -311,8 +311,8 @@ pub enum Op {
     Forget {
         /// Which stream.
         id: StreamId,
-        /// Only if it is a copy that has not taken over; else refused.
-        only_copy: bool,
+        /// What it is to be; anything else is refused.
+        what: Forgotten,
     },
     /// Whoever has what a stream left behind asks whether it has moved here: a copy that has not taken over
     /// never does from then on. Answered by [`OpOutcome::Copy`] once that is durable.
@@ -326,7 +326,7 @@ pub enum Op {
         /// Name of this log.
         log: String,
     },
-    /// Where a stream was last about to go: [`OpOutcome::GoesTo`].
+    /// Where a stream was last about to go: [`OpOutcome::GoesTo`], once that is durable.
     GoesTo {
         /// Which stream.
         id: StreamId,
@@ -336,6 +336,8 @@ pub enum Op {
     Hold {
         /// Which stream.
         id: StreamId,
+        /// That takes long: what waits is refused, and what comes.
+        refuses: bool,
     },
     /// Every stream this engine holds: for the registry after recovery.
     Catalog,
@@ -385,7 +387,7 @@ impl Op {
             | Self::RemoveRestored { id, .. }
             | Self::RefuseCopy { id, .. }
             | Self::GoesTo { id }
-            | Self::Hold { id }
+            | Self::Hold { id, .. }
             | Self::Forget { id, .. } => Some(id),
             Self::Catalog | Self::SetAccounts(_) | Self::Sizes | Self::Usage { .. } => None,
         }
@@ -464,6 +466,17 @@ impl Usage {
         self.bytes += other.bytes;
         self.missing_messages += other.missing_messages;
     }
+}
+
+/// What is forgotten of a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Forgotten {
+    /// Whatever it is.
+    Any,
+    /// A copy that has not taken over.
+    Copy,
+    /// A stream that waits because it may live on as this copy in another log.
+    LeftFor(StreamId),
 }
 
 /// How a copy stands that a stream may have moved to.

@@ -67,6 +67,10 @@ rules! {
     MOVE_REFUSES_FIRST = "streams.move-refuses-first";
     /// A copy that was refused does not take over.
     REFUSED_NEVER_SETTLES = "streams.refused-never-settles";
+    /// Only a stream that waits for it is forgotten because it lives on as a copy elsewhere.
+    FORGETS_WHO_WAITS = "streams.forgets-who-waits";
+    /// A log says that a stream does not go to a copy when that is durable.
+    GOES_TO_AFTER_COMMIT = "streams.goes-to-after-commit";
     /// A stream that may have moved to a log of another node is not served before that is known.
     UNDECIDED_WAITS = "streams.undecided-waits";
     /// A copy that may be asked about is not dropped: where there is none, it has taken over and gone on.

@@ -2,7 +2,9 @@
 //! copy whose source is elsewhere, is decided with the owner of the other log.
 //!
 //! One task for each such stream or copy does what a core says ([`deciding`], [`left_copy`]); nothing here decides about
-//! a step. Nodes ask each other by [`CopyQuestion`] and [`SourceQuestion`].
+//! a step. It ends when its log is not at this node any more; one that its log has left and come back to meanwhile goes
+//! on beside the one that the log brought along, and does no harm: engines forget, and let go on, only what waits for
+//! just that copy. Nodes ask each other by [`CopyQuestion`] and [`SourceQuestion`].
 
 use crate::core_port::CorePort;
 use crate::log_calls::LogCalls;
@@ -11,7 +13,6 @@ use crate::logs_port::LogsPort;
 use crate::move_table::Moves;
 use crate::node_questions::{CopyQuestion, SourceQuestion};
 use crate::other_nodes::OtherNodes;
-use crate::registry::is_quorum_log;
 use crate::stream_table::StreamTable;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::jserror::JsError;
@@ -21,12 +22,23 @@ use nuthatch_streams::migration::left_copy::{self, LeftCopy};
 use nuthatch_streams::op::{CopyStanding, OpResult};
 use nuthatch_streams::stream::StreamLocation;
 use nuthatch_streams::{AccountId, Op, OpOutcome};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
 
 /// Pauses between two questions to the owner of the other log.
 const PAUSES: Pauses = Pauses { min: Duration::from_millis(20), max: Duration::from_secs(5) };
+/// So long what is sent to a stream waits until it is known whether it lives here; then it is refused.
+const HELD_MAX: Duration = Duration::from_secs(2);
+/// How long the owner of the other log is waited for, where that is this node.
+const HERE_WITHIN: Duration = Duration::from_secs(1);
+/// Questions of this node that are under way at a time.
+const ASKED_MAX: usize = 64;
 
 /// The answer to a [`CopyQuestion`].
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,11 +49,28 @@ enum Standing {
     Gone,
 }
 
+/// A stream by its account and name.
+type Key = (AccountId, String);
+
 /// A stream in one of this node's logs.
 struct Here {
     account: AccountId,
     name: String,
     route: StreamRoute,
+    /// The user has decided that it lives here.
+    kept: AtomicBool,
+}
+
+/// The streams of which it is being found out whether they live here, and what questions share.
+pub(crate) struct Undecided {
+    waiting: Mutex<FxHashMap<Key, Arc<Here>>>,
+    asking: Semaphore,
+}
+
+impl Default for Undecided {
+    fn default() -> Self {
+        Self { waiting: Mutex::default(), asking: Semaphore::new(ASKED_MAX) }
+    }
 }
 
 /// Decides with other nodes.
@@ -53,22 +82,38 @@ pub(crate) struct Apart {
     pub(crate) calls: Arc<LogCalls>,
     pub(crate) nodes: Arc<OtherNodes>,
     pub(crate) table: Arc<Moves>,
+    pub(crate) undecided: Undecided,
 }
 
 impl Apart {
     /// Finds out whether a stream lives here that was about to go on as `copy`, and lets it go on or forgets it. It is
-    /// held ([`Op::Hold`]) until then.
+    /// held ([`Op::Hold`]) until then. What is returned ends when that is decided, or the log is not here any more.
     pub(crate) fn decide(
         self: &Arc<Self>,
         (account, name): (AccountId, &str),
         route: StreamRoute,
         copy: &StreamLocation,
-    ) {
-        let here = Here { account, name: name.to_owned(), route };
-        let source = self.location(route);
-        let decider = Decider::new(source, copy.clone(), PAUSES);
-        let apart = self.clone();
-        tokio::spawn(async move { apart.run_decider(&here, decider).await });
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let kept = AtomicBool::new(false);
+        let here = Arc::new(Here { account, name: name.to_owned(), route, kept });
+        let key = (account, name.to_owned());
+        self.undecided.waiting.lock().insert(key.clone(), here.clone());
+        let decider = Decider::new(self.location(route), copy.clone(), PAUSES);
+        let (apart, copy) = (self.clone(), copy.clone());
+        async move {
+            apart.run_decider(&here, decider, &copy).await;
+            let mut waiting = apart.undecided.waiting.lock();
+            if waiting.get(&key).is_some_and(|known| Arc::ptr_eq(known, &here)) {
+                waiting.remove(&key);
+            }
+        }
+    }
+
+    /// The user has decided that a stream lives here of which nobody can say that; `false`: it is none.
+    pub(crate) fn keep(&self, account: AccountId, name: &str) -> bool {
+        let waiting = self.undecided.waiting.lock();
+        let here = waiting.get(&(account, name.to_owned()));
+        here.inspect(|here| here.kept.store(true, Ordering::Release)).is_some()
     }
 
     /// Drops a copy when nobody may ask for it any more.
@@ -78,7 +123,8 @@ impl Apart {
         route: StreamRoute,
         source: &StreamLocation,
     ) {
-        let here = Here { account, name: name.to_owned(), route };
+        let kept = AtomicBool::new(false);
+        let here = Here { account, name: name.to_owned(), route, kept };
         let left = LeftCopy::new(route.stream, source.clone(), PAUSES);
         let apart = self.clone();
         tokio::spawn(async move { apart.run_left(&here, left).await });
@@ -88,38 +134,39 @@ impl Apart {
         StreamLocation { log: self.names.place_of(route.log), stream: route.stream }
     }
 
-    /// A stream has taken over in a log and never gets what the engine of the other log had in memory, since that log is
-    /// another node's: it is served where its log is opened anew.
-    pub(crate) fn reopen(&self, name: &str, log: LogId) {
-        let log = self.names.name_of(log);
-        if log.is_empty() {
-            return;
-        }
-        let text =
-            format!("stream {name:?} has moved to log {log}, and waits until that is opened anew");
-        match is_quorum_log(&log).then(|| self.core.step_down(&log, None)).flatten() {
-            Some(_) => self.core.say(&format!("{text}: the log goes to another node")),
-            None => self.core.warn(&format!("{text}: start this server again")),
-        }
-    }
-
-    async fn run_decider(&self, here: &Here, mut decider: Decider) {
-        let mut happened = deciding::Happened::Began;
+    async fn run_decider(&self, here: &Here, mut decider: Decider, copy: &StreamLocation) {
+        let (mut happened, began) = (deciding::Happened::Began, Instant::now());
+        let mut is_said = false;
         while self.logs.is_attached(here.route.log) {
             happened = match decider.step(happened) {
+                deciding::Action::Ask(_) if here.kept.load(Ordering::Acquire) => {
+                    deciding::Happened::Told(Told::Copy(CopyStanding::Refused))
+                }
                 deciding::Action::Ask(copy) => {
                     let told = self.ask_copy((here.account, &here.name), &copy).await;
                     told.map_or(deciding::Happened::NotTold, deciding::Happened::Told)
                 }
-                deciding::Action::Run(op) => match self.run(here.route.log, op).await {
-                    Some(outcome) => deciding::Happened::Outcome(outcome),
-                    None => deciding::Happened::NotSent,
-                },
+                deciding::Action::Run(op) => {
+                    if matches!(op, Op::Forget { .. }) {
+                        // What waits goes to where the stream is, once it is not here.
+                        self.drop_route(here);
+                    }
+                    match self.run(here.route.log, op).await {
+                        Some(outcome) => deciding::Happened::Outcome(outcome),
+                        None => deciding::Happened::NotSent,
+                    }
+                }
                 deciding::Action::Rest(pause) => {
-                    tokio::time::sleep(pause).await;
+                    if began.elapsed() >= HELD_MAX && !is_said {
+                        self.say_waiting(here, copy);
+                        let refuse = Op::Hold { id: here.route.stream, refuses: true };
+                        let _ = self.run(here.route.log, refuse).await;
+                        is_said = true;
+                    }
+                    sleep(pause).await;
                     deciding::Happened::Rested
                 }
-                deciding::Action::End(decided) => return self.decided(here, decided).await,
+                deciding::Action::End(decided) => return self.decided(here, decided),
             };
         }
     }
@@ -138,7 +185,7 @@ impl Apart {
                     left_copy::Happened::Done
                 }
                 left_copy::Action::Rest(pause) => {
-                    tokio::time::sleep(pause).await;
+                    sleep(pause).await;
                     left_copy::Happened::Rested
                 }
                 left_copy::Action::End => return,
@@ -151,89 +198,87 @@ impl Apart {
         self.calls.begin(log, op).await.ok()?.await.ok()
     }
 
-    async fn decided(&self, here: &Here, decided: Decided) {
+    fn say_waiting(&self, here: &Here, copy: &StreamLocation) {
+        let (name, log) = (&here.name, self.names.name_of(here.route.log));
+        let to = self.names.known(&copy.log);
+        self.core.warn(&format!(
+            "stream {name:?} of log {log} is not served until it is known whether it has moved to log {to}, whose owner does \
+             not say: nobody owns that log, or its node is away. If that is gone for good, `nuthatch stream move {name} \
+             --cancel` has the stream go on in log {log}"
+        ));
+    }
+
+    fn decided(&self, here: &Here, decided: Decided) {
         let (name, log) = (&here.name, self.names.name_of(here.route.log));
         match decided {
             Decided::Stays => self.core.say(&format!(
                 "stream {name:?} goes on in log {log}: a move to another log was interrupted before that had all of it"
             )),
-            Decided::Left => {
-                self.drop_route(here).await;
-                self.core.say(&format!(
-                    "what was left of stream {name:?} in log {log} is forgotten: it has moved to another log"
-                ));
-            }
-            Decided::GivenUp => self.core.warn(&format!(
-                "stream {name:?} waits in log {log}, which takes no writes: whether it has moved is found out when the \
-                 log is opened next"
+            Decided::Left => self.core.say(&format!(
+                "what was left of stream {name:?} in log {log} is forgotten: it has moved to another log"
             )),
+            Decided::GivenUp => {}
         }
     }
 
     /// Nothing is routed to a stream that lives elsewhere.
-    async fn drop_route(&self, here: &Here) {
-        let is_it = {
-            let registry = self.streams.read();
+    fn drop_route(&self, here: &Here) {
+        self.streams.change(|registry| {
             let entry = registry.get(here.account, &here.name);
-            entry.is_some_and(|entry| entry.route() == here.route)
-        };
-        if is_it {
-            self.streams.leave(here.account, &here.name).await;
-        }
+            if entry.is_none_or(|entry| entry.route() != here.route) {
+                return;
+            }
+            if let Some((key, entry)) = registry.take(here.account, &here.name) {
+                registry.drop_subjects(here.account, key, &entry.config.subjects);
+            }
+        });
     }
 
-    /// What the owner of its log says of a copy; `None`: nobody answers, or its log is a node's own and lacks it.
-    pub(crate) async fn ask_copy(
+    /// What the owner of its log says of a copy; `None`: nobody answers.
+    async fn ask_copy(
         &self,
         (account, name): (AccountId, &str),
         copy: &StreamLocation,
     ) -> Option<Told> {
+        let _turn = self.undecided.asking.acquire().await.ok()?;
         let place = self.names.known(&copy.log);
-        let question = |log: &str| CopyQuestion {
-            log: log.to_owned(),
+        let question = CopyQuestion {
+            log: place.log().to_owned(),
+            identity: identity_of(&place),
             copy: copy.stream.0,
             stream: name.to_owned(),
         };
-        let standing = match self.here(&place) {
-            Some(log) => self.standing(account, &question(&self.names.name_of(log))).await?,
-            None => {
-                let body = serde_json::to_vec(&question(log_of(&place))).ok()?;
-                let answer = self.nodes.ask_owner_of_copy(account, &place, &body).await?;
-                serde_json::from_slice(&answer).ok()?
-            }
+        let standing = if self.is_here(&place) {
+            timeout(HERE_WITHIN, self.standing(account, &question)).await.ok()??
+        } else {
+            let body = serde_json::to_vec(&question).ok()?;
+            let answer = self.nodes.ask_owner_of_copy(account, &place, &body).await?;
+            serde_json::from_slice(&answer).ok()?
         };
-        match (standing, &place) {
-            (Standing::Refused, _) => Some(Told::Copy(CopyStanding::Refused)),
-            (Standing::Settled, _) => Some(Told::Copy(CopyStanding::Settled)),
-            (Standing::Gone, LogPlace::Quorum(_)) => Some(Told::Gone),
-            (Standing::Gone, _) => {
-                // Its disk may be another one than it was.
-                self.core.warn(&format!(
-                    "stream {name:?} was about to move to log {place}, which does not have it: is that the right disk? It \
-                     is not served meanwhile"
-                ));
-                None
-            }
-        }
+        Some(match standing {
+            Standing::Refused => Told::Copy(CopyStanding::Refused),
+            Standing::Settled => Told::Copy(CopyStanding::Settled),
+            Standing::Gone => Told::Gone,
+        })
     }
 
     /// Whether a stream in another log names a copy that is here; `None`: nobody answers.
     async fn ask_source(&self, here: &Here, source: &StreamLocation) -> Option<bool> {
+        let _turn = self.undecided.asking.acquire().await.ok()?;
         let place = self.names.known(&source.log);
-        let question = |log: &str| SourceQuestion {
-            log: log.to_owned(),
+        let question = SourceQuestion {
+            log: place.log().to_owned(),
+            identity: identity_of(&place),
             source: source.stream.0,
             copy_log: self.names.place_of(here.route.log),
             copy: here.route.stream.0,
         };
-        match self.here(&place) {
-            Some(log) => self.names_copy(here.account, &question(&self.names.name_of(log))).await,
-            None => {
-                let body = serde_json::to_vec(&question(log_of(&place))).ok()?;
-                let answer = self.nodes.ask_owner_of_source(here.account, &place, &body).await?;
-                serde_json::from_slice(&answer).ok()
-            }
+        if self.is_here(&place) {
+            return timeout(HERE_WITHIN, self.names_copy(&question)).await.ok()?;
         }
+        let body = serde_json::to_vec(&question).ok()?;
+        let answer = self.nodes.ask_owner_of_source(here.account, &place, &body).await?;
+        serde_json::from_slice(&answer).ok()
     }
 
     /// What this node answers to a [`CopyQuestion`], as text; `None`: the log is not here.
@@ -246,16 +291,12 @@ impl Apart {
     }
 
     /// What this node answers to a [`SourceQuestion`], as text; `None`: the log is not here.
-    pub(crate) async fn answer_source(
-        &self,
-        account: AccountId,
-        question: &SourceQuestion,
-    ) -> Option<Vec<u8>> {
-        serde_json::to_vec(&self.names_copy(account, question).await?).ok()
+    pub(crate) async fn answer_source(&self, question: &SourceQuestion) -> Option<Vec<u8>> {
+        serde_json::to_vec(&self.names_copy(question).await?).ok()
     }
 
     async fn standing(&self, account: AccountId, question: &CopyQuestion) -> Option<Standing> {
-        let log = self.names.find(&question.log)?;
+        let log = self.own(&question.log, question.identity)?;
         let (id, name) = (StreamId(question.copy), question.stream.clone());
         let op = Op::RefuseCopy { id, account, name, log: self.names.place_of(log) };
         match self.run(log, op).await? {
@@ -266,40 +307,39 @@ impl Apart {
         }
     }
 
-    async fn names_copy(&self, _account: AccountId, question: &SourceQuestion) -> Option<bool> {
-        let log = self.names.find(&question.log)?;
+    async fn names_copy(&self, question: &SourceQuestion) -> Option<bool> {
+        let log = self.own(&question.log, question.identity)?;
         let copy =
             StreamLocation { log: question.copy_log.clone(), stream: StreamId(question.copy) };
         if self.table.is_going_to(&copy) {
             return Some(true);
         }
-        let op = Op::GoesTo { id: StreamId(question.source) };
-        match self.run(log, op).await? {
+        match self.run(log, Op::GoesTo { id: StreamId(question.source) }).await? {
             Ok(OpOutcome::GoesTo(to)) => Some(to.as_ref() == Some(&copy)),
             Err(error) if is_gone(&error) => Some(false),
             _ => None,
         }
     }
 
-    /// Whether the log of a copy is at this node.
-    pub(crate) fn is_here(&self, copy: &StreamLocation) -> bool {
-        self.here(&self.names.known(&copy.log)).is_some()
+    /// The attached log of this name; of a node's own only the one that is meant: another disk may be in its place.
+    fn own(&self, log: &str, identity: u64) -> Option<LogId> {
+        self.names.find(log).filter(|log| identity == 0 || log.0 == identity)
     }
 
-    /// The attached log of this place.
-    fn here(&self, place: &LogPlace) -> Option<LogId> {
-        match place {
-            LogPlace::Plain(log) | LogPlace::Quorum(log) => self.names.find(log),
-            LogPlace::At { log, node } => {
-                self.names.find(log).filter(|_| self.names.node() == Some(node.as_str()))
-            }
-        }
+    /// Whether the log of this place is attached here.
+    fn is_here(&self, place: &LogPlace) -> bool {
+        let is_own = match place {
+            LogPlace::Plain(_) | LogPlace::Quorum(_) => true,
+            LogPlace::At { node, .. } => self.names.node() == Some(node.as_str()),
+        };
+        is_own && self.own(place.log(), identity_of(place)).is_some()
     }
 }
 
-fn log_of(place: &LogPlace) -> &str {
+const fn identity_of(place: &LogPlace) -> u64 {
     match place {
-        LogPlace::Plain(log) | LogPlace::Quorum(log) | LogPlace::At { log, .. } => log,
+        LogPlace::Plain(_) | LogPlace::Quorum(_) => 0,
+        LogPlace::At { identity, .. } => identity.0,
     }
 }
 

@@ -5,7 +5,7 @@ use super::{StreamMoves, closed};
 use crate::log_names::placed;
 use crate::move_table::Progress;
 use crate::pending_changes::{CHANGE_TIMEOUT, Changing, claim};
-use crate::registry::Entry;
+use crate::registry::{Entry, Registry};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::StreamRoute;
 use nuthatch_streams::migration::mover::{
@@ -30,6 +30,8 @@ const SWITCH_LAG: u64 = 4096;
 const HOLD_STEP: Duration = Duration::from_millis(600);
 /// See [`Pace::hold_max`].
 const HOLD_MAX: Duration = Duration::from_secs(20);
+/// How long it is waited until the new log has what the old one had in memory, which is told by other means, too.
+const SWITCH_MAX: Duration = Duration::from_secs(5);
 /// See [`Pace::retry_min`].
 const RETRY_MIN: Duration = Duration::from_millis(250);
 /// See [`Pace::retry_max`].
@@ -223,16 +225,28 @@ impl MoveDriver {
         let (id, engine) = (self.copy.stream, self.copy.log);
         let new = Entry { id, engine, config: Arc::new(config), ..(**entry).clone() };
         let seen = self.service.streams.change(|registry| {
-            registry.rehome(entry, new);
+            self.change_home(registry, entry, new);
             registry.version()
         });
-        if !self.service.logs.is_attached(engine) {
-            // It has left this node a moment ago, with all that is in it.
-            self.service.streams.leave(self.account, &self.name).await;
-        }
         holds.forgotten = Some(self.service.logs.switch(self.source, self.copy, seen));
         let action = self.step(mover, Happened::Switched);
         self.while_in(Phase::Switching, mover, action).await
+    }
+
+    /// The stream's name means the new log. Either log may have left this node a moment ago, with all that is in it.
+    fn change_home(&self, registry: &mut Registry, old: &Entry, new: Entry) {
+        let known = registry.get(self.account, &self.name);
+        let was_here = known.is_some_and(|known| known.route() == old.route());
+        match (was_here, self.service.logs.is_attached(new.engine)) {
+            (true, true) => registry.rehome(old, new),
+            (false, true) if known.is_none() => registry.insert(new),
+            (true, false) => {
+                if let Some((key, gone)) = registry.take(self.account, &self.name) {
+                    registry.drop_subjects(self.account, key, &gone.config.subjects);
+                }
+            }
+            (false, _) => {}
+        }
     }
 
     /// Runs the operations of one phase.
@@ -241,7 +255,12 @@ impl MoveDriver {
             let Action::Run { side, op, until } = action else {
                 panic!("only operations are run under the lock of a name: {action:?}")
             };
-            let happened = self.perform(side, op, until).await;
+            let work = self.perform(side, op, until);
+            let happened = match phase {
+                // What the new log waits for does not come if the old one has ended meanwhile.
+                Phase::Switching => timeout(SWITCH_MAX, work).await.unwrap_or(Happened::Late),
+                _ => work.await,
+            };
             action = self.step(mover, happened);
         }
         action
@@ -311,6 +330,7 @@ impl MoveDriver {
                     GivenUp::Refused => refusal.map(JsError::to_string).unwrap_or_default(),
                 };
                 self.close(Some(text));
+                self.raise_again();
             }
             Ended::Undecided(error) => {
                 let text = format!(
@@ -326,20 +346,34 @@ impl MoveDriver {
     /// A log of the move is another node's now, or ended while it took over: whoever owns the two finds out where the
     /// stream lives.
     fn leave_to_others(&self, ended: &Ended) {
-        self.close(None);
-        self.service.table.forget(self.account, &self.name);
-        let stream = (self.account, self.name.as_str());
-        if self.service.logs.is_attached(self.source.log) {
-            self.service.apart.decide(stream, self.source, &self.copy_place);
-        } else if matches!(ended, Ended::Unforgotten(_)) {
-            self.service.apart.reopen(&self.name, self.copy.log);
+        let (service, progress) = (self.service.clone(), self.progress.clone());
+        let key = (self.account, self.name.clone());
+        if !service.logs.is_attached(self.source.log) {
+            if matches!(ended, Ended::Unforgotten(_)) {
+                service.reopen(&self.name, self.copy.log);
+            }
+            service.table.forget(key.0, &key.1);
+            return service.table.close(&progress, None);
+        }
+        // Until the old log has forgotten it the stream is not to leave the new one.
+        let decided = service.apart.decide((key.0, &key.1), self.source, &self.copy_place);
+        tokio::spawn(async move {
+            decided.await;
+            service.table.forget(key.0, &key.1);
+            service.table.close(&progress, None);
+        });
+    }
+
+    /// A move was given up because one of its logs has left this node: a stream that is to be kept by several nodes moves to
+    /// another one, if there is one here.
+    fn raise_again(&self) {
+        if self.progress.log_left.load(Ordering::Acquire) {
+            self.service.raise_again(self.account, self.name.clone());
         }
     }
 
     fn close(&self, error: Option<String>) {
-        *self.progress.error.lock() = error;
-        self.progress.ended.store(true, Ordering::Release);
-        self.service.table.active.fetch_sub(1, Ordering::AcqRel);
+        self.service.table.close(&self.progress, error);
     }
 }
 

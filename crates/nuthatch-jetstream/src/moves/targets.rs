@@ -35,7 +35,8 @@ impl Targets {
     /// # Errors
     /// There is none, or its owner does not hand it over.
     pub(crate) async fn named(&self, account: AccountId, name: &str) -> Result<LogId, JsError> {
-        let is_elsewhere = self.names.find(name).is_none()
+        let here = self.names.find(name).filter(|log| !self.logs.is_withdrawn(*log));
+        let is_elsewhere = here.is_none()
             && quorum_log_number(name).is_some()
             && (self.all)().iter().any(|known| known == name);
         if !is_elsewhere || is_memory_log(name) {
@@ -50,9 +51,7 @@ impl Targets {
     /// # Errors
     /// There is none, or its owner does not hand it over.
     pub(crate) async fn any(&self, account: AccountId) -> Result<LogId, JsError> {
-        let here = self.whole_quorum_logs();
-        let count = |log: &LogId| self.streams.read().count_in(account, *log);
-        if let Some(log) = here.into_iter().min_by_key(count) {
+        if let Some(log) = self.here(account) {
             return Ok(log);
         }
         let mut all = (self.all)();
@@ -60,6 +59,13 @@ impl Targets {
         let last = all.into_iter().max_by_key(|name| quorum_log_number(name));
         let Some(last) = last else { return Err(self.names.none_of("default")) };
         self.bring(account, &last).await
+    }
+
+    /// Of the quorum logs that this node owns, and goes on to own, the one with the fewest streams of the account.
+    pub(crate) fn here(&self, account: AccountId) -> Option<LogId> {
+        let count = |log: &LogId| self.streams.read().count_in(account, *log);
+        let logs = self.whole_quorum_logs().into_iter();
+        logs.filter(|log| !self.logs.is_withdrawn(*log)).min_by_key(count)
     }
 
     fn whole_quorum_logs(&self) -> Vec<LogId> {

@@ -107,6 +107,10 @@ pub(super) fn store_dir(r: &mut ConfigReader, key: &str, value: &Value, draft: &
 fn setting(r: &mut ConfigReader, key: &'static str, value: &Value, js: &mut JetStreamOptions) {
     match key {
         "strict" => js.strict = r.boolean(key, value).unwrap_or(js.strict),
+        "unique_tag" => {
+            let tag = r.word(key, value).map(|tag| tag.trim().to_lowercase());
+            js.unique_tag = tag.filter(|tag| !tag.is_empty());
+        }
         "sync_interval" => js.sync = sync_policy(r, key, value).unwrap_or(js.sync),
         "compression" => js.compression = compression(r, key, value),
         "key" => js.keys.current = encryption_key(r, key, value),

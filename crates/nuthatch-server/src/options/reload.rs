@@ -137,6 +137,7 @@ impl Options {
         plan.restart("sync_interval", old.sync != new.sync);
         plan.restart("compression", old.compression != new.compression);
         plan.restart("key", old.keys != new.keys);
+        plan.now("unique_tag", old.unique_tag != new.unique_tag);
         plan.restart("strict", old.strict != new.strict);
         plan.restart("max_memory_store", old.max_memory_bytes != new.max_memory_bytes);
         plan.restart("max_file_store", old.max_store_bytes != new.max_store_bytes);

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct NodeState {
     /// Names of the logs that it serves.
     pub logs: Vec<String>,
+    /// Its tags (`server_tags`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
     /// The epoch in which it decides about new streams; `None`: it does not.
     pub leads_in: Option<u64>,
     /// How many clients of the account are connected there, if the account has a limit of them or of leaf nodes: either is
@@ -22,7 +25,7 @@ pub struct NodeState {
 impl NodeState {
     /// True if they differ in how many are connected at most.
     pub(super) fn is_but_for_counts(&self, other: &Self) -> bool {
-        (&self.logs, self.leads_in) == (&other.logs, other.leads_in)
+        (&self.logs, &self.tags, self.leads_in) == (&other.logs, &other.tags, other.leads_in)
     }
 }
 

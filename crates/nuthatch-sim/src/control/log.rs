@@ -9,8 +9,10 @@ use nuthatch_protocol::headers::find_header;
 use nuthatch_protocol::js::{StreamConfig, StreamInfo, StreamState, Time};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::migration::refusal_of;
-use nuthatch_streams::op::{CatalogEntry, CopyStanding, OpResult, Range, RangeRequest, Replica};
-use nuthatch_streams::rules::REFUSED_NEVER_SETTLES;
+use nuthatch_streams::op::{
+    CatalogEntry, CopyStanding, Forgotten, OpResult, Range, RangeRequest, Replica,
+};
+use nuthatch_streams::rules::{FORGETS_WHO_WAITS, GOES_TO_AFTER_COMMIT, REFUSED_NEVER_SETTLES};
 use nuthatch_streams::stream::{Provenance, StreamLocation, read_source};
 use nuthatch_streams::{AccountId, Op, OpOutcome};
 use std::collections::{BTreeMap, VecDeque};
@@ -303,6 +305,12 @@ impl SimLog {
         self.held.contains_key(&id)
     }
 
+    /// As an engine sees it: the stream is held, and may go on as this copy.
+    fn waits_for(&self, id: StreamId, stream: &SimStream, copy: StreamId) -> bool {
+        let to = stream.provenance.to.as_ref();
+        self.held.contains_key(&id) && to.is_some_and(|to| to.stream == copy)
+    }
+
     /// How much waits to become durable.
     pub fn jobs(&self) -> usize {
         self.jobs.len()
@@ -390,12 +398,12 @@ impl SimLog {
     /// Does an operation; what is answered at once.
     fn op(&mut self, number: u64, op: Op) -> Option<Reply> {
         let answer = match op {
-            Op::GoesTo { id } => {
+            Op::GoesTo { id } if !GOES_TO_AFTER_COMMIT.holds() => {
                 let goes_to = |stream: &SimStream| stream.provenance.to.clone();
                 let result = self.live.get(&id).map(goes_to).map(OpOutcome::GoesTo);
                 return Some(Reply::Outcome { number, result: result.map_or_else(gone, Ok) });
             }
-            Op::Hold { id } => {
+            Op::Hold { id, .. } => {
                 self.held.entry(id).or_default();
                 return Some(Reply::Outcome { number, result: Ok(OpOutcome::Done) });
             }
@@ -453,12 +461,19 @@ impl SimLog {
                 self.go_on(id, Vec::new());
                 return refuse(Ok(OpOutcome::Done));
             }
+            // It leaves for another copy, of which nobody has said that it may not.
+            Op::Stay { refused: Some(copy), .. }
+                if self.held.contains_key(&id) && !self.waits_for(id, &stream, copy.stream) =>
+            {
+                return refuse(Err(JsError::STREAM_MOVE_IN_PROGRESS));
+            }
             Op::Stay { refused, .. } => {
                 stream.provenance.to = refused;
                 self.put(id, stream, number, result);
                 self.go_on(id, Vec::new());
                 return None;
             }
+            Op::GoesTo { .. } => result = Ok(OpOutcome::GoesTo(stream.provenance.to.clone())),
             Op::RefuseCopy { .. } if !stream.provenance.arriving => {
                 result = Ok(OpOutcome::Copy(CopyStanding::Settled));
             }
@@ -470,8 +485,13 @@ impl SimLog {
                 stream.provenance = Provenance::arrived(location_of(&state));
                 self.held.insert(id, Vec::new());
             }
-            Op::Forget { only_copy: true, .. } if !stream.provenance.arriving => {
+            Op::Forget { what: Forgotten::Copy, .. } if !stream.provenance.arriving => {
                 return refuse(refused());
+            }
+            Op::Forget { what: Forgotten::LeftFor(copy), .. }
+                if FORGETS_WHO_WAITS.holds() && !self.waits_for(id, &stream, copy) =>
+            {
+                return refuse(Err(JsError::STREAM_MOVE_IN_PROGRESS));
             }
             Op::Forget { .. } | Op::DeleteStream { .. } => {
                 self.held.remove(&id);

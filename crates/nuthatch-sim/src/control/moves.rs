@@ -9,7 +9,7 @@ use nuthatch_protocol::js::{StreamConfig, Time};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::migration::mover::{Action, Ended, Happened, Mover, Pace, Phase, Plan, Side};
 use nuthatch_streams::migration::{self, LogStream, OtherLogs};
-use nuthatch_streams::op::{CatalogEntry, OpResult};
+use nuthatch_streams::op::{CatalogEntry, Forgotten, OpResult};
 use nuthatch_streams::stream::StreamLocation;
 use nuthatch_streams::{AccountId, Op, OpOutcome};
 use std::collections::{BTreeMap, BTreeSet};
@@ -526,7 +526,7 @@ impl World {
         self.check(home)?;
         self.home = home;
         for at in found.forget {
-            let op = Op::Forget { id: at.stream, only_copy: false };
+            let op = Op::Forget { id: at.stream, what: Forgotten::Any };
             self.ask(at.log, op, Plain::Forget);
         }
         if let Some(resume) = found.resume.first() {

@@ -306,8 +306,12 @@ impl World {
                 let mover = Mover::new(plan, pace());
                 let (to, departs, forgotten) = (at, None, None);
                 let going = Move { from, to, mover, departs, forgotten, awaits_forgotten: false };
-                let running =
-                    Running { task: Task::Move(Box::new(going)), epochs, waiting: Waiting::Pause };
+                let running = Running {
+                    task: Task::Move(Box::new(going)),
+                    epochs,
+                    node: self.owner[at.log],
+                    waiting: Waiting::Pause,
+                };
                 self.rest(1, running);
             }
             (Some(_), false) => {}
@@ -383,7 +387,7 @@ impl World {
             (self.served[log], self.undecided[log]) = (Some(entry.id), is_undecided);
             if is_undecided {
                 let (number, id) = (self.number(), entry.id);
-                self.logs[log].send(Request::Op { number, op: Op::Hold { id } });
+                self.logs[log].send(Request::Op { number, op: Op::Hold { id, refuses: false } });
                 let replies = self.logs[log].turn();
                 self.take(log, replies)?;
                 let copy = entry.provenance.to.expect("it was about to go somewhere");
@@ -398,8 +402,12 @@ impl World {
         self.is_faulty = false;
         self.faults.slowest = 2 * MILLI;
         self.faults.answer_max = MILLI;
+        // What is held, and waits for somebody, must come to its end by itself, too.
+        let begins_anew = self.schedule.rng.chance(500);
         for log in 0..2 {
-            self.come(log, 0)?;
+            if begins_anew || self.owner[log] != 0 || self.logs[log].has_failed {
+                self.come(log, 0)?;
+            }
         }
         let (end, done) = (self.schedule.now() + QUIET, self.summary.done);
         while self.schedule.now() < end {

@@ -9,6 +9,7 @@ use nuthatch_protocol::js::Time;
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::migration::LogStream;
 use nuthatch_streams::migration::mover::{Action, Ended, Happened, Mover, Pace, Phase, Plan, Side};
+use nuthatch_streams::op::Forgotten;
 use nuthatch_streams::stream::StreamLocation;
 use nuthatch_streams::{AccountId, Op};
 use std::collections::BTreeMap;
@@ -185,7 +186,7 @@ impl World {
         let (forget, resume) =
             (std::mem::take(&mut server.forget), std::mem::take(&mut server.resume));
         for (kind, at) in forget {
-            let op = Op::Forget { id: at.stream, only_copy: false };
+            let op = Op::Forget { id: at.stream, what: Forgotten::Any };
             self.ask_for_move(at.log, op, Waits::Remains(kind));
         }
         for (kind, resume) in resume {

@@ -237,11 +237,13 @@ impl<S: Sink> Engine<S> {
         let theirs = |item: &&Item| item.stream() == id;
         let items: Vec<Item> = batch.items[start..].iter().take_while(theirs).copied().collect();
         let end = start + items.len();
-        if self.deferred.is_full(DEFERRED_MOVING_EVENTS_MAX) {
-            // Without room acknowledgements and pulls are lost as they may be on any wire.
+        let refuses = self.streams.get(id).is_some_and(|slot| slot.refuses());
+        if refuses || self.deferred.is_full(DEFERRED_MOVING_EVENTS_MAX) {
+            let error =
+                if refuses { may_live_elsewhere() } else { JsError::STREAM_TOO_MANY_REQUESTS };
+            // Acknowledgements and pulls are lost as they may be on any wire.
             for item in &items {
                 if let Item::Publish(item) = item {
-                    let error = JsError::STREAM_TOO_MANY_REQUESTS;
                     self.out.refuse(self.streams.get(id), batch, item, &error);
                 }
             }
@@ -272,6 +274,13 @@ impl<S: Sink> Engine<S> {
         respond: Respond,
         log: &mut L,
     ) -> Option<(Op, Respond)> {
+        let about = changes(&op).or_else(|| asks(&op));
+        if self.streams.any_held()
+            && about.and_then(|id| self.streams.get(id)).is_some_and(|slot| slot.refuses())
+        {
+            respond(Err(may_live_elsewhere()));
+            return None;
+        }
         let waits_for_hand_off = |id: StreamId| {
             self.streams.any_held()
                 && self.streams.get(id).is_some_and(|slot| slot.migration.holds_questions())
@@ -315,4 +324,10 @@ impl<S: Sink> Engine<S> {
             DeferredEvent::Change(op, respond) => self.op(op, respond, log),
         }
     }
+}
+
+/// What is told where nobody knows for a while whether a stream lives here.
+fn may_live_elsewhere() -> JsError {
+    JsError::CLUSTER_NOT_AVAIL
+        .with_err("the stream may have moved to another log, which nobody can say at the moment: try again later")
 }

@@ -19,9 +19,12 @@ use super::pending::OpOrInfo;
 use super::stream_slot::StreamSlot;
 use crate::event::HandOff;
 use crate::migration::refusal_of;
-use crate::op::{CopyStanding, Op, OpOutcome, Respond};
+use crate::op::{CopyStanding, Forgotten, Op, OpOutcome, Respond};
 use crate::records::MoveOut;
-use crate::rules::{LEAVE_AFTER_COMMIT, REFUSED_NEVER_SETTLES, SETTLE_WHOLE};
+use crate::rules::{
+    FORGETS_WHO_WAITS, GOES_TO_AFTER_COMMIT, LEAVE_AFTER_COMMIT, REFUSED_NEVER_SETTLES,
+    SETTLE_WHOLE,
+};
 use crate::sink::{AccountId, Sink};
 use crate::stream::{Compared, Provenance, Recovering, Stream, StreamLocation, refusal};
 use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Timestamp, Urgency};
@@ -44,7 +47,10 @@ pub(super) enum MigrationState {
     /// It is about to leave.
     OutboundStream(Box<OutboundStream>),
     /// Whether it lives here is not known yet.
-    Undecided,
+    Undecided {
+        /// What is sent to it is refused: that is not known for a while already.
+        refuses: bool,
+    },
 }
 
 /// State of a stream that is about to leave this log.
@@ -106,17 +112,17 @@ impl Settlements {
 impl MigrationState {
     /// True if what is sent to the stream waits.
     pub(super) const fn holds(&self) -> bool {
-        matches!(self, Self::Settled(_) | Self::OutboundStream(_) | Self::Undecided)
+        matches!(self, Self::Settled(_) | Self::OutboundStream(_) | Self::Undecided { .. })
     }
 
     /// True if questions wait as well.
     pub(super) const fn holds_questions(&self) -> bool {
-        matches!(self, Self::Settled(_) | Self::Undecided)
+        matches!(self, Self::Settled(_) | Self::Undecided { .. })
     }
 
     /// True if the stream may go on here, and does not yet.
     const fn waits_to_stay(&self) -> bool {
-        matches!(self, Self::OutboundStream(_) | Self::Undecided)
+        matches!(self, Self::OutboundStream(_) | Self::Undecided { .. })
     }
 }
 
@@ -329,10 +335,19 @@ impl<S: Sink> Engine<S> {
     }
 
     /// See [`Op::Forget`](crate::Op::Forget).
-    fn forget<L: LogAccess>(&mut self, id: StreamId, only_copy: bool, log: &mut L) -> Done {
+    fn forget<L: LogAccess>(&mut self, id: StreamId, what: Forgotten, log: &mut L) -> Done {
         let slot = self.streams.get(id).ok_or(JsError::STREAM_NOT_FOUND)?;
-        if only_copy && !matches!(slot.migration, MigrationState::Arriving) {
-            return Err(JsError::STREAM_STORE_FAILED.with_err("the stream has moved here"));
+        match what {
+            Forgotten::Copy if !matches!(slot.migration, MigrationState::Arriving) => {
+                return Err(JsError::STREAM_STORE_FAILED.with_err("the stream has moved here"));
+            }
+            Forgotten::LeftFor(copy) if FORGETS_WHO_WAITS.holds() => {
+                if !slot.migration.waits_to_stay() || !slot.leaves_for(copy) {
+                    // It was decided about by now, or goes to another copy.
+                    return Err(JsError::STREAM_MOVE_IN_PROGRESS);
+                }
+            }
+            _ => {}
         }
         let lsn = append_delete(&slot.stream, log)?;
         let was_held = slot.migration.holds();
@@ -352,12 +367,12 @@ impl<S: Sink> Engine<S> {
             }
             Op::Stay { id, refused } => self.stay(id, refused, log),
             Op::Probe { id } => self.probe(id, log),
-            Op::Forget { id, only_copy } => self.forget(id, only_copy, log),
+            Op::Forget { id, what } => self.forget(id, what, log),
             Op::RefuseCopy { id, account, name, log: here } => {
                 self.refuse_copy(id, (account, &name), &here, log)
             }
-            Op::GoesTo { id } => self.goes_to(id),
-            Op::Hold { id } => self.hold(id),
+            Op::GoesTo { id } => self.goes_to(id, log),
+            Op::Hold { id, refuses } => self.hold(id, refuses, log),
             other => panic!("no such operation: {other:?}"),
         }
     }
@@ -391,16 +406,25 @@ impl<S: Sink> Engine<S> {
     }
 
     /// See [`Op::GoesTo`](crate::Op::GoesTo).
-    fn goes_to(&self, id: StreamId) -> Done {
+    fn goes_to<L: LogAccess>(&mut self, id: StreamId, log: &mut L) -> Done {
         let slot = self.streams.get(id).ok_or(JsError::STREAM_NOT_FOUND)?;
-        Ok((None, OpOutcome::GoesTo(slot.stream.provenance().to.clone())))
+        let to = slot.stream.provenance().to.clone();
+        // Whoever hears it drops the copy that is not named: it must not be named again after a crash.
+        let lsn = GOES_TO_AFTER_COMMIT
+            .holds()
+            .then(|| append_move(&slot.stream, to.as_ref(), log))
+            .transpose()?;
+        Ok((lsn, OpOutcome::GoesTo(to)))
     }
 
     /// See [`Op::Hold`](crate::Op::Hold).
-    fn hold(&mut self, id: StreamId) -> Done {
+    fn hold<L: LogAccess>(&mut self, id: StreamId, refuses: bool, log: &mut L) -> Done {
         let slot = self.streams.get(id).ok_or(JsError::STREAM_NOT_FOUND)?;
-        if matches!(slot.migration, MigrationState::Here) {
-            self.streams.migrate(id, MigrationState::Undecided);
+        if matches!(slot.migration, MigrationState::Here | MigrationState::Undecided { .. }) {
+            self.streams.migrate(id, MigrationState::Undecided { refuses });
+        }
+        if refuses {
+            self.release_deferred(log);
         }
         Ok((None, OpOutcome::Done))
     }
@@ -484,6 +508,11 @@ impl<S: Sink> StreamSlot<S> {
     /// True if it is a copy that nobody has refused.
     fn may_take_over(&self) -> bool {
         matches!(self.migration, MigrationState::Arriving) && self.stream.provenance().to.is_none()
+    }
+
+    /// True if what is sent to it is refused, since nobody knows whether it lives here.
+    pub(super) const fn refuses(&self) -> bool {
+        matches!(self.migration, MigrationState::Undecided { refuses: true })
     }
 
     /// True if this copy is the one that the stream is about to go on in.

@@ -6,7 +6,7 @@
 //! the copy never will, this log remembers that, and the stream goes on here.
 
 use super::refusal_of;
-use crate::op::{CopyStanding, Op, OpResult};
+use crate::op::{CopyStanding, Forgotten, Op, OpResult};
 use crate::stream::StreamLocation;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::jserror::JsError;
@@ -75,7 +75,7 @@ pub enum Decided {
     Stays,
     /// It lives elsewhere, and this log has forgotten it.
     Left,
-    /// This log is another node's now, which finds out by itself; or it takes no writes, and a start finds out.
+    /// Somebody else has decided; or this log is another node's now, which finds out by itself.
     GivenUp,
 }
 
@@ -124,9 +124,15 @@ impl Decider {
             (State::Leaving, Happened::Outcome(Err(error))) if is_gone(&error) => {
                 self.end(Decided::Left)
             }
-            (State::Staying | State::Leaving, Happened::Outcome(Err(_)) | Happened::NotSent) => {
+            // Somebody else has decided, or decides.
+            (State::Staying | State::Leaving, Happened::Outcome(Err(error)))
+                if is_decided(&error) =>
+            {
                 self.end(Decided::GivenUp)
             }
+            // The log may take it later: both may be asked for again.
+            (State::Staying | State::Leaving, Happened::Outcome(Err(_))) => self.rest(),
+            (State::Staying | State::Leaving, Happened::NotSent) => self.end(Decided::GivenUp),
             (state, other) => panic!("not what was asked for in {state:?}: {other:?}"),
         }
     }
@@ -146,7 +152,7 @@ impl Decider {
 
     fn leave(&mut self) -> Action {
         self.state = State::Leaving;
-        Action::Run(Op::Forget { id: self.id(), only_copy: false })
+        Action::Run(Op::Forget { id: self.id(), what: Forgotten::LeftFor(self.copy.stream) })
     }
 
     fn end(&mut self, decided: Decided) -> Action {
@@ -161,4 +167,8 @@ impl Decider {
 
 fn is_gone(error: &JsError) -> bool {
     error.err_code == JsError::STREAM_NOT_FOUND.err_code
+}
+
+fn is_decided(error: &JsError) -> bool {
+    error.err_code == JsError::STREAM_MOVE_IN_PROGRESS.err_code
 }

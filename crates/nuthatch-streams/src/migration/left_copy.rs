@@ -5,7 +5,7 @@
 //! that it does not name it ([`crate::Op::GoesTo`]), and no move to it is under way there.
 
 use super::deciding::Pauses;
-use crate::op::Op;
+use crate::op::{Forgotten, Op};
 use crate::rules::ASKED_COPY_STAYS;
 use crate::stream::StreamLocation;
 use nuthatch_log::StreamId;
@@ -95,6 +95,6 @@ impl LeftCopy {
     fn drop_copy(&mut self) -> Action {
         self.state = State::Dropping;
         // Only a copy: were this stream the live one, the engine would refuse.
-        Action::Run(Op::Forget { id: self.copy, only_copy: true })
+        Action::Run(Op::Forget { id: self.copy, what: Forgotten::Copy })
     }
 }

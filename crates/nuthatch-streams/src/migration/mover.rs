@@ -12,7 +12,7 @@ mod copying;
 mod switching;
 
 use super::refusal_of;
-use crate::op::{Op, OpOutcome, OpResult, Range};
+use crate::op::{Forgotten, Op, OpOutcome, OpResult, Range};
 use crate::rules::MOVE_REFUSES_FIRST;
 use crate::stream::StreamLocation;
 use nuthatch_log::StreamId;
@@ -428,7 +428,7 @@ impl Mover {
     fn forget_copy(&mut self, why: GivenUp) -> Action {
         self.state = State::Drop(why);
         // Only a copy: were this stream the live one, the engine would refuse.
-        self.run(Side::Copy, Op::Forget { id: self.plan.copy.stream, only_copy: true }, None)
+        self.run(Side::Copy, Op::Forget { id: self.plan.copy.stream, what: Forgotten::Copy }, None)
     }
 
     fn dropped(&mut self, why: GivenUp, happened: Happened) -> Action {

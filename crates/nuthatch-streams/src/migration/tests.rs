@@ -3,7 +3,7 @@
 use super::deciding::{self, Decided, Decider, Pauses, Told};
 use super::left_copy::{self, LeftCopy};
 use super::*;
-use crate::op::{CopyStanding, Op, OpOutcome};
+use crate::op::{CopyStanding, Forgotten, Op, OpOutcome};
 use crate::sink::AccountId;
 use crate::stream::Provenance;
 use nuthatch_protocol::js::{StreamConfig, Time};
@@ -173,11 +173,10 @@ fn whether_a_stream_lives_here_is_asked_until_it_is_told() {
         for (happened, ended) in [
             (deciding::Happened::Outcome(Ok(OpOutcome::Done)), Decided::Left),
             (deciding::Happened::Outcome(Err(JsError::STREAM_NOT_FOUND)), Decided::Left),
-            (deciding::Happened::Outcome(Err(JsError::CLUSTER_NOT_AVAIL)), Decided::GivenUp),
             (deciding::Happened::NotSent, Decided::GivenUp),
         ] {
             let mut decider = asked();
-            let forget = Op::Forget { id: StreamId(1), only_copy: false };
+            let forget = Op::Forget { id: StreamId(1), what: Forgotten::LeftFor(StreamId(2)) };
             let action = decider.step(deciding::Happened::Told(told));
             assert_eq!(action, deciding::Action::Run(forget));
             assert_eq!(decider.step(happened), deciding::Action::End(ended));
@@ -196,7 +195,7 @@ fn a_copy_stays_as_long_as_its_source_may_ask_for_it() {
         assert_eq!(left.step(left_copy::Happened::Rested), ask());
     }
     // Only a copy: one that has taken over is a stream.
-    let forget = Op::Forget { id: StreamId(2), only_copy: true };
+    let forget = Op::Forget { id: StreamId(2), what: Forgotten::Copy };
     assert_eq!(left.step(left_copy::Happened::Told(false)), left_copy::Action::Run(forget));
     assert_eq!(left.step(left_copy::Happened::Done), left_copy::Action::End);
 }

@@ -7,7 +7,7 @@ use nuthatch_log::env::MemDisk;
 use nuthatch_protocol::js::Time;
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::migration::{OtherLogs, refusal_of, resolve};
-use nuthatch_streams::op::{CopyStanding, OpResult, RangeRequest};
+use nuthatch_streams::op::{CopyStanding, Forgotten, OpResult, RangeRequest};
 use nuthatch_streams::stream::StreamLocation;
 use nuthatch_streams::{AccountId, Op, OpOutcome};
 
@@ -147,7 +147,7 @@ fn a_stream_that_may_live_elsewhere_waits_until_that_is_known() {
     both.reopen(0);
     both.rig(0).op(Op::Hold { id: SOURCE }).expect("held");
     assert!(!both.takes(0, SOURCE, 9), "it waits");
-    both.rig(0).op(Op::Forget { id: SOURCE, only_copy: false }).expect("forgotten");
+    both.rig(0).op(Op::Forget { id: SOURCE, what: Forgotten::LeftFor(COPY) }).expect("forgotten");
     let answers = both.rig(0).take_answers();
     assert!(answers.get(&9).is_none_or(|answer| answer.contains("error")), "{answers:?}");
     both.reopen(0);

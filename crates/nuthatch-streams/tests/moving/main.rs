@@ -21,7 +21,7 @@ use nuthatch_log::{OpenError, StreamId};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::migration::mover::{Action, Ended, Happened, Mover, Pace, Phase, Plan, Side};
 use nuthatch_streams::migration::{self, LogStream};
-use nuthatch_streams::op::{CatalogEntry, OpResult};
+use nuthatch_streams::op::{CatalogEntry, Forgotten, OpResult};
 use nuthatch_streams::stream::StreamLocation;
 use nuthatch_streams::{AccountId, Event, HandOff, Op, OpOutcome};
 use rig::{Rig, config};
@@ -395,7 +395,7 @@ impl World {
         }
         for at in found.forget {
             rigs[at.log]
-                .op(Op::Forget { id: at.stream, only_copy: false })
+                .op(Op::Forget { id: at.stream, what: Forgotten::Any })
                 .map_err(|Dark| "dark".to_owned())?;
         }
         self.forgotten.store(true, Ordering::Relaxed);

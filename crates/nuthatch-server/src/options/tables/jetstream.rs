@@ -62,7 +62,11 @@ pub(in crate::options) static JETSTREAM: Block = Block {
         yes(&["cipher"], "`chacha`", "`chacha` (`chachapoly`), `aes` (`aesgcm`); with `key`"),
         no(&["tpm"], "key from a TPM", NO_TPM),
         said(&["extension_hint"], "hint to extend the cluster", CLUSTER_ONLY),
-        said(&["unique_tag"], "tag that replicas may not share", CLUSTER_ONLY),
+        yes(
+            &["unique_tag"],
+            "none",
+            "what a tag of the servers begins with (`az:`) whose value no two replicas of a stream share; in a cluster",
+        ),
         said(&["max_outstanding_catchup"], "bytes of catch-up in flight", CLUSTER_ONLY),
         said(&["meta_compact"], "compaction of the cluster's metadata", CLUSTER_ONLY),
         said(&["meta_compact_size"], "compaction of the cluster's metadata", CLUSTER_ONLY),

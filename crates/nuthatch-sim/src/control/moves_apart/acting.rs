@@ -62,6 +62,8 @@ pub(super) enum Question {
 pub(super) struct Running {
     pub(super) task: Task,
     pub(super) epochs: [u64; 2],
+    /// The node that it runs at: one about what is in a log goes on while that is there, gone in between or not.
+    pub(super) node: usize,
     pub(super) waiting: Waiting,
 }
 
@@ -143,6 +145,14 @@ impl World {
         running.epochs[log] == self.epoch[log]
     }
 
+    /// True if a log is where a task runs: for a move ever since that began.
+    pub(super) fn has_log(&self, running: &Running, log: usize) -> bool {
+        match running.task {
+            Task::Move(_) => self.is_owner(running, log),
+            Task::Decide { .. } | Task::Left { .. } => self.owner[log] == running.node,
+        }
+    }
+
     /// An operation of a task; the log may be another node's by now.
     pub(super) fn run(
         &mut self,
@@ -153,8 +163,10 @@ impl World {
     ) {
         let number = self.number();
         running.waiting = Waiting::Outcome;
-        let unsent = self.is_faulty && self.schedule.rng.chance(self.faults.not_sent);
-        let lost = !self.is_owner(&running, log);
+        // What is not sent is looked at again where the log comes next: for a copy that may be never.
+        let may_fail = self.is_faulty && !matches!(running.task, Task::Left { .. });
+        let unsent = may_fail && self.schedule.rng.chance(self.faults.not_sent);
+        let lost = !self.has_log(&running, log);
         self.tasks.insert(number, running);
         if unsent || lost {
             self.answers.insert(number, Heard::NotSent);
@@ -185,7 +197,7 @@ impl World {
     }
 
     pub(super) fn decide(&mut self, at: LogStream, running: Running, action: deciding::Action) {
-        if !self.is_owner(&running, at.log) {
+        if !self.has_log(&running, at.log) {
             return;
         }
         match action {
@@ -195,23 +207,28 @@ impl World {
             }
             deciding::Action::Run(op) => self.run(at.log, op, running, None),
             deciding::Action::Rest(pause) => self.rest(pause.as_micros() as u64, running),
-            deciding::Action::End(decided) => self.decided(at, decided),
+            deciding::Action::End(decided) => {
+                let is_same = self.is_owner(&running, at.log);
+                self.decided(at, decided, is_same);
+            }
         }
     }
 
-    pub(super) fn decided(&mut self, at: LogStream, decided: Decided) {
+    pub(super) fn decided(&mut self, at: LogStream, decided: Decided, is_same: bool) {
+        let is_served = self.served[at.log] == Some(at.stream);
         match decided {
-            Decided::Stays => self.undecided[at.log] = false,
-            Decided::Left => {
+            Decided::Stays if is_served => self.undecided[at.log] = false,
+            Decided::Left if is_served => {
                 (self.served[at.log], self.undecided[at.log]) = (None, false);
             }
-            // As a start: here the log comes to a node anew.
-            Decided::GivenUp => self.come_soon(at.log),
+            // The log takes nothing: it comes to a node anew.
+            Decided::GivenUp if is_same && self.undecided[at.log] => self.come_soon(at.log),
+            _ => {}
         }
     }
 
     pub(super) fn clear(&mut self, at: LogStream, running: Running, action: left_copy::Action) {
-        if !self.is_owner(&running, at.log) {
+        if !self.has_log(&running, at.log) {
             return;
         }
         match action {
@@ -319,22 +336,32 @@ impl World {
             Ended::GivenUp { not_refused: None, not_dropped: None, .. } => {
                 self.summary.given_up += 1;
             }
-            Ended::Undecided(_) if owned[going.from.log] => {
-                self.undecided[going.from.log] = true;
-                self.begin_deciding(going.from, location(going.to));
+            Ended::GivenUp { not_refused, .. } => {
+                if owned[going.to.log] {
+                    self.begin_clearing(going.to, location(going.from));
+                }
+                if not_refused.is_some() && owned[going.from.log] {
+                    self.come_soon(going.from.log);
+                }
             }
-            Ended::GivenUp { .. } if owned[going.to.log] => {
-                self.begin_clearing(going.to, location(going.from));
+            Ended::Undecided(_) | Ended::Unforgotten(_) => {
+                if owned[going.from.log] {
+                    self.undecided[going.from.log] = self.served[going.from.log].is_some();
+                    self.begin_deciding(going.from, location(going.to));
+                }
+                // What the copy waits for does not come any more.
+                let is_cut_off = matches!(ended, Ended::Undecided(_)) || !owned[going.from.log];
+                if is_cut_off && owned[going.to.log] {
+                    self.come_soon(going.to.log);
+                }
             }
-            Ended::Unforgotten(_) if owned[going.from.log] => self.come_soon(going.from.log),
-            _ => {}
         }
     }
 
     pub(super) fn begin_deciding(&mut self, at: LogStream, copy: StreamLocation) {
         let decider = Decider::new(location(at), copy, PAUSES);
-        let (task, epochs) = (Task::Decide { at, decider }, self.epoch);
-        let mut running = Running { task, epochs, waiting: Waiting::Pause };
+        let (task, epochs, node) = (Task::Decide { at, decider }, self.epoch, self.owner[at.log]);
+        let mut running = Running { task, epochs, node, waiting: Waiting::Pause };
         let Task::Decide { decider, .. } = &mut running.task else { panic!("it was made so") };
         let action = decider.step(deciding::Happened::Began);
         self.decide(at, running, action);
@@ -342,8 +369,8 @@ impl World {
 
     pub(super) fn begin_clearing(&mut self, at: LogStream, source: StreamLocation) {
         let left = LeftCopy::new(at.stream, source, PAUSES);
-        let (task, epochs) = (Task::Left { at, left }, self.epoch);
-        let mut running = Running { task, epochs, waiting: Waiting::Pause };
+        let (task, epochs, node) = (Task::Left { at, left }, self.epoch, self.owner[at.log]);
+        let mut running = Running { task, epochs, node, waiting: Waiting::Pause };
         let Task::Left { left, .. } = &mut running.task else { panic!("it was made so") };
         let action = left.step(left_copy::Happened::Began);
         self.clear(at, running, action);
@@ -355,7 +382,11 @@ impl World {
             .tasks
             .iter()
             .filter_map(|(number, running)| match &running.task {
-                Task::Decide { at, .. } | Task::Left { at, .. } if at.log == log => Some(*number),
+                Task::Decide { at, .. } | Task::Left { at, .. } if at.log == log => {
+                    let ends = running.node != self.owner[log]
+                        || matches!(running.waiting, Waiting::Outcome);
+                    ends.then_some(*number)
+                }
                 _ => None,
             })
             .collect();

@@ -2,7 +2,7 @@
 
 use super::harness::{Harness, Reopen, STREAM};
 use crate::engine::EngineConfig;
-use crate::op::{Op, OpOutcome, Range, RangeRequest, Replica};
+use crate::op::{Forgotten, Op, OpOutcome, Range, RangeRequest, Replica};
 use crate::sink::AccountId;
 use nuthatch_log::{Machine, StreamId};
 use nuthatch_protocol::js::{StreamConfig, StreamSource, Time};
@@ -111,7 +111,7 @@ fn a_sourced_message_comes_once() {
 fn a_stream_that_lives_here_is_never_forgotten_as_a_copy() {
     let mut harness = Harness::with_stream(|_| {});
     harness.put("s.a", "1");
-    let refused = harness.op(Op::Forget { id: STREAM, only_copy: true });
+    let refused = harness.op(Op::Forget { id: STREAM, what: Forgotten::Copy });
     assert!(refused.is_err());
     assert_eq!(harness.info().state.messages, 1);
 }
