@@ -13,7 +13,7 @@ use nuthatch_log::rules::RULE_OFF_VARIABLE;
 use std::process::Command;
 
 /// Schedules that are enough for a rule of the control plane.
-const CONTROL_SEEDS: u64 = 4_000;
+const CONTROL_SEEDS: u64 = 40_000;
 /// Schedules that are enough for a rule of log or streams.
 const NODE_SEEDS: u64 = 400;
 /// Schedules that are enough for a rule of a keeper's directory.
@@ -28,6 +28,8 @@ const CONTROL: &[(&str, &str)] = &[
     ("streams.undecided-waits", "moves-apart"),
     ("streams.refused-never-settles", "moves-apart"),
     ("streams.asked-copy-stays", "moves-apart"),
+    ("streams.forgets-who-waits", "moves-apart"),
+    ("streams.goes-to-after-commit", "moves-apart"),
     ("streams.copy-not-early", "copies"),
     ("streams.copy-not-late", "copies"),
     ("streams.source-position", "copies"),

@@ -27,9 +27,9 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// Pauses between two questions to the owner of the other log.
 const PAUSES: Pauses = Pauses { min: Duration::from_millis(20), max: Duration::from_secs(5) };
@@ -346,3 +346,6 @@ const fn identity_of(place: &LogPlace) -> u64 {
 fn is_gone(error: &JsError) -> bool {
     error.err_code == JsError::STREAM_NOT_FOUND.err_code
 }
+
+#[cfg(test)]
+mod tests;

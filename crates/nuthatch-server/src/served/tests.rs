@@ -161,8 +161,13 @@ fn counts_of_connections_wake_nobody_and_are_summed() {
     served.met(("edge", true), &link, "token");
     served.receive("n2", b"T", &told(true, true, &[own("A", "a.>")], &[]));
     let counts = |connections, leafs| {
-        let state =
-            NodeState { logs: vec!["memory".to_owned()], leads_in: Some(7), connections, leafs };
+        let state = NodeState {
+            logs: vec!["memory".to_owned()],
+            tags: vec!["ssd".to_owned()],
+            leads_in: Some(7),
+            connections,
+            leafs,
+        };
         serde_json::to_vec(&Told { state, is_last: true, ..Told::default() }).expect("JSON")
     };
     let changes = served.changes();

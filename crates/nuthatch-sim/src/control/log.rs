@@ -419,6 +419,23 @@ impl SimLog {
         None
     }
 
+    /// What an engine refuses of a stream that moves, since it is not in that state.
+    fn refusal(&self, id: StreamId, stream: &SimStream, op: &Op) -> Option<OpResult> {
+        let is_other = |copy| !self.waits_for(id, stream, copy);
+        match op {
+            Op::Settle { .. } | Op::Probe { .. } => is_refused(stream).then(gone),
+            Op::Forget { what: Forgotten::Copy, .. } => (!stream.provenance.arriving).then(refused),
+            Op::Forget { what: Forgotten::LeftFor(copy), .. } => (FORGETS_WHO_WAITS.holds()
+                && is_other(*copy))
+            .then_some(Err(JsError::STREAM_MOVE_IN_PROGRESS)),
+            // It leaves for another copy, of which nobody has said that it may not.
+            Op::Stay { refused: Some(copy), .. } => (self.held.contains_key(&id)
+                && is_other(copy.stream))
+            .then_some(Err(JsError::STREAM_MOVE_IN_PROGRESS)),
+            _ => None,
+        }
+    }
+
     fn change(&mut self, number: u64, mut op: Op) -> Option<Reply> {
         let refuse = |result| Some(Reply::Outcome { number, result });
         if self.has_failed {
@@ -431,6 +448,9 @@ impl SimLog {
             (_, Some(stream)) => stream,
             (_, None) => return refuse(gone()),
         };
+        if let Some(why) = self.refusal(id, &stream, &op) {
+            return refuse(why);
+        }
         let mut result = Ok(OpOutcome::Done);
         match op {
             Op::CreateStream { config, .. } => stream.config = *config,
@@ -449,7 +469,6 @@ impl SimLog {
             Op::DeleteMessage { seq, .. } => drop(stream.messages.remove(&seq)),
             Op::Mirror { copies, gap_to, .. } => stream.mirror(&copies, gap_to),
             Op::Source { copies, .. } => stream.source(&copies),
-            Op::Settle { .. } | Op::Probe { .. } if is_refused(&stream) => return refuse(gone()),
             Op::Probe { .. } => {}
             Op::Leave { log, to, .. } => {
                 let state = state_of(&log, id);
@@ -460,12 +479,6 @@ impl SimLog {
             Op::Stay { refused: None, .. } => {
                 self.go_on(id, Vec::new());
                 return refuse(Ok(OpOutcome::Done));
-            }
-            // It leaves for another copy, of which nobody has said that it may not.
-            Op::Stay { refused: Some(copy), .. }
-                if self.held.contains_key(&id) && !self.waits_for(id, &stream, copy.stream) =>
-            {
-                return refuse(Err(JsError::STREAM_MOVE_IN_PROGRESS));
             }
             Op::Stay { refused, .. } => {
                 stream.provenance.to = refused;
@@ -484,14 +497,6 @@ impl SimLog {
             Op::Settle { state, .. } => {
                 stream.provenance = Provenance::arrived(location_of(&state));
                 self.held.insert(id, Vec::new());
-            }
-            Op::Forget { what: Forgotten::Copy, .. } if !stream.provenance.arriving => {
-                return refuse(refused());
-            }
-            Op::Forget { what: Forgotten::LeftFor(copy), .. }
-                if FORGETS_WHO_WAITS.holds() && !self.waits_for(id, &stream, copy) =>
-            {
-                return refuse(Err(JsError::STREAM_MOVE_IN_PROGRESS));
             }
             Op::Forget { .. } | Op::DeleteStream { .. } => {
                 self.held.remove(&id);

@@ -16,6 +16,7 @@ use crate::event::{ClientBatch, Item};
 use crate::op::{Op, Respond};
 use crate::rules::PURGE_HOLDS;
 use crate::sink::Sink;
+use crate::stream::unavailable;
 use nuthatch_log::{LogAccess, StreamId};
 use nuthatch_protocol::jserror::JsError;
 use rustc_hash::FxHashSet;
@@ -328,6 +329,7 @@ impl<S: Sink> Engine<S> {
 
 /// What is told where nobody knows for a while whether a stream lives here.
 fn may_live_elsewhere() -> JsError {
-    JsError::CLUSTER_NOT_AVAIL
-        .with_err("the stream may have moved to another log, which nobody can say at the moment: try again later")
+    unavailable(
+        "the stream may have moved to another log, and nobody can say that at the moment: try again later",
+    )
 }

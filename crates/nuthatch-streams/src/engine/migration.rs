@@ -341,11 +341,12 @@ impl<S: Sink> Engine<S> {
             Forgotten::Copy if !matches!(slot.migration, MigrationState::Arriving) => {
                 return Err(JsError::STREAM_STORE_FAILED.with_err("the stream has moved here"));
             }
-            Forgotten::LeftFor(copy) if FORGETS_WHO_WAITS.holds() => {
-                if !slot.migration.waits_to_stay() || !slot.leaves_for(copy) {
-                    // It was decided about by now, or goes to another copy.
-                    return Err(JsError::STREAM_MOVE_IN_PROGRESS);
-                }
+            // It was decided about by now, or goes to another copy.
+            Forgotten::LeftFor(copy)
+                if FORGETS_WHO_WAITS.holds()
+                    && !(slot.migration.waits_to_stay() && slot.leaves_for(copy)) =>
+            {
+                return Err(JsError::STREAM_MOVE_IN_PROGRESS);
             }
             _ => {}
         }

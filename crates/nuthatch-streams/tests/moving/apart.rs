@@ -131,7 +131,7 @@ fn a_stream_that_may_live_elsewhere_waits_until_that_is_known() {
     assert!(found.serve.is_empty() && found.undecided.len() == 1, "{found:?}");
     let told = both.rig(0).op(Op::GoesTo { id: SOURCE }).expect("told");
     assert_eq!(told, OpOutcome::GoesTo(Some(place("two", COPY))));
-    both.rig(0).op(Op::Hold { id: SOURCE }).expect("held");
+    both.rig(0).op(Op::Hold { id: SOURCE, refuses: false }).expect("held");
     assert!(!both.takes(0, SOURCE, 9), "it waits");
     assert_eq!(both.rig(0).read(SOURCE, 1), None, "questions, too");
     // A copy that it does not leave for says nothing about it.
@@ -145,11 +145,49 @@ fn a_stream_that_may_live_elsewhere_waits_until_that_is_known() {
 
     let mut both = Both::about_to_switch();
     both.reopen(0);
-    both.rig(0).op(Op::Hold { id: SOURCE }).expect("held");
+    both.rig(0).op(Op::Hold { id: SOURCE, refuses: false }).expect("held");
     assert!(!both.takes(0, SOURCE, 9), "it waits");
+    let other = Op::Forget { id: SOURCE, what: Forgotten::LeftFor(StreamId(77)) };
+    let told = both.rig(0).try_op(other).expect("an answer");
+    assert_eq!(told, Err(JsError::STREAM_MOVE_IN_PROGRESS), "it waits for another copy");
     both.rig(0).op(Op::Forget { id: SOURCE, what: Forgotten::LeftFor(COPY) }).expect("forgotten");
     let answers = both.rig(0).take_answers();
     assert!(answers.get(&9).is_none_or(|answer| answer.contains("error")), "{answers:?}");
     both.reopen(0);
     assert!(both.rig(0).catalog().is_empty());
+}
+
+#[test]
+fn a_stream_that_goes_on_is_not_forgotten_by_who_asked_before() {
+    let mut both = Both::about_to_switch();
+    both.reopen(0);
+    both.rig(0).op(Op::Hold { id: SOURCE, refuses: false }).expect("held");
+    let refused = Some(refusal_of("one", COPY));
+    both.rig(0).op(Op::Stay { id: SOURCE, refused }).expect("it stays");
+    let forget = Op::Forget { id: SOURCE, what: Forgotten::LeftFor(COPY) };
+    assert_eq!(both.rig(0).try_op(forget), Some(Err(JsError::STREAM_MOVE_IN_PROGRESS)));
+    assert!(both.takes(0, SOURCE, 9));
+}
+
+#[test]
+fn what_waits_too_long_is_refused_and_then_what_comes() {
+    let mut both = Both::about_to_switch();
+    both.reopen(0);
+    both.rig(0).op(Op::Hold { id: SOURCE, refuses: false }).expect("held");
+    assert!(!both.takes(0, SOURCE, 9), "it waits");
+    both.rig(0).op(Op::Hold { id: SOURCE, refuses: true }).expect("held");
+    let answers = both.rig(0).take_answers();
+    assert!(answers[&9].contains("10008"), "{answers:?}");
+    assert!(both.takes(0, SOURCE, 10), "it is answered at once");
+    let asked = both.rig(0).try_op(Op::StreamInfo {
+        id: SOURCE,
+        deleted_details: false,
+        subjects_filter: String::new(),
+        offset: 0,
+    });
+    let Some(Err(error)) = asked else { panic!("questions, too: {asked:?}") };
+    assert!(error.to_string().contains("may have moved to another log"), "{error}");
+    let refused = Some(refusal_of("one", COPY));
+    both.rig(0).op(Op::Stay { id: SOURCE, refused }).expect("it stays");
+    assert_eq!(both.rig(0).catalog()[0].last_seq, 3, "nothing of it was taken");
 }

@@ -179,7 +179,7 @@ fn jetstream_block() {
     assert_eq!(o.jetstream.store_dir, PathBuf::from("/data"));
     let o = options(
         "jetstream { store_dir: /d, max_mem: 1GB, max_file: '10G', domain: hub, sync: '100ms'
-           compression: zstd, ek: 'new', prev_encryption_key: old, cipher: AES, strict: false, limits { max_ack_pending: 100, max_request_batch: 200
+           compression: zstd, ek: 'new', prev_encryption_key: old, cipher: AES, strict: false, unique_tag: 'AZ:', limits { max_ack_pending: 100, max_request_batch: 200
              duplicate_window: '5m', default_max_consumers: -1
              batch { max_inflight_per_stream: 3, max_inflight_total: 4, max_msgs: 5, timeout: 6s } } }",
         "",
@@ -204,6 +204,7 @@ fn jetstream_block() {
                 cipher: nuthatch_log::Cipher::Aes256Gcm,
             },
             strict: false,
+            unique_tag: Some("az:".to_owned()),
             limits: JetStreamLimits {
                 max_ack_pending: Some(100),
                 max_request_batch: Some(200),
