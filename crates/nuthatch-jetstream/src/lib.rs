@@ -29,6 +29,7 @@ mod leader_advisories;
 mod lists;
 mod load;
 mod local_log;
+mod local_opener;
 mod log_calls;
 mod log_names;
 mod log_table;

@@ -7,12 +7,12 @@ use crate::engine::{engine, reporter};
 use crate::engines::Engines;
 use crate::handle::JetStreamHandle;
 use crate::known_logs::KnownLogs;
-use crate::local_log;
 use crate::log_table::AttachedLog;
 use crate::owned_logs::OwnedLogs;
 use crate::registry::MEMORY_LOG;
 use crate::routing::CoreRouting;
 use crate::settings::settings;
+use crate::{local_log, local_opener};
 use nuthatch_log::env::RamDisk;
 use nuthatch_log::{LogCore, LogOptions};
 use nuthatch_server::jetstream_port::LogId;
@@ -82,7 +82,7 @@ pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
     let mut lines = banner::recovered(&reports, jetstream.stream_count());
     lines.extend(local_log::line(&options));
     if options.cluster.is_some() {
-        jetstream.engines().open_local_by(local_log::opener(server, &jetstream));
+        jetstream.engines().open_local_by(local_opener::opener(server, &jetstream));
     }
     let quorum: Arc<dyn QuorumLogs> = Arc::new(OwnedLogs::new(server, &jetstream));
     let quorum = options.cluster.is_some().then_some(quorum);
