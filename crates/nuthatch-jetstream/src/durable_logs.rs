@@ -101,8 +101,7 @@ pub(super) fn local(options: &Options, dir: PathBuf) -> DurableLog {
     DurableLog { place: LogStore::Directory(Some(dir)), tier: None, ..home }
 }
 
-/// The default log, if it is this server's own, then those that the configuration names, in the order of their engines,
-/// and behind them the log of just this node of a cluster, if it has one.
+/// The default log, if it is this server's own, those that the configuration names, and a node's own, by their engines.
 pub(super) fn durable_logs(options: &Options) -> Vec<DurableLog> {
     let jetstream = &options.jetstream;
     let is_own = options.cluster.is_none();

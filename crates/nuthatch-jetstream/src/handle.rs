@@ -406,7 +406,7 @@ impl JetStreamPort for JetStreamHandle {
         let is_leader = attached.iter().any(|log| log.name == DEFAULT_LOG);
         let state = NodeState {
             logs: attached.iter().map(|log| log.name.clone()).collect(),
-            tags: self.core.server_tags(),
+            tags: Some(self.core.server_tags()),
             leads_in: is_leader.then(|| self.core.leads_in()).flatten(),
             ..NodeState::default()
         };

@@ -114,11 +114,11 @@ impl Loading {
         };
         self.streams.reserve_ids(next_id);
         let found = self.resolve_one(log, streams)?;
-        self.drop_superseded(&found.serve);
+        self.drop_superseded(found.serve.iter().chain(&found.undecided));
         let mut serve: Vec<CatalogEntry> =
             found.serve.iter().chain(&found.undecided).map(|(_, entry)| entry.clone()).collect();
         serve.retain(|entry| !self.has_left(entry));
-        let _rights = self.rights_until_free(&serve).await?;
+        let _rights = self.rights_until_free(&mut serve).await?;
         let serve = self.without_conflicts(serve)?;
         let count = serve.len();
         self.hold(&[log], &found.undecided).await?;
@@ -128,18 +128,41 @@ impl Loading {
     }
 
     /// The rights to change the streams of these accounts, once no change under way is about to take a name or subjects of
-    /// them.
-    async fn rights_until_free(&self, streams: &[CatalogEntry]) -> Result<Vec<Changing>, String> {
+    /// them. At a node of a cluster, streams for which that takes too long are left out, which its log says.
+    async fn rights_until_free(
+        &self,
+        streams: &mut Vec<CatalogEntry>,
+    ) -> Result<Vec<Changing>, String> {
         let late = Instant::now() + FREE_WITHIN;
         loop {
             let rights = self.rights_of(streams.iter().map(|entry| entry.account)).await?;
-            match streams.iter().try_for_each(|entry| self.check_pending(entry)) {
+            let why = match streams.iter().try_for_each(|entry| self.check_pending(entry)) {
                 Ok(()) => return Ok(rights),
-                Err(why) if Instant::now() >= late => return Err(why),
-                Err(_) => drop(rights),
+                Err(why) => why,
+            };
+            if Instant::now() >= late {
+                if self.names.node().is_none() {
+                    return Err(why);
+                }
+                streams.retain(|entry| match self.check_pending(entry) {
+                    Ok(()) => true,
+                    Err(why) => {
+                        self.say_left_out(&why);
+                        false
+                    }
+                });
+                return Ok(rights);
             }
+            drop(rights);
             sleep(FREE_PAUSE).await;
         }
+    }
+
+    fn say_left_out(&self, why: &str) {
+        self.core.warn(&format!(
+            "{why}: the one of the log that has come to this node is NOT SERVED while it is here. Give one of both another name \
+             or other subjects, or delete it"
+        ));
     }
 
     /// Those whose name and subjects no stream of another log here has. At a node of a cluster the others are left out, which
@@ -159,10 +182,7 @@ impl Loading {
             match conflict {
                 Ok(()) => served.push(entry),
                 Err(why) if self.names.node().is_none() => return Err(why),
-                Err(why) => self.core.warn(&format!(
-                    "{why}: the one of the log that has come to this node is NOT SERVED while it is here. Give one of both \
-                     another name or other subjects, or delete it"
-                )),
+                Err(why) => self.say_left_out(&why),
             }
         }
         Ok(served)
@@ -182,20 +202,23 @@ impl Loading {
 
     /// What other logs here have of streams that have arrived in the log which comes is not routed to any more: it is held
     /// there, and whoever finds out about it forgets it.
-    fn drop_superseded(&self, arrived: &[(usize, CatalogEntry)]) {
+    fn drop_superseded<'a>(&self, arrived: impl Iterator<Item = &'a (usize, CatalogEntry)>) {
         for (_, entry) in arrived {
+            let (account, name) = (entry.account, entry.config.name.as_str());
             let Some(from) = &entry.provenance.from else { continue };
-            self.streams.change(|registry| {
-                let left = registry.get(entry.account, &entry.config.name).filter(|left| {
-                    left.id == from.stream && self.names.place_of(left.engine) == from.log
-                });
-                if left.is_none() {
-                    return;
-                }
-                if let Some((key, left)) = registry.take(entry.account, &entry.config.name) {
-                    registry.drop_subjects(entry.account, key, &left.config.subjects);
-                }
+            let known = self.streams.read().get(account, name).cloned();
+            let is_left = known.is_some_and(|left| {
+                left.id == from.stream
+                    && self.names.place_of(left.engine) == from.log
+                    && self.moves.apart.is_undecided(account, name, left.route())
             });
+            if is_left {
+                self.streams.change(|registry| {
+                    if let Some((key, left)) = registry.take(account, name) {
+                        registry.drop_subjects(account, key, &left.config.subjects);
+                    }
+                });
+            }
         }
     }
 

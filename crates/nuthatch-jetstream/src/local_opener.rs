@@ -41,7 +41,6 @@ async fn open(server: &Arc<Server>, jetstream: &JetStreamHandle) -> Result<LogId
     if let Some((_, log)) = attached.into_iter().find(|(name, _)| name == LOCAL_LOG) {
         return Ok(log);
     }
-    local_log::check_name(&server.options())?;
     let id = serve(server, jetstream, LOCAL_LOG.to_owned()).await?;
     server.log.info(format_args!("Log {LOCAL_LOG} is open: streams of this node only"));
     Ok(id)
@@ -56,8 +55,8 @@ async fn reopen(
     let gone = jetstream.detach(log).ok_or("it is not open")?;
     let name = gone.name.clone();
     let closed = tokio::task::spawn_blocking(move || gone.handle.close()).await;
-    closed.map_err(|panic| panic.to_string())?.map_err(|error| error.to_string())?;
     server.logs.remove(&name);
+    closed.map_err(|panic| panic.to_string())?.map_err(|error| error.to_string())?;
     serve(server, jetstream, name).await
 }
 
@@ -68,11 +67,15 @@ async fn serve(
 ) -> Result<LogId, String> {
     let (opening, named) = (server.clone(), name.clone());
     let taken = tokio::task::spawn_blocking(move || take(&opening, &named));
-    let (slot, core) = taken.await.map_err(|panic| panic.to_string())??;
+    let taken = taken.await.map_err(|panic| panic.to_string())?;
+    let (slot, core) = taken.inspect_err(|_| server.logs.remove(&name))?;
     let id = LogId(core.log_id());
-    let handle = core.spawn(&format!("log-{name}")).map_err(|error| error.to_string())?;
+    let spawned = core.spawn(&format!("log-{name}")).map_err(|error| error.to_string());
+    let handle = spawned.inspect_err(|_| server.logs.remove(&name))?;
+    let named = name.clone();
     let log = AttachedLog { id, slot, name, handle: handle.clone() };
     if let Err(why) = jetstream.attach(log).await {
+        server.logs.remove(&named);
         // Its threads end; what is on the disk is found again.
         let closed = tokio::task::spawn_blocking(move || handle.close()).await;
         let also = closed.map_err(|panic| panic.to_string())?.err();

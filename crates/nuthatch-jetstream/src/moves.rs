@@ -25,6 +25,7 @@ use crate::move_table::{Moves, Progress};
 use crate::other_nodes::OtherNodes;
 use crate::outcome::{Answer, placement_error};
 use crate::pending_changes::{CHANGE_TIMEOUT, Changing};
+use crate::placing::Placing;
 use crate::registry::{Entry, is_memory_log, is_quorum_log};
 use crate::request::parse_optional;
 use crate::stream_table::StreamTable;
@@ -56,6 +57,8 @@ const RAISED_PAUSE: Duration = Duration::from_millis(50);
 pub(super) const RAISING_AT_ONCE: usize = 4;
 /// A move that was given up since one of its logs has left is begun anew after this, where that is wanted.
 const RAISED_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How long it is waited for a stream that has moved to answer, before its log is opened anew.
+const SERVED_WITHIN: Duration = Duration::from_secs(2);
 /// How long a deletion waits for the log that its stream has left.
 const FORGET_TIMEOUT: Duration = Duration::from_secs(4);
 
@@ -96,6 +99,7 @@ pub(super) struct StreamMoves {
     pub(super) apart: Arc<Apart>,
     pub(super) targets: Targets,
     pub(super) nodes: Arc<OtherNodes>,
+    pub(super) placing: Placing,
     /// Room for streams that are being raised.
     pub(super) raising: Semaphore,
 }
@@ -112,12 +116,14 @@ impl StreamMoves {
         let entry = self.streams.entry(account, name)?;
         let known = self.table.of(account, name);
         let under_way = known.clone().filter(|progress| progress.is_under_way());
+        if request.cancel && self.apart.keep(account, name) {
+            return Ok(self.answer(account, name));
+        }
         match (request.cancel, under_way) {
             (true, Some(progress)) => {
                 progress.cancelled.store(true, Ordering::Release);
                 progress.wake.notify_one();
             }
-            (true, None) if self.apart.keep(account, name) => {}
             (true, None) => {
                 return Err(placement_error("no move of this stream is under way"));
             }
@@ -188,6 +194,7 @@ impl StreamMoves {
             return Err(placement_error("a stream of storage 'memory' lives in no other log"));
         }
         check_replicas(&entry.config, to, self.names.node().is_some())?;
+        self.placing.check_tags(entry.account, &entry.config, to)?;
         self.names.check_syncs(entry.engine)?;
         let name = &entry.config.name;
         match self.nodes.find(entry.account, name).filter(|_| is_quorum_log(to)) {
@@ -203,27 +210,32 @@ impl StreamMoves {
         self.names.name_of(entry.engine) == to || self.table.report_of(account, name).is_some()
     }
 
-    /// A stream has taken over in a log and never gets what the engine of the other log had in memory, since that log is
-    /// another node's: it is served where its log is opened anew.
-    pub(super) fn reopen(self: &Arc<Self>, stream: &str, log: LogId) {
-        let name = self.names.name_of(log);
-        if name.is_empty() {
-            return;
-        }
-        self.core.say(&format!(
-            "log {name} is opened anew: stream {stream:?} has moved there while the log that it came from left this node"
-        ));
-        if is_quorum_log(&name) {
-            // Another node opens it, or this one again.
-            drop(self.core.step_down(&name, None));
-            return;
-        }
+    /// A stream has taken over in a log. Where it never gets what the engine of the other log had in memory, since that log is
+    /// another node's by now, it is served where its log is opened anew.
+    pub(super) fn reopen_unless_served(self: &Arc<Self>, stream: String, at: StreamRoute) {
         let moves = self.clone();
         tokio::spawn(async move {
-            if let Err(why) = moves.logs.reopen(log).await {
-                moves.core.warn(&format!(
-                    "log {name} was not opened anew ({why}): start this server again"
-                ));
+            let op = Op::StreamInfo {
+                id: at.stream,
+                deleted_details: false,
+                subjects_filter: String::new(),
+                offset: 0,
+            };
+            let name = moves.names.name_of(at.log);
+            let is_served = timeout(SERVED_WITHIN, moves.calls.run(at.log, op)).await.is_ok();
+            if is_served || name.is_empty() {
+                return;
+            }
+            moves.core.say(&format!(
+                "log {name} is opened anew: stream {stream:?} has moved there while the log that it came from left this node"
+            ));
+            if is_quorum_log(&name) {
+                // Another node opens it, or this one again.
+                drop(moves.core.step_down(&name, None));
+            } else if let Err(why) = moves.logs.reopen(at.log).await {
+                let what =
+                    format!("log {name} was not opened anew ({why}): start this server again");
+                moves.core.warn(&what);
             }
         });
     }
@@ -337,10 +349,11 @@ impl StreamMoves {
         let moves = self.clone();
         tokio::spawn(async move {
             for entry in waiting {
-                while moves.table.active.load(Ordering::Acquire) >= RAISED_AT_ONCE {
+                let is_gone = || !moves.logs.is_attached(log) || moves.logs.is_withdrawn(log);
+                while moves.table.active.load(Ordering::Acquire) >= RAISED_AT_ONCE && !is_gone() {
                     tokio::time::sleep(RAISED_PAUSE).await;
                 }
-                if !moves.logs.is_attached(log) || moves.logs.is_withdrawn(log) {
+                if is_gone() {
                     return;
                 }
                 if let Err(error) = moves.raise_to(&entry, Ok(log)).await {

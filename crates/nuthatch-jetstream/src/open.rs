@@ -40,7 +40,7 @@ pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
         // The words of nats-server, which people look for.
         return Err(format!("storage directory is not a directory: {}", store.display()));
     }
-    if local_log::local_log_dir(&options).is_some() {
+    if options.cluster.is_some() {
         local_log::check_name(&options)?;
     }
     let durable_logs = durable_logs(&options);

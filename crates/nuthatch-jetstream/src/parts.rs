@@ -156,6 +156,7 @@ impl Parts {
             apart: Arc::new(self.apart()),
             targets: self.targets(),
             nodes: self.nodes.clone(),
+            placing: self.placing(),
             raising: Semaphore::new(RAISING_AT_ONCE),
         }
     }

@@ -15,8 +15,14 @@ const EXCLUDES: char = '!';
 pub(super) struct TaggedNode {
     /// Its name.
     pub(super) name: String,
-    /// Its tags, in lower case.
-    pub(super) tags: Vec<String>,
+    /// Its tags, in lower case; `None`: its version tells none.
+    pub(super) tags: Option<Vec<String>>,
+}
+
+impl TaggedNode {
+    fn has(&self, tag: &String) -> bool {
+        self.tags.as_ref().is_some_and(|tags| tags.contains(tag))
+    }
 }
 
 /// The tags of a placement, but for the one that names a log.
@@ -47,18 +53,18 @@ impl WantedTags {
 
     /// Whether a stream may be on a node.
     pub(super) fn admits(&self, node: &TaggedNode) -> bool {
-        let has = |tag: &String| node.tags.contains(tag);
+        let Some(tags) = &node.tags else { return self.is_none() };
+        let has = |tag: &String| tags.contains(tag);
         self.wanted.iter().all(has)
             && !self.excluded.iter().any(has)
-            && !node.tags.iter().any(|tag| tag == NO_JETSTREAM)
+            && !tags.iter().any(|tag| tag == NO_JETSTREAM)
     }
 
     /// That not enough nodes are admitted. `of_log` says for which log all of them would have to be.
     pub(super) fn refusal(&self, nodes: &[TaggedNode], of_log: Option<&str>) -> JsError {
         let mut why = "no suitable peers for placement".to_owned();
-        let lacks = |node: &TaggedNode| self.wanted.iter().any(|tag| !node.tags.contains(tag));
-        let is_excluded =
-            |node: &TaggedNode| self.excluded.iter().any(|tag| node.tags.contains(tag));
+        let lacks = |node: &TaggedNode| self.wanted.iter().any(|tag| !node.has(tag));
+        let is_excluded = |node: &TaggedNode| self.excluded.iter().any(|tag| node.has(tag));
         if nodes.iter().any(lacks) {
             why += &format!(", tags not matched {}", listed(&self.wanted));
         }
@@ -85,7 +91,10 @@ fn listed(tags: &[String]) -> String {
 /// How many of these nodes differ in the value of their tag with this prefix: replicas share none (`unique_tag`). A node
 /// without such a tag does not count.
 fn distinct(nodes: &[TaggedNode], prefix: &str) -> usize {
-    let value = |node: &TaggedNode| node.tags.iter().find(|tag| tag.starts_with(prefix)).cloned();
+    let value = |node: &TaggedNode| {
+        let mut tags = node.tags.iter().flatten();
+        tags.find(|tag| tag.starts_with(prefix)).cloned()
+    };
     let values: std::collections::BTreeSet<String> = nodes.iter().filter_map(value).collect();
     values.len()
 }
@@ -127,7 +136,7 @@ mod tests {
     fn node(name: &str, tags: &[&str]) -> TaggedNode {
         TaggedNode {
             name: name.to_owned(),
-            tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+            tags: Some(tags.iter().map(|tag| (*tag).to_owned()).collect()),
         }
     }
 

@@ -104,7 +104,8 @@ impl Placing {
         }
         let nodes = self.tagged(&served);
         let refusal = self.keep_admitted(&mut candidates, config, &nodes);
-        if candidates.is_empty() && tag.is_none() && config.num_replicas <= 1 {
+        let may_be_local = tag.is_none() && config.storage == StorageType::File;
+        if candidates.is_empty() && may_be_local && config.num_replicas <= 1 {
             candidates = self.local_candidates(account, &served, &WantedTags::of(config), &nodes);
         }
         let Some(fewest) = candidates.iter().map(|one| one.streams).min() else {
@@ -152,7 +153,7 @@ impl Placing {
     /// This node, and those that are connected.
     fn tagged(&self, served: &Served) -> Vec<TaggedNode> {
         let own = self.names.node().unwrap_or_default().to_owned();
-        let own = TaggedNode { name: own, tags: self.core.server_tags() };
+        let own = TaggedNode { name: own, tags: Some(self.core.server_tags()) };
         let others = served.nodes().into_iter();
         let others = others.map(|(name, state, _)| TaggedNode { name, tags: state.tags });
         std::iter::once(own).chain(others).collect()

@@ -99,7 +99,8 @@ fn lazy_logs(options: &Options) -> Vec<String> {
     let jetstream = &options.jetstream;
     let is_lazy = jetstream.sync != SyncPolicy::Always;
     let default = match options.cluster {
-        Some(_) => local_log_dir(options).is_some().then_some(LOCAL_LOG),
+        // It may be begun later.
+        Some(_) => Some(LOCAL_LOG),
         None => jetstream.store.is_none().then_some(DEFAULT_LOG),
     };
     let default = default.filter(|_| is_lazy).map(str::to_owned);

@@ -33,6 +33,11 @@ use nuthatch_streams::op::{GetMessage, PurgeRequest};
 use nuthatch_streams::{AccountId, Op, OpOutcome, validate};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long the log of just this node may take to be opened.
+const LOCAL_LOG_WITHIN: Duration = Duration::from_secs(10);
 
 /// Subjects in one page of `STREAM.INFO`.
 const SUBJECTS_PAGE: usize = 100_000;
@@ -154,6 +159,9 @@ impl StreamCalls {
         }
         set_stream_metadata(&mut config);
         let mut config = validate::stream_config(config, &self.admission.limits(pedantic))?;
+        if *scope == Scope::Log(LOCAL_LOG.to_owned()) {
+            self.local_log().await?;
+        }
         let changing = self.rights.lock(account, name).await?;
         self.origins.check(account, &mut config)?;
         let existing = self.streams.read().get(account, name).cloned();
@@ -162,7 +170,15 @@ impl StreamCalls {
         }
         let engine = match self.home_of_new(account, &config, scope).await? {
             Home::Here(engine) => engine,
-            Home::Local => self.local_log().await?,
+            Home::Local => match self.names.find(LOCAL_LOG) {
+                Some(log) => log,
+                None => {
+                    // A log that is opened waits for the right to change the streams that it has.
+                    drop(changing);
+                    self.local_log().await?;
+                    return Box::pin(self.create(account, (name, scope), body)).await;
+                }
+            },
             Home::At { node, log } => {
                 let made = (&config, body);
                 return self.nodes.create_at(account, changing, (&node, log), made).await;
@@ -209,7 +225,11 @@ impl StreamCalls {
     }
 
     async fn local_log(&self) -> Result<LogId, JsError> {
-        let opened = self.logs.local_log().await;
+        if let Some(log) = self.names.find(LOCAL_LOG) {
+            return Ok(log);
+        }
+        let opened = timeout(LOCAL_LOG_WITHIN, self.logs.local_log()).await;
+        let opened = opened.unwrap_or_else(|_| Err("it takes too long".to_owned()));
         opened.map_err(|why| {
             described(
                 JsError::CLUSTER_NOT_AVAIL,
@@ -295,7 +315,9 @@ impl StreamCalls {
         // It moves to a quorum log behind this.
         let log = if is_raised { DEFAULT_LOG.to_owned() } else { self.names.name_of(entry.engine) };
         self.replicas.check(&config, &log)?;
-        if config.placement != entry.config.placement || is_raised {
+        let is_placed_anew = config.placement != entry.config.placement
+            || config.num_replicas > entry.config.num_replicas;
+        if is_placed_anew {
             self.placing.check_tags(account, &config, &log)?;
         }
         self.admission.check_changed(account, &entry.config, &config).await?;

@@ -11,6 +11,7 @@
 //! what reads the log at a start ([`recovery`]).
 
 mod advisory;
+mod apart;
 mod api;
 mod batch_get;
 mod batches;

@@ -146,6 +146,8 @@ pub fn resolve(
             && let Some(place) = &entry.provenance.from
             && let Some((log, Some(left))) = find(logs, catalogs, place)
             && is_same(entry, left)
+            // A user may have had it go on where it was.
+            && !left.provenance.to.as_ref().is_some_and(|to| refuses(logs[log], to, entry.id))
         {
             resolution.forget.push(LogStream { log, stream: left.id });
         }

@@ -82,10 +82,12 @@ fn streams_are_placed_by_the_tags_of_nodes() {
     let config = |replicas, tag| json!({"name": "ONE1", "subjects": ["ONE1"], "num_replicas": replicas, "placement": {"tags": [tag]}});
     refused(&asked(&nodes, 0, "STREAM.UPDATE.ONE1", &config(1, "id:n2")));
     refused(&asked(&nodes, 0, "STREAM.UPDATE.ONE1", &config(3, "id:n1")));
+    refused(&asked(&nodes, 0, "STREAM.MOVE.ONE1", &json!({"log": "default"})));
     let raised = asked(&nodes, 0, "STREAM.UPDATE.ONE1", &config(3, "ssd"));
     assert!(raised.get("error").is_none(), "{raised}");
     let deadline = Instant::now() + TIMEOUT;
-    while !log(&asked(&nodes, 0, "STREAM.INFO.ONE1", &Value::Null)).starts_with("default") {
+    let is_raised = |info: &Value| info.get("error").is_none() && log(info).starts_with("default");
+    while !is_raised(&asked(&nodes, 0, "STREAM.INFO.ONE1", &Value::Null)) {
         assert!(Instant::now() < deadline, "it does not move:\n{}", nodes.nodes[1].text());
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -108,6 +110,8 @@ fn replicas_share_no_value_of_the_unique_tag() {
     let nodes = tagged("unique", "jetstream { unique_tag: \"az:\" }");
     let two = create(&nodes, "TWO", 2, &Value::Null);
     assert!(two.get("error").is_none(), "{two}");
+    let three = json!({"name": "TWO", "subjects": ["TWO"], "num_replicas": 3});
+    refused(&asked(&nodes, 0, "STREAM.UPDATE.TWO", &three));
     let why = refused(&create(&nodes, "THREE", 3, &Value::Null));
     assert!(why.contains("server tag not unique"), "{why}");
 }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// Pauses between two questions to the owner of the other log.
 const PAUSES: Pauses = Pauses { min: Duration::from_millis(20), max: Duration::from_secs(5) };
@@ -87,7 +87,7 @@ pub(crate) struct Apart {
 
 impl Apart {
     /// Finds out whether a stream lives here that was about to go on as `copy`, and lets it go on or forgets it. It is
-    /// held ([`Op::Hold`]) until then. What is returned ends when that is decided, or the log is not here any more.
+    /// held until then, by [`Op::Hold`] or since it was about to leave. What is returned ends when that is decided, or the log is not here any more.
     pub(crate) fn decide(
         self: &Arc<Self>,
         (account, name): (AccountId, &str),
@@ -107,6 +107,12 @@ impl Apart {
                 waiting.remove(&key);
             }
         }
+    }
+
+    /// True if it is being found out whether this stream lives here.
+    pub(crate) fn is_undecided(&self, account: AccountId, name: &str, route: StreamRoute) -> bool {
+        let waiting = self.undecided.waiting.lock();
+        waiting.get(&(account, name.to_owned())).is_some_and(|here| here.route == route)
     }
 
     /// The user has decided that a stream lives here of which nobody can say that; `false`: it is none.
@@ -139,12 +145,14 @@ impl Apart {
         let mut is_said = false;
         while self.logs.is_attached(here.route.log) {
             happened = match decider.step(happened) {
-                deciding::Action::Ask(_) if here.kept.load(Ordering::Acquire) => {
-                    deciding::Happened::Told(Told::Copy(CopyStanding::Refused))
-                }
-                deciding::Action::Ask(copy) => {
-                    let told = self.ask_copy((here.account, &here.name), &copy).await;
-                    told.map_or(deciding::Happened::NotTold, deciding::Happened::Told)
+                deciding::Action::Ask(asked) => {
+                    match self.told_of(here, &asked, (copy, began, &mut is_said)).await {
+                        Some(told) => deciding::Happened::Told(told),
+                        None if here.kept.load(Ordering::Acquire) => {
+                            deciding::Happened::Told(Told::Copy(CopyStanding::Refused))
+                        }
+                        None => deciding::Happened::NotTold,
+                    }
                 }
                 deciding::Action::Run(op) => {
                     if matches!(op, Op::Forget { .. }) {
@@ -157,18 +165,40 @@ impl Apart {
                     }
                 }
                 deciding::Action::Rest(pause) => {
-                    if began.elapsed() >= HELD_MAX && !is_said {
-                        self.say_waiting(here, copy);
-                        let refuse = Op::Hold { id: here.route.stream, refuses: true };
-                        let _ = self.run(here.route.log, refuse).await;
-                        is_said = true;
-                    }
                     sleep(pause).await;
                     deciding::Happened::Rested
                 }
                 deciding::Action::End(decided) => return self.decided(here, decided),
             };
         }
+    }
+
+    /// What the owner of the other log says. Beside that: what is sent to the stream is refused when it has waited for long.
+    async fn told_of(
+        &self,
+        here: &Here,
+        asked: &StreamLocation,
+        (copy, began, is_said): (&StreamLocation, Instant, &mut bool),
+    ) -> Option<Told> {
+        let told = self.ask_copy((here.account, &here.name), asked);
+        tokio::pin!(told);
+        if !*is_said {
+            let answered = timeout_at(began + HELD_MAX, &mut told).await;
+            let is_late = began.elapsed() >= HELD_MAX;
+            match answered {
+                Ok(Some(told)) => return Some(told),
+                Ok(None) if !is_late => return None,
+                Ok(None) | Err(_) => {}
+            }
+            *is_said = true;
+            self.say_waiting(here, copy);
+            let refuse = Op::Hold { id: here.route.stream, refuses: true };
+            let _ = self.run(here.route.log, refuse).await;
+            if let Ok(told) = answered {
+                return told;
+            }
+        }
+        told.await
     }
 
     async fn run_left(&self, here: &Here, mut left: LeftCopy) {

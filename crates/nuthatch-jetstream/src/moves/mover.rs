@@ -258,7 +258,9 @@ impl MoveDriver {
             let work = self.perform(side, op, until);
             let happened = match phase {
                 // What the new log waits for does not come if the old one has ended meanwhile.
-                Phase::Switching => timeout(SWITCH_MAX, work).await.unwrap_or(Happened::Late),
+                Phase::Switching if self.service.names.node().is_some() => {
+                    timeout(SWITCH_MAX, work).await.unwrap_or(Happened::Late)
+                }
                 _ => work.await,
             };
             action = self.step(mover, happened);
@@ -350,7 +352,7 @@ impl MoveDriver {
         let key = (self.account, self.name.clone());
         if !service.logs.is_attached(self.source.log) {
             if matches!(ended, Ended::Unforgotten(_)) {
-                service.reopen(&self.name, self.copy.log);
+                service.reopen_unless_served(self.name.clone(), self.copy);
             }
             service.table.forget(key.0, &key.1);
             return service.table.close(&progress, None);

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct NodeState {
     /// Names of the logs that it serves.
     pub logs: Vec<String>,
-    /// Its tags (`server_tags`).
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tags: Vec<String>,
+    /// Its tags (`server_tags`); `None`: its version tells none, and begins no log for streams that tags place on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Vec<String>>,
     /// The epoch in which it decides about new streams; `None`: it does not.
     pub leads_in: Option<u64>,
     /// How many clients of the account are connected there, if the account has a limit of them or of leaf nodes: either is

@@ -163,7 +163,7 @@ fn counts_of_connections_wake_nobody_and_are_summed() {
     let counts = |connections, leafs| {
         let state = NodeState {
             logs: vec!["memory".to_owned()],
-            tags: Vec::new(),
+            tags: None,
             leads_in: Some(7),
             connections,
             leafs,

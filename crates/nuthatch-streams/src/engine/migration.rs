@@ -18,13 +18,9 @@ use super::outputs::Done;
 use super::pending::OpOrInfo;
 use super::stream_slot::StreamSlot;
 use crate::event::HandOff;
-use crate::migration::refusal_of;
-use crate::op::{CopyStanding, Forgotten, Op, OpOutcome, Respond};
+use crate::op::{Forgotten, Op, OpOutcome, Respond};
 use crate::records::MoveOut;
-use crate::rules::{
-    FORGETS_WHO_WAITS, GOES_TO_AFTER_COMMIT, LEAVE_AFTER_COMMIT, REFUSED_NEVER_SETTLES,
-    SETTLE_WHOLE,
-};
+use crate::rules::{FORGETS_WHO_WAITS, LEAVE_AFTER_COMMIT, SETTLE_WHOLE};
 use crate::sink::{AccountId, Sink};
 use crate::stream::{Compared, Provenance, Recovering, Stream, StreamLocation, refusal};
 use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Timestamp, Urgency};
@@ -60,6 +56,13 @@ pub(super) struct OutboundStream {
     config: Arc<StreamConfig>,
     /// The frame before which nothing is told, and who is.
     waits: Option<(Lsn, Respond)>,
+}
+
+impl OutboundStream {
+    /// True if whoever asked for it to leave has heard its state.
+    pub(super) const fn is_told(&self) -> bool {
+        self.waits.is_none()
+    }
 }
 
 /// A copy that is being compared with the state that is to take over, in parts: the log's other
@@ -378,58 +381,6 @@ impl<S: Sink> Engine<S> {
         }
     }
 
-    /// See [`Op::RefuseCopy`](crate::Op::RefuseCopy).
-    fn refuse_copy<L: LogAccess>(
-        &mut self,
-        id: StreamId,
-        (account, name): (AccountId, &str),
-        here: &str,
-        log: &mut L,
-    ) -> Done {
-        let slot = self.streams.get_mut(id).ok_or(JsError::STREAM_NOT_FOUND)?;
-        if (slot.stream.account(), slot.stream.config().name.as_str()) != (account, name) {
-            return Err(JsError::STREAM_NOT_FOUND);
-        }
-        if !matches!(slot.migration, MigrationState::Arriving) {
-            // A state that is not durable yet is, when this is: the answer waits for the same frame or a later one.
-            let lsn = append_move(&slot.stream, slot.stream.provenance().to.as_ref(), log)?;
-            self.streams.changed(id, lsn);
-            return Ok((Some(lsn), OpOutcome::Copy(CopyStanding::Settled)));
-        }
-        let refused = refusal_of(here, id);
-        let lsn = append_move(&slot.stream, Some(&refused), log)?;
-        if REFUSED_NEVER_SETTLES.holds() {
-            let provenance = slot.stream.provenance().clone();
-            slot.stream.set_provenance(Provenance { to: Some(refused), ..provenance });
-        }
-        self.streams.changed(id, lsn);
-        Ok((Some(lsn), OpOutcome::Copy(CopyStanding::Refused)))
-    }
-
-    /// See [`Op::GoesTo`](crate::Op::GoesTo).
-    fn goes_to<L: LogAccess>(&mut self, id: StreamId, log: &mut L) -> Done {
-        let slot = self.streams.get(id).ok_or(JsError::STREAM_NOT_FOUND)?;
-        let to = slot.stream.provenance().to.clone();
-        // Whoever hears it drops the copy that is not named: it must not be named again after a crash.
-        let lsn = GOES_TO_AFTER_COMMIT
-            .holds()
-            .then(|| append_move(&slot.stream, to.as_ref(), log))
-            .transpose()?;
-        Ok((lsn, OpOutcome::GoesTo(to)))
-    }
-
-    /// See [`Op::Hold`](crate::Op::Hold).
-    fn hold<L: LogAccess>(&mut self, id: StreamId, refuses: bool, log: &mut L) -> Done {
-        let slot = self.streams.get(id).ok_or(JsError::STREAM_NOT_FOUND)?;
-        if matches!(slot.migration, MigrationState::Here | MigrationState::Undecided { .. }) {
-            self.streams.migrate(id, MigrationState::Undecided { refuses });
-        }
-        if refuses {
-            self.release_deferred(log);
-        }
-        Ok((None, OpOutcome::Done))
-    }
-
     /// See [`Event::Depart`](crate::Event::Depart).
     pub(super) fn depart<L: LogAccess>(
         &mut self,
@@ -554,7 +505,7 @@ fn refuse(respond: Respond, error: JsError) {
 }
 
 /// Says where a stream is about to go, or that it stays. Returns the frame.
-fn append_move<L: LogAccess>(
+pub(super) fn append_move<L: LogAccess>(
     stream: &Stream,
     to: Option<&StreamLocation>,
     log: &mut L,

@@ -152,7 +152,7 @@ fn a_stream_that_may_live_elsewhere_waits_until_that_is_known() {
     assert_eq!(told, Err(JsError::STREAM_MOVE_IN_PROGRESS), "it waits for another copy");
     both.rig(0).op(Op::Forget { id: SOURCE, what: Forgotten::LeftFor(COPY) }).expect("forgotten");
     let answers = both.rig(0).take_answers();
-    assert!(answers.get(&9).is_none_or(|answer| answer.contains("error")), "{answers:?}");
+    assert!(answers[&9].contains("error"), "what waited is answered: {answers:?}");
     both.reopen(0);
     assert!(both.rig(0).catalog().is_empty());
 }
@@ -190,4 +190,17 @@ fn what_waits_too_long_is_refused_and_then_what_comes() {
     let refused = Some(refusal_of("one", COPY));
     both.rig(0).op(Op::Stay { id: SOURCE, refused }).expect("it stays");
     assert_eq!(both.rig(0).catalog()[0].last_seq, 3, "nothing of it was taken");
+}
+
+/// A mover that has heard its state is gone: nobody says whether the copy has taken over.
+#[test]
+fn what_was_about_to_leave_is_refused_when_that_takes_too_long() {
+    let mut both = Both::about_to_switch();
+    assert!(!both.takes(0, SOURCE, 9), "it waits");
+    both.rig(0).op(Op::Hold { id: SOURCE, refuses: true }).expect("held");
+    assert!(both.rig(0).take_answers()[&9].contains("10008"));
+    let refused = Some(refusal_of("one", COPY));
+    both.rig(0).op(Op::Stay { id: SOURCE, refused }).expect("it stays");
+    assert!(both.takes(0, SOURCE, 10), "it goes on with its own configuration");
+    assert_eq!(both.rig(0).catalog()[0].config, *config());
 }
