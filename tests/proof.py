@@ -62,6 +62,8 @@ PARTS = [
     Part("kill-bucket", KILL9, ["acknowledged_messages_in_a_bucket_survive_kill_9_and_the_machine"], kill(10)),
     Part("kill-moves", KILL9, MOVES, kill(10, "moves")),
     Part("kill-tier-moves", KILL9, MOVES, kill(10, "tier-moves")),
+    Part("kill-apart", [("nuthatch", "cluster_grown")],
+         ["a_stream_that_moves_while_nodes_are_killed_is_in_one_log_with_everything"], kill(10)),
     Part("log", [("nuthatch-log", suite) for suite in ("power_cut", "places", "faults")]),
     Part("object", [("nuthatch-object", suite) for suite in ("store_faults", "tier_faults", "two_owners", "ahead")]),
     Part("streams", [("nuthatch-streams", suite) for suite in ("power_cut", "histories", "moving")]),

@@ -22,7 +22,7 @@ pub(super) fn opener(server: &Arc<Server>, jetstream: &Arc<JetStreamHandle>) -> 
     let turn = Arc::new(Mutex::new(()));
     Box::new(move |anew| {
         let (server, jetstream, turn) = (server.clone(), jetstream.clone(), turn.clone());
-        Box::pin(async move {
+        let opening = async move {
             // One at a time: whoever comes second finds it open.
             let _turn = turn.lock().await;
             let gone = || "the server is gone".to_owned();
@@ -32,6 +32,10 @@ pub(super) fn opener(server: &Arc<Server>, jetstream: &Arc<JetStreamHandle>) -> 
                 None => open(&server, &jetstream).await,
                 Some(log) => reopen(&server, &jetstream, log).await,
             }
+        };
+        Box::pin(async move {
+            // Whoever waits may give up; a log that is half open helps nobody.
+            tokio::spawn(opening).await.map_err(|panic| panic.to_string())?
         })
     })
 }
