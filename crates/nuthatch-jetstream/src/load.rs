@@ -8,7 +8,7 @@ use crate::log_names::LogNames;
 use crate::logs_port::{LogsPort, call};
 use crate::moves::StreamMoves;
 use crate::pending_changes::{Changing, ELSEWHERE};
-use crate::registry::{DEFAULT_LOG, Entry};
+use crate::registry::{DEFAULT_LOG, Entry, Registry};
 use crate::stream_table::StreamTable;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome};
@@ -37,6 +37,20 @@ pub(super) struct Loading {
     pub(super) rights: Arc<ChangeRights>,
     pub(super) imports: Arc<ImportTable>,
     pub(super) moves: Arc<StreamMoves>,
+}
+
+/// Whether no stream of the registry has any subject of this one.
+fn check_subjects(registry: &Registry, entry: &CatalogEntry) -> Result<(), String> {
+    let is_taken = entry.config.subjects.iter().any(|subject| {
+        let (mut search, mut steps) = (OverlapSearch::new(subject.as_bytes()), usize::MAX);
+        let found = registry.overlaps(entry.account, &mut search, &mut steps, None);
+        found != SearchOutcome::Nothing
+    });
+    if is_taken {
+        let name = &entry.config.name;
+        return Err(format!("stream {name:?} has subjects that a stream in another log has"));
+    }
+    Ok(())
 }
 
 fn each(
@@ -113,10 +127,9 @@ impl Loading {
             return Err(format!("cannot list the streams of log {name}: {outcome:?}"));
         };
         self.streams.reserve_ids(next_id);
-        let found = self.resolve_one(log, streams)?;
-        self.drop_superseded(found.serve.iter().chain(&found.undecided));
-        let mut serve: Vec<CatalogEntry> =
-            found.serve.iter().chain(&found.undecided).map(|(_, entry)| entry.clone()).collect();
+        let (mut serve, found) = self.resolve_one(log, streams)?;
+        serve.extend(found.undecided.iter().map(|(_, entry)| entry.clone()));
+        self.drop_superseded(&serve);
         serve.retain(|entry| !self.has_left(entry));
         let _rights = self.rights_until_free(&mut serve).await?;
         let serve = self.without_conflicts(serve)?;
@@ -168,16 +181,16 @@ impl Loading {
     /// Those whose name and subjects no stream of another log here has. At a node of a cluster the others are left out, which
     /// its log says: a log of which one stream cannot be served is served all the same.
     fn without_conflicts(&self, streams: Vec<CatalogEntry>) -> Result<Vec<CatalogEntry>, String> {
-        let mut served = Vec::new();
+        let mut served = Vec::with_capacity(streams.len());
+        let registry = self.streams.read();
         for entry in streams {
-            let taken = self.streams.read().get(entry.account, &entry.config.name).cloned();
-            let conflict = match taken {
+            let conflict = match registry.get(entry.account, &entry.config.name) {
                 Some(other) => Err(format!(
                     "stream {:?} is in log {}, too",
                     entry.config.name,
                     self.names.name_of(other.engine)
                 )),
-                None => self.check_subjects(std::iter::once(&entry)),
+                None => check_subjects(&registry, &entry),
             };
             match conflict {
                 Ok(()) => served.push(entry),
@@ -202,8 +215,8 @@ impl Loading {
 
     /// What other logs here have of streams that have arrived in the log which comes is not routed to any more: it is held
     /// there, and whoever finds out about it forgets it.
-    fn drop_superseded<'a>(&self, arrived: impl Iterator<Item = &'a (usize, CatalogEntry)>) {
-        for (_, entry) in arrived {
+    fn drop_superseded(&self, arrived: &[CatalogEntry]) {
+        for entry in arrived {
             let (account, name) = (entry.account, entry.config.name.as_str());
             let Some(from) = &entry.provenance.from else { continue };
             let known = self.streams.read().get(account, name).cloned();
@@ -226,18 +239,28 @@ impl Loading {
         if self.names.node().is_some() { OtherLogs::AtNodes } else { OtherLogs::Nowhere }
     }
 
-    /// What becomes of the streams of one log. A server that is alone has none that comes and goes.
-    fn resolve_one(&self, log: LogId, streams: Vec<CatalogEntry>) -> Result<Resolution, String> {
+    /// What becomes of the streams of one log: those that no move is about, and what is to be decided of the others. A server
+    /// that is alone has none that comes and goes.
+    fn resolve_one(
+        &self,
+        log: LogId,
+        streams: Vec<CatalogEntry>,
+    ) -> Result<(Vec<CatalogEntry>, Resolution), String> {
         let mut catalogs = vec![streams];
         self.name_places(&[log], &mut catalogs);
+        let moves =
+            |entry: &CatalogEntry| entry.provenance.arriving || entry.provenance.to.is_some();
+        let (moving, mut serve): (Vec<_>, Vec<_>) =
+            catalogs.pop().expect("of one log").into_iter().partition(moves);
         let place = self.names.place_of(log);
-        let found = migration::resolve(&[&place], &catalogs, OtherLogs::AtNodes);
+        let found = migration::resolve(&[&place], &[moving], OtherLogs::AtNodes);
         let mut found = found.map_err(|why| why.to_string())?;
         if self.names.node().is_none() {
             found.serve.append(&mut found.undecided);
             found.waiting.clear();
         }
-        Ok(found)
+        serve.extend(std::mem::take(&mut found.serve).into_iter().map(|(_, entry)| entry));
+        Ok((serve, found))
     }
 
     /// Logs in the records of moves get the names that this node uses for them ([`crate::log_names::LogPlace`]).
@@ -251,6 +274,9 @@ impl Loading {
             (at, known)
         });
         for (at, entry) in catalogs.iter_mut().enumerate().flat_map(each) {
+            if entry.provenance == Provenance::default() {
+                continue;
+            }
             let (account, name) = (entry.account, entry.config.name.clone());
             // What was the default log of this server is called so in its own records of before, and in those of others.
             let is_local = |place: &StreamLocation| {
@@ -350,29 +376,6 @@ impl Loading {
             ));
         }
         Ok(())
-    }
-
-    /// Whether no stream that is served has any subject of these.
-    fn check_subjects<'a>(
-        &self,
-        mut streams: impl Iterator<Item = &'a CatalogEntry>,
-    ) -> Result<(), String> {
-        let registry = self.streams.read();
-        let is_taken = |entry: &&CatalogEntry| {
-            let mut subjects = entry.config.subjects.iter();
-            subjects.any(|subject| {
-                let (mut search, mut steps) = (OverlapSearch::new(subject.as_bytes()), usize::MAX);
-                let found = registry.overlaps(entry.account, &mut search, &mut steps, None);
-                found != SearchOutcome::Nothing
-            })
-        };
-        match streams.find(is_taken) {
-            Some(entry) => Err(format!(
-                "stream {:?} has subjects that a stream in another log has",
-                entry.config.name
-            )),
-            None => Ok(()),
-        }
     }
 
     /// Forgets the streams of a log that is detached; nothing in it changes.

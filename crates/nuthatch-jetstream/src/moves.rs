@@ -23,7 +23,7 @@ use crate::log_names::{LogNames, log_tag};
 use crate::logs_port::{LogsPort, NotTaken};
 use crate::move_table::{Moves, Progress};
 use crate::other_nodes::OtherNodes;
-use crate::outcome::{Answer, placement_error};
+use crate::outcome::{Answer, described, placement_error};
 use crate::pending_changes::{CHANGE_TIMEOUT, Changing};
 use crate::placing::Placing;
 use crate::registry::{Entry, is_memory_log, is_quorum_log};
@@ -54,7 +54,7 @@ pub const RATE_DEFAULT_BYTES: u64 = 64 << 20;
 const RAISED_AT_ONCE: usize = 2 * COPIES_AT_ONCE;
 const RAISED_PAUSE: Duration = Duration::from_millis(50);
 /// Streams for which a quorum log is looked for at a time.
-pub(super) const RAISING_AT_ONCE: usize = 4;
+pub(super) const RAISING_AT_ONCE: usize = 64;
 /// A move that was given up since one of its logs has left is begun anew after this, where that is wanted.
 const RAISED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How long it is waited for a stream that has moved to answer, before its log is opened anew.
@@ -101,7 +101,7 @@ pub(super) struct StreamMoves {
     pub(super) nodes: Arc<OtherNodes>,
     pub(super) placing: Placing,
     /// Room for streams that are being raised.
-    pub(super) raising: Semaphore,
+    pub(super) raising: Arc<Semaphore>,
 }
 
 impl StreamMoves {
@@ -301,8 +301,13 @@ impl StreamMoves {
             return;
         }
         let moves = self.clone();
+        let Ok(turn) = self.raising.clone().try_acquire_owned() else {
+            let why = "too many streams look for a quorum log at the moment";
+            return self
+                .say_not_raised(&entry, &described(JsError::CLUSTER_NOT_AVAIL, why.to_owned()));
+        };
         tokio::spawn(async move {
-            let Ok(_turn) = moves.raising.acquire().await else { return };
+            let _turn = turn;
             let target = moves.targets.any(entry.account).await;
             if let Err(error) = moves.raise_to(&entry, target).await {
                 moves.say_not_raised(&entry, &error);

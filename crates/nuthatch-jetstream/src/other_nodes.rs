@@ -3,7 +3,7 @@
 use crate::core_port::CorePort;
 use crate::log_names::LogPlace;
 use crate::logs_port::LogsPort;
-use crate::node_questions::{NODE_COPY, NODE_HANDOVER, NODE_LIST, NODE_SOURCE, NODE_USAGE};
+use crate::node_questions::{NODE_LIST, NODE_USAGE};
 use crate::outcome::{Answer, LOG_HAS_LEFT, described};
 use crate::pending_changes::{Changing, ELSEWHERE, claim};
 use nuthatch_protocol::js::{StorageType, StreamConfig, StreamInfo};
@@ -36,11 +36,6 @@ const UPDATED_WITHIN: Duration = Duration::from_secs(1);
 /// The first pause before it is handed on again, which doubles up to the last one.
 const TAKEN_FIRST: Duration = Duration::from_millis(5);
 const TAKEN_LAST: Duration = Duration::from_millis(100);
-
-/// How long the owner of a log is waited for that is to hand it over.
-const HANDED_OVER_WITHIN: Duration = Duration::from_secs(5);
-/// How long one is waited for that is asked about a stream whose move was interrupted.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 
 /// What came of a call that was handed on.
 pub(super) enum HandedOn {
@@ -253,38 +248,9 @@ impl OtherNodes {
         self.gather(account, call, nodes).await.len() == asked
     }
 
-    /// Asks the owner of a log of another node how a copy in it stands ([`crate::node_questions::NodeAsks::Copy`]); `None`: nobody answers.
-    pub(super) async fn ask_owner_of_copy(
-        &self,
-        account: AccountId,
-        place: &LogPlace,
-        body: &[u8],
-    ) -> Option<Vec<u8>> {
-        self.ask_owner(account, place, (NODE_COPY, body), ANSWERED_WITHIN).await
-    }
-
-    /// Asks the owner of a log of another node whether a stream in it names a copy ([`crate::node_questions::NodeAsks::Source`]); `None`: nobody
-    /// answers.
-    pub(super) async fn ask_owner_of_source(
-        &self,
-        account: AccountId,
-        place: &LogPlace,
-        body: &[u8],
-    ) -> Option<Vec<u8>> {
-        self.ask_owner(account, place, (NODE_SOURCE, body), ANSWERED_WITHIN).await
-    }
-
-    /// Has the owner of a quorum log hand it over ([`crate::node_questions::NodeAsks::Handover`]); `None`: nobody answers, or it does not.
-    pub(super) async fn ask_owner_to_hand_over(
-        &self,
-        account: AccountId,
-        place: &LogPlace,
-        body: &[u8],
-    ) -> Option<Vec<u8>> {
-        self.ask_owner(account, place, (NODE_HANDOVER, body), HANDED_OVER_WITHIN).await
-    }
-
-    async fn ask_owner(
+    /// Asks the node that has a log, if another one has it ([`crate::node_questions::NodeAsks`]); `None`: nobody answers
+    /// within this time.
+    pub(super) async fn ask_owner(
         &self,
         account: AccountId,
         place: &LogPlace,

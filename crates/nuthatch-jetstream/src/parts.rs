@@ -157,7 +157,7 @@ impl Parts {
             targets: self.targets(),
             nodes: self.nodes.clone(),
             placing: self.placing(),
-            raising: Semaphore::new(RAISING_AT_ONCE),
+            raising: Arc::new(Semaphore::new(RAISING_AT_ONCE)),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::log_calls::LogCalls;
 use crate::log_names::{LogNames, LogPlace};
 use crate::logs_port::LogsPort;
 use crate::move_table::Moves;
-use crate::node_questions::{CopyQuestion, SourceQuestion};
+use crate::node_questions::{CopyQuestion, NODE_COPY, NODE_SOURCE, SourceQuestion};
 use crate::other_nodes::OtherNodes;
 use crate::stream_table::StreamTable;
 use nuthatch_log::StreamId;
@@ -35,8 +35,8 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 const PAUSES: Pauses = Pauses { min: Duration::from_millis(20), max: Duration::from_secs(5) };
 /// So long what is sent to a stream waits until it is known whether it lives here; then it is refused.
 const HELD_MAX: Duration = Duration::from_secs(2);
-/// How long the owner of the other log is waited for, where that is this node.
-const HERE_WITHIN: Duration = Duration::from_secs(1);
+/// How long the owner of the other log is waited for.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 /// Questions of this node that are under way at a time.
 const ASKED_MAX: usize = 64;
 
@@ -279,10 +279,12 @@ impl Apart {
             stream: name.to_owned(),
         };
         let standing = if self.is_here(&place) {
-            timeout(HERE_WITHIN, self.standing(account, &question)).await.ok()??
+            timeout(ANSWERED_WITHIN, self.standing(account, &question)).await.ok()??
         } else {
             let body = serde_json::to_vec(&question).ok()?;
-            let answer = self.nodes.ask_owner_of_copy(account, &place, &body).await?;
+            let question = (NODE_COPY, body.as_slice());
+            let asked = self.nodes.ask_owner(account, &place, question, ANSWERED_WITHIN);
+            let answer = asked.await?;
             serde_json::from_slice(&answer).ok()?
         };
         Some(match standing {
@@ -304,10 +306,12 @@ impl Apart {
             copy: here.route.stream.0,
         };
         if self.is_here(&place) {
-            return timeout(HERE_WITHIN, self.names_copy(&question)).await.ok()?;
+            return timeout(ANSWERED_WITHIN, self.names_copy(&question)).await.ok()?;
         }
         let body = serde_json::to_vec(&question).ok()?;
-        let answer = self.nodes.ask_owner_of_source(here.account, &place, &body).await?;
+        let question = (NODE_SOURCE, body.as_slice());
+        let asked = self.nodes.ask_owner(here.account, &place, question, ANSWERED_WITHIN);
+        let answer = asked.await?;
         serde_json::from_slice(&answer).ok()
     }
 

@@ -2,7 +2,7 @@
 
 use crate::log_names::{LogNames, LogPlace};
 use crate::logs_port::LogsPort;
-use crate::node_questions::HandoverQuestion;
+use crate::node_questions::{HandoverQuestion, NODE_HANDOVER};
 use crate::other_nodes::OtherNodes;
 use crate::outcome::described;
 use crate::registry::{is_memory_log, quorum_log_number};
@@ -82,11 +82,12 @@ impl Targets {
         let body = serde_json::to_vec(&question).expect("names become JSON");
         let place = LogPlace::Quorum(name.to_owned());
         let late = Instant::now() + BROUGHT_WITHIN;
-        let asked = self.nodes.ask_owner_to_hand_over(account, &place, &body).await;
+        let question = (NODE_HANDOVER, body.as_slice());
+        let asked = self.nodes.ask_owner(account, &place, question, BROUGHT_WITHIN).await;
         while asked.is_some() && Instant::now() < late {
             let whole = self.logs.whole();
-            if let Some(log) = self.names.find(name).filter(|_| whole.iter().any(|log| log == name))
-            {
+            let here = self.names.find(name).filter(|log| !self.logs.is_withdrawn(*log));
+            if let Some(log) = here.filter(|_| whole.iter().any(|log| log == name)) {
                 return Ok(log);
             }
             sleep(LOOK_PAUSE).await;
