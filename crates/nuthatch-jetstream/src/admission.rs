@@ -86,6 +86,9 @@ impl Admission {
         if self.nodes.find(account, &config.name).is_some() {
             return Err(JsError::STREAM_NAME_EXIST);
         }
+        if let Some(offline) = self.nodes.offline(account, &config.name) {
+            return Err(offline);
+        }
         self.check_overlap(account, config, true).await?;
         let limits = self.accounts.limits_of(account);
         check_limits(config, &limits)?;
@@ -160,6 +163,7 @@ impl Admission {
     ) -> Result<(), JsError> {
         let served = self.core.served(account).filter(|_| is_of_all);
         let nodes = served.as_ref().map_or_else(Vec::new, |served| served.nodes());
+        let offline = served.as_ref().map_or_else(Vec::new, |served| served.offline_logs());
         let except = self.streams.read().key_of(account, &config.name);
         let pending = self.rights.pending().subjects_beside(account, &config.name);
         let mut steps = Steps::new();
@@ -176,6 +180,16 @@ impl Admission {
                 let overlaps = |steps: &mut usize| {
                     let served = served.as_ref().expect("there are nodes of it");
                     served.overlaps(node, &mut search, steps, &config.name)
+                };
+                if steps.search(overlaps).await? {
+                    return Err(JsError::STREAM_SUBJECT_OVERLAP);
+                }
+            }
+            for log in &offline {
+                let mut search = OverlapSearch::new(own.as_bytes());
+                let overlaps = |steps: &mut usize| {
+                    let served = served.as_ref().expect("it told of them");
+                    served.overlaps_offline(log, &mut search, steps, &config.name)
                 };
                 if steps.search(overlaps).await? {
                     return Err(JsError::STREAM_SUBJECT_OVERLAP);

@@ -1,6 +1,6 @@
 //! From a request to its answer: which call it is, who may make it, how it fails.
 
-use crate::call_places::Place;
+use crate::call_places::{Place, stream_of};
 use crate::envelope::{self, ResponseType};
 use crate::node_questions::NodeAsks;
 use crate::other_nodes::{HandedOn, Purpose, Tries, usage_answer};
@@ -200,6 +200,7 @@ impl JetStream {
                 if self.places.has_left(account, (api_call, was_own), &answer) {
                     return None;
                 }
+                let answer = answer.map_err(|error| self.offline_or(account, api_call, error));
                 if answer.is_ok() && api_call.changes_streams() {
                     self.nodes.until_known(account).await;
                 }
@@ -225,6 +226,15 @@ impl JetStream {
             }
             Place::Nowhere => None,
         }
+    }
+
+    /// What is said of a stream that was not found: it may be offline.
+    fn offline_or(&self, account: AccountId, api_call: &Call<'_>, error: JsError) -> JsError {
+        if error.err_code != JsError::STREAM_NOT_FOUND.err_code {
+            return error;
+        }
+        let name = stream_of(api_call);
+        name.and_then(|name| self.nodes.offline(account, name)).unwrap_or(error)
     }
 
     /// Where a call is handled. What nobody serves is here only if the streams of all logs were known before and after it

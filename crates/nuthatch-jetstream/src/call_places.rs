@@ -77,7 +77,7 @@ fn subject_of<'a>(call: &Call<'a>) -> Subject<'a> {
 }
 
 /// The stream that a call is about, which there is.
-fn stream_of<'a>(call: &Call<'a>) -> Option<&'a str> {
+pub(super) fn stream_of<'a>(call: &Call<'a>) -> Option<&'a str> {
     match (subject_of(call), *call) {
         (Subject::Stream(name), _) | (_, Call::StreamUpdate(name)) => Some(name),
         _ => None,

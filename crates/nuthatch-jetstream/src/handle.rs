@@ -5,7 +5,7 @@ use crate::call_places::Place;
 use crate::core_port::CorePort;
 use crate::engines::{EVENT_BASE_BYTES, Engines};
 use crate::log_table::{AttachError, AttachedLog};
-use crate::registry::{DEFAULT_LOG, Entry, is_quorum_log, quorum_log_number};
+use crate::registry::{DEFAULT_LOG, Entry, is_memory_log, is_quorum_log, quorum_log_number};
 use crate::request::Call;
 use crate::service::{JetStream, Settings};
 use crate::settings;
@@ -21,7 +21,7 @@ use nuthatch_server::jetstream_port::{
 };
 use nuthatch_server::msg_trace::{StreamQuestion, StreamVerdict};
 use nuthatch_server::options::Options;
-use nuthatch_server::served::{NodeState, Scope};
+use nuthatch_server::served::{NodeState, OwnLog, Scope};
 use nuthatch_server::shares::AccountTurns;
 use nuthatch_streams::{AccountId, ClientBatch, Event, Op};
 use rustc_hash::FxHashMap;
@@ -406,6 +406,7 @@ impl JetStreamPort for JetStreamHandle {
         let is_leader = attached.iter().any(|log| log.name == DEFAULT_LOG);
         let state = NodeState {
             logs: attached.iter().map(|log| log.name.clone()).collect(),
+            own_logs: own_logs(&attached),
             tags: Some(self.core.server_tags()),
             leads_in: is_leader.then(|| self.core.leads_in()).flatten(),
             ..NodeState::default()
@@ -574,6 +575,12 @@ impl JetStreamPort for JetStreamHandle {
     fn view(&self) -> &dyn JsView {
         &self.service.view
     }
+}
+
+/// Those of these logs that are on no other node.
+fn own_logs(attached: &[Arc<AttachedLog>]) -> Vec<OwnLog> {
+    let own = attached.iter().filter(|log| !is_quorum_log(&log.name) && !is_memory_log(&log.name));
+    own.map(|log| OwnLog { name: log.name.clone(), identity: log.id.0 }).collect()
 }
 
 #[cfg(test)]

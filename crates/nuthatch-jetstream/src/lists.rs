@@ -50,6 +50,9 @@ struct ListBody {
     /// Those whose node does not answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     missing: Vec<String>,
+    /// Those that are offline, and why.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    offline: BTreeMap<String, String>,
 }
 
 /// A stream of the account, and who serves it.
@@ -124,8 +127,13 @@ impl Lists {
             page.push(listed);
         }
         let mut names: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        let mut offline = BTreeMap::new();
         for listed in &page {
             if let Listed::At(node, stream) = listed {
+                if let Some(why) = self.nodes.offline(account, &stream.name) {
+                    offline.insert(stream.name.clone(), why.description.into_owned());
+                    continue;
+                }
                 names.entry(node.clone()).or_default().push(&stream.name);
             }
         }
@@ -150,7 +158,8 @@ impl Lists {
             }
         }
         let page = Paged { total, offset, limit: LIST_PAGE };
-        envelope::charged(ResponseType("stream_list"), &ListBody { page, streams, missing }, share)
+        let body = ListBody { page, streams, missing, offline };
+        envelope::charged(ResponseType("stream_list"), &body, share)
     }
 
     /// The infos of these streams here, as another node asks for them.

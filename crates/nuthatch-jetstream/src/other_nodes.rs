@@ -9,7 +9,7 @@ use crate::pending_changes::{Changing, ELSEWHERE, claim};
 use nuthatch_protocol::js::{StorageType, StreamConfig, StreamInfo};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::logs::QUORUM_MEMORY_LOG;
-use nuthatch_server::served::{NodeState, Scope, Served, ServedStream};
+use nuthatch_server::served::{NodeState, Offline, Scope, Served, ServedStream};
 use nuthatch_server::shares::Share;
 use nuthatch_streams::AccountId;
 use nuthatch_streams::op::Usage;
@@ -117,6 +117,19 @@ impl OtherNodes {
         name: &str,
     ) -> Option<(String, Arc<ServedStream>)> {
         self.core.served(account)?.find(name)
+    }
+
+    /// Why the account's stream of this name is offline; `None`: it is not, or there is none.
+    pub(super) fn offline(&self, account: AccountId, name: &str) -> Option<JsError> {
+        let Offline { node, log, is_connected } = self.core.served(account)?.offline(name)?;
+        let gone = format!("if that is gone for good: nuthatch cluster forget-log {node}");
+        let why = match is_connected {
+            false => format!("it is only in log {log:?} of node {node}, which is away; {gone}"),
+            true => format!(
+                "it was in log {log:?} of node {node}, which is there without that log; {gone}"
+            ),
+        };
+        Some(JsError::STREAM_OFFLINE_REASON.with("err", &why))
     }
 
     /// How many streams of the account they serve.

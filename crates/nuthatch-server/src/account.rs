@@ -9,12 +9,13 @@ use crate::log_id::{LogSlot, SlotSet};
 use crate::mapping::Mappings;
 use crate::msg_trace::{TraceQueue, TraceTarget};
 use crate::options::{AccountLimits, GLOBAL_ACCOUNT, Options};
-use crate::served::Served;
+use crate::served::{Served, StreamsOfLog};
 use arc_swap::ArcSwap;
 use nuthatch_protocol::subject::{has_wildcard, matches};
 use nuthatch_streams::AccountId;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -66,6 +67,9 @@ pub struct Account {
     /// Where messages with a trace context are traced, if the account wants that.
     pub msg_trace: TraceTarget,
 }
+
+/// Streams in logs of just one other node, by the names of their accounts.
+pub(crate) type RememberedStreams = BTreeMap<String, Vec<StreamsOfLog>>;
 
 /// Deliver subjects that engines care about.
 #[derive(Debug, Default)]
@@ -224,6 +228,8 @@ pub struct Accounts {
     global: Arc<Account>,
     system: Arc<Account>,
     named: ArcSwap<FxHashMap<AccountId, Arc<Account>>>,
+    /// What was remembered of streams of other nodes for accounts that there are not, by their names.
+    remembered: Mutex<RememberedStreams>,
     /// Who hears of advisories beside their subscribers.
     pub advisories: Advisories,
     /// Traces of messages that are finished.
@@ -238,6 +244,7 @@ impl Accounts {
             global: Account::new(AccountId::GLOBAL, GLOBAL_ACCOUNT),
             system: Account::new(SYSTEM_ACCOUNT_ID, &options.system_account),
             named: ArcSwap::default(),
+            remembered: Mutex::default(),
             advisories: Advisories::default(),
             traces: Arc::default(),
         };
@@ -255,7 +262,9 @@ impl Accounts {
                 continue;
             }
             let id = named_account_id(&account.name);
-            named.entry(id).or_insert_with(|| Account::new(id, &account.name));
+            named
+                .entry(id)
+                .or_insert_with(|| self.with_remembered(Account::new(id, &account.name)));
         }
         self.named.store(Arc::new(named));
         let by_name: FxHashMap<&str, _> =
@@ -272,6 +281,50 @@ impl Accounts {
             account.msg_trace.set(own.and_then(|own| own.msg_trace.clone()));
             account.interest.touch();
         }
+    }
+
+    fn with_remembered(&self, account: Arc<Account>) -> Arc<Account> {
+        if let Some(streams) = self.remembered.lock().remove(&account.name) {
+            account.served.learn(streams);
+        }
+        account
+    }
+
+    /// Tells the accounts what was remembered before a start; those that come later hear of it then.
+    pub(crate) fn set_remembered(&self, streams: RememberedStreams) {
+        *self.remembered.lock() = streams;
+        for account in self.all() {
+            self.with_remembered(account);
+        }
+    }
+
+    /// What is to be remembered until the next start.
+    pub(crate) fn remembered(&self) -> RememberedStreams {
+        let mut all = self.remembered.lock().clone();
+        for account in self.all() {
+            let streams = account.served.to_remember();
+            if !streams.is_empty() {
+                all.insert(account.name.clone(), streams);
+            }
+        }
+        all
+    }
+
+    /// What is known of streams that are offline, by the names of their accounts.
+    #[must_use]
+    pub(crate) fn offline(&self) -> RememberedStreams {
+        let mut all = self.remembered.lock().clone();
+        let of_accounts = self.all().into_iter();
+        all.extend(of_accounts.map(|one| (one.name.clone(), one.served.offline_streams())));
+        all
+    }
+
+    /// Gives up what is known of streams that are offline with a node.
+    pub(crate) fn forget_offline(&self, node: &str) {
+        for logs in self.remembered.lock().values_mut() {
+            logs.retain(|log| log.node != node);
+        }
+        self.all().iter().for_each(|account| account.served.forget_offline(node));
     }
 
     /// The global account.

@@ -40,7 +40,9 @@ mod accept;
 pub(crate) mod ask;
 mod dial;
 mod hello;
+mod kept_file;
 pub(crate) mod memory_streams;
+pub(crate) mod remembered_streams;
 
 /// Connections of other nodes that wait to be greeted; one more is closed, and comes again.
 const WAITING_MAX: usize = 64;

@@ -7,25 +7,29 @@
 //! What nodes say to each other beside clients' messages goes under subjects `$NODE.<token>.…`. Each side of a link
 //! draws a token and tells it to the other side only, in an INFO, so no client's message is taken for a node's.
 
-use self::table::{NodeTable, Told};
+use self::known::Known;
+use self::table::NodeTable;
 use crate::logs::QUORUM_MEMORY_LOG;
 use crate::outlet::Outlet;
+use crate::wall_time;
 use bytes::Bytes;
-use nuthatch_protocol::js::{StorageType, StreamConfig, StreamSource};
+use nuthatch_protocol::js::StreamConfig;
 use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome};
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
+mod known;
+mod offline;
 mod state;
+mod stream;
 mod table;
 
-pub use state::NodeState;
+pub use offline::{LogKey, OFFLINE_STREAMS_MAX, Offline, StreamsOfLog};
+pub use state::{NodeState, OwnLog};
+pub use stream::{OwnStream, ServedStream};
 
 /// Characters of a link's token.
 pub(crate) const TOKEN_CHARS: usize = 22;
@@ -38,86 +42,6 @@ pub const QUESTIONS_MAX: usize = 16 * 1024;
 
 /// How long a change of streams waits until the other nodes have it in their tables.
 const KNOWN_WITHIN: Duration = Duration::from_secs(2);
-
-/// A stream of this node, as others are told of it.
-#[derive(Clone, Debug)]
-pub struct OwnStream {
-    /// Its configuration.
-    pub config: Arc<StreamConfig>,
-    /// Name of the log that it lives in.
-    pub log: Arc<str>,
-}
-
-impl OwnStream {
-    fn told(&self) -> ServedStream {
-        ServedStream {
-            name: self.config.name.clone(),
-            subjects: self.config.subjects.clone(),
-            log: self.log.to_string(),
-            is_memory: self.config.storage == StorageType::Memory,
-            max_bytes: u64::try_from(self.config.max_bytes).unwrap_or(0),
-            max_msg_size: self.config.max_msg_size,
-            allow_direct: self.config.allow_direct,
-            mirror_direct: self.config.mirror_direct,
-            mirror: self.config.mirror.clone(),
-            sources: self.config.sources.clone(),
-            whole: self.is_in_quorum_memory().then(|| Box::new((*self.config).clone())),
-        }
-    }
-
-    fn is_in_quorum_memory(&self) -> bool {
-        &*self.log == QUORUM_MEMORY_LOG
-    }
-}
-
-/// A stream that another node serves.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ServedStream {
-    /// Its name.
-    pub name: String,
-    /// Its subjects.
-    pub subjects: Vec<String>,
-    /// Name of the log that it lives in.
-    pub log: String,
-    /// It is kept in memory.
-    pub is_memory: bool,
-    /// Bytes that it reserves; 0: none.
-    pub max_bytes: u64,
-    /// Its largest message, as its configuration says.
-    pub max_msg_size: i32,
-    /// It serves direct gets.
-    pub allow_direct: bool,
-    /// It serves direct gets for what it mirrors, while that is not there.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub mirror_direct: bool,
-    /// What it mirrors.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mirror: Option<StreamSource>,
-    /// What it copies.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub sources: Vec<StreamSource>,
-    /// All of its configuration, if it is in the log in memory: every node keeps that of those.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub whole: Option<Box<StreamConfig>>,
-}
-
-impl ServedStream {
-    /// Its configuration, as far as it is known here.
-    #[must_use]
-    pub fn config(&self) -> StreamConfig {
-        StreamConfig {
-            name: self.name.clone(),
-            subjects: self.subjects.clone(),
-            max_msg_size: self.max_msg_size,
-            allow_direct: self.allow_direct,
-            mirror_direct: self.mirror_direct,
-            mirror: self.mirror.clone(),
-            sources: self.sources.clone(),
-            ..StreamConfig::default()
-        }
-    }
-}
 
 /// How a question is to be handled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,83 +94,13 @@ type Answered = oneshot::Sender<Option<Bytes>>;
 
 /// What an account knows of other nodes.
 pub struct Served {
-    inner: Mutex<Inner>,
+    inner: Mutex<Known>,
     changes: watch::Sender<u64>,
 }
 
 impl Default for Served {
     fn default() -> Self {
         Self { inner: Mutex::default(), changes: watch::Sender::new(0) }
-    }
-}
-
-#[derive(Default)]
-struct Inner {
-    /// What this node said of itself last.
-    state: NodeState,
-    /// Its streams in the log in memory, by name.
-    in_memory: BTreeMap<String, Arc<StreamConfig>>,
-    nodes: BTreeMap<String, NodeTable>,
-    questions: FxHashMap<u64, (String, Answered)>,
-    next_question: u64,
-    next_key: u64,
-}
-
-impl Inner {
-    /// Takes a part of a node's table; `None`: the node is not known, `None` within: nothing of its table is new.
-    fn take(&mut self, node: &str, told: Told) -> Option<Option<TableChange>> {
-        let table = self.nodes.get_mut(node)?;
-        if told.is_first {
-            let (is_told, is_core) = (table.is_told, table.is_core);
-            *table = NodeTable::new(table.outlet.clone(), &table.token);
-            (table.is_told, table.is_core) = (is_told, is_core);
-        }
-        let was_complete = table.is_complete;
-        let was = std::mem::replace(&mut table.state, told.state);
-        let is_same = was.is_but_for_counts(&table.state);
-        let is_news = told.is_first || !told.come.is_empty() || !told.gone.is_empty() || !is_same;
-        told.gone.iter().for_each(|name| table.forget(name));
-        let mut come = Vec::with_capacity(told.come.len());
-        for stream in told.come {
-            self.next_key += 1;
-            come.extend(table.take(stream, self.next_key));
-        }
-        table.is_complete = (table.is_complete || told.is_last) && !table.is_full;
-        let is_complete = table.is_complete;
-        let is_news = is_news || is_complete != was_complete;
-        let change = TableChange { is_first: told.is_first, come, gone: told.gone, is_complete };
-        Some(is_news.then_some(change))
-    }
-
-    fn note_in_memory(&mut self, come: &[OwnStream], gone: &[String]) {
-        for stream in come {
-            let name = stream.config.name.clone();
-            match stream.is_in_quorum_memory() {
-                true => self.in_memory.insert(name, stream.config.clone()),
-                false => self.in_memory.remove(&name),
-            };
-        }
-        gone.iter().for_each(|name| drop(self.in_memory.remove(name)));
-    }
-
-    fn question(&mut self, node: &str) -> Option<(u64, oneshot::Receiver<Option<Bytes>>)> {
-        if self.questions.len() >= QUESTIONS_MAX {
-            return None;
-        }
-        let (sender, receiver) = oneshot::channel();
-        self.next_question += 1;
-        self.questions.insert(self.next_question, (node.to_owned(), sender));
-        Some((self.next_question, receiver))
-    }
-
-    fn leader(&self) -> Leader {
-        let of_nodes = self
-            .nodes
-            .iter()
-            .filter_map(|(name, table)| Some((table.state.leads_in?, Leader::At(name.clone()))));
-        let own = self.state.leads_in.map(|epoch| (epoch, Leader::Here));
-        let newest = own.into_iter().chain(of_nodes).max_by_key(|(epoch, _)| *epoch);
-        newest.map_or(Leader::Nobody, |(_, leader)| leader)
     }
 }
 
@@ -258,6 +112,7 @@ impl Served {
         inner.questions.retain(|_, (asked, _)| asked != node);
         let mut table = NodeTable::new(outlet.clone(), token);
         table.is_core = is_core;
+        inner.remember(node);
         inner.nodes.insert(node.to_owned(), table);
         drop(inner);
         self.changed();
@@ -269,6 +124,7 @@ impl Served {
         if !inner.nodes.get(node).is_some_and(|table| Arc::ptr_eq(&table.outlet, outlet)) {
             return;
         }
+        inner.remember(node);
         inner.nodes.remove(node);
         inner.questions.retain(|_, (asked, _)| asked != node);
         drop(inner);
@@ -301,17 +157,19 @@ impl Served {
     ) {
         let mut inner = self.inner.lock();
         inner.note_in_memory(come, &gone);
+        come.iter().for_each(|stream| inner.offline.forget_stream(&stream.config.name));
+        state.own_logs.iter().for_each(|log| inner.offline.is_here(log.identity));
         if inner.nodes.is_empty() {
             return;
         }
         let is_new = !come.is_empty() || !gone.is_empty() || inner.state != state;
         inner.state = state;
-        let Inner { state, nodes, .. } = &mut *inner;
+        let Known { state, nodes, offline, .. } = &mut *inner;
         for table in nodes.values_mut() {
             if !std::mem::replace(&mut table.is_told, true) {
-                table.tell(state, &all(), Vec::new(), true);
+                table.tell(state, &all(), Vec::new(), Some(&offline.all()));
             } else if is_new {
-                table.tell(state, come, gone.clone(), false);
+                table.tell(state, come, gone.clone(), None);
             }
         }
         if !is_new {
@@ -329,10 +187,10 @@ impl Served {
             return;
         }
         (state.connections, state.leafs) = (connections, leafs);
-        let Inner { state, nodes, .. } = &*inner;
+        let Known { state, nodes, .. } = &*inner;
         // The others hear of it with the first that they are told.
         for table in nodes.values().filter(|table| table.is_told) {
-            table.tell(state, &[], Vec::new(), false);
+            table.tell(state, &[], Vec::new(), None);
         }
     }
 
@@ -431,12 +289,90 @@ impl Served {
         nodes.map(|(name, table)| (name.clone(), table.state.clone(), table.is_complete)).collect()
     }
 
-    /// At most `max` streams of each other node whose names come behind `after`, by name.
+    /// At most `max` streams of each other node whose names come behind `after`, by name; behind them those that are offline.
     #[must_use]
     pub fn part(&self, after: Option<&str>, max: usize) -> Vec<(String, Vec<Arc<ServedStream>>)> {
         let inner = self.inner.lock();
-        let nodes = inner.nodes.iter();
-        nodes.map(|(node, table)| (node.clone(), table.part(after, max))).collect()
+        let nodes = inner.nodes.iter().map(|(node, table)| (node.clone(), table.part(after, max)));
+        nodes.chain(inner.offline.part(after, max)).collect()
+    }
+
+    /// Where the stream of this name was, if it is offline; `None`: it is served, or there is none.
+    #[must_use]
+    pub fn offline(&self, name: &str) -> Option<Offline> {
+        let inner = self.inner.lock();
+        if inner.nodes.values().any(|table| table.streams.contains_key(name)) {
+            return None;
+        }
+        let (node, log) = inner.offline.find(name)?;
+        let is_connected = inner.nodes.contains_key(node);
+        Some(Offline { node: node.to_owned(), log: log.to_owned(), is_connected })
+    }
+
+    /// The logs whose streams are offline.
+    #[must_use]
+    pub fn offline_logs(&self) -> Vec<LogKey> {
+        self.inner.lock().offline.logs()
+    }
+
+    /// As [`Served::overlaps`], of the streams of a log that are offline.
+    pub fn overlaps_offline(
+        &self,
+        log: &LogKey,
+        search: &mut OverlapSearch<'_>,
+        steps: &mut usize,
+        except: &str,
+    ) -> SearchOutcome {
+        self.inner.lock().offline.overlaps(log, search, steps, except)
+    }
+
+    /// What is remembered of streams that are offline.
+    #[must_use]
+    pub fn offline_streams(&self) -> Vec<StreamsOfLog> {
+        self.inner.lock().offline.all()
+    }
+
+    /// Of how many more there was no room.
+    pub(crate) fn offline_left_out(&self) -> usize {
+        self.inner.lock().offline.left_out()
+    }
+
+    /// Changes with [`Served::to_remember`].
+    pub(crate) fn remembered(&self) -> u64 {
+        self.inner.lock().remembered
+    }
+
+    /// All that this node is to know of streams in logs of just one other node after a start: by node.
+    pub(crate) fn to_remember(&self) -> Vec<StreamsOfLog> {
+        let inner = self.inner.lock();
+        let tables = inner.nodes.iter().filter(|(_, table)| table.is_complete);
+        let mut all = inner.offline.all();
+        all.extend(tables.flat_map(|(node, table)| table.own_streams(node)));
+        all.sort_by(|one, other| (&one.node, one.identity).cmp(&(&other.node, other.identity)));
+        all
+    }
+
+    /// What was remembered before a start.
+    pub(crate) fn learn(&self, logs: Vec<StreamsOfLog>) {
+        if self.inner.lock().learn(logs.into_iter()) {
+            self.changed();
+        }
+    }
+
+    /// Gives up what is known of streams that are offline with this node: their names and subjects are free. The connected
+    /// nodes hear of it.
+    pub(crate) fn forget_offline(&self, node: &str) {
+        let mut inner = self.inner.lock();
+        inner.offline.forget_node(node, wall_time::now_ms());
+        inner.remembered += 1;
+        let given_up = inner.offline.all();
+        let of_node: Vec<StreamsOfLog> =
+            given_up.into_iter().filter(|log| log.node == node).collect();
+        for table in inner.nodes.values().filter(|table| table.is_told) {
+            table.tell_offline(&inner.state, &of_node);
+        }
+        drop(inner);
+        self.changed();
     }
 
     /// Configurations of the streams in the log in memory, by name, as the node that serves it tells; `None`: none does.
@@ -460,10 +396,12 @@ impl Served {
         })
     }
 
-    /// How many streams other nodes serve.
+    /// How many streams other nodes serve, or had when they went.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.inner.lock().nodes.values().map(|table| table.streams.len()).sum()
+        let inner = self.inner.lock();
+        let served: usize = inner.nodes.values().map(|table| table.streams.len()).sum();
+        served + inner.offline.count()
     }
 
     /// How many streams a node serves in a log.
@@ -482,7 +420,8 @@ impl Served {
             let own = own.filter(|stream| stream.is_memory == is_memory);
             table.reserved[usize::from(is_memory)] - own.map_or(0, |own| u128::from(own.max_bytes))
         };
-        let all: u128 = inner.nodes.values().map(of_node).sum();
+        let served: u128 = inner.nodes.values().map(of_node).sum();
+        let all = served + inner.offline.reserved(is_memory, except);
         u64::try_from(all).unwrap_or(u64::MAX)
     }
 

@@ -24,6 +24,7 @@ pub mod events;
 
 mod actions;
 mod nodes;
+mod offline_streams;
 mod statsz;
 
 /// Requests under way at a time; more are dropped, which their senders see as a timeout.

@@ -16,6 +16,12 @@ pub fn now_ns() -> i64 {
     ns(SystemTime::now())
 }
 
+/// The present time, ms since 1970.
+#[must_use]
+pub fn now_ms() -> u64 {
+    u64::try_from(now_ns() / 1_000_000).unwrap_or_default()
+}
+
 fn ns(at: SystemTime) -> i64 {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)

@@ -2,6 +2,7 @@
 
 mod drain;
 mod finalize;
+mod forget;
 pub mod recover;
 mod resize;
 mod state;
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 
 use self::drain::DrainArgs;
 use self::finalize::FinalizeArgs;
+use self::forget::ForgetArgs;
 use self::recover::RecoverArgs;
 use self::resize::ResizeArgs;
 use crate::error::CliError;
@@ -51,6 +53,8 @@ pub enum ClusterCommand {
         /// Name of the node
         node: String,
     },
+    /// Give up what is known of streams that only a node had which is away, so that their names are free
+    ForgetLog(ForgetArgs),
     /// End a rolling upgrade: the nodes use what all their programs know, and older programs can be no nodes any more
     Finalize(FinalizeArgs),
     /// Make a store for one server of what the disks of a cluster have that has lost its majority; only reads them
@@ -100,6 +104,7 @@ pub fn run(command: &ClusterCommand, connect: &ConnectArgs) -> Result<(), CliErr
         ClusterCommand::Shrink(args) => resize::run(&mut session, args, false),
         ClusterCommand::Drain(args) => drain::drain(&mut session, args, connect),
         ClusterCommand::Undrain { node } => drain::undrain(&mut session, node),
+        ClusterCommand::ForgetLog(args) => forget::run(&mut session, args),
         ClusterCommand::Finalize(args) => finalize::run(&mut session, args),
         ClusterCommand::Keep { node } => keep(&mut session, node),
         ClusterCommand::ForceRecover(args) => recover::run(args, session.json),
@@ -154,6 +159,7 @@ fn status(session: &mut Session) -> Result<(), CliError> {
         out.push_str(&finalize::hint(&data));
         out.push_str(&zones::hint(&data));
         out.push_str(&state::standbys(&data));
+        out.push_str(&forget::offline(&data));
         for gone in data["removed"].as_array().into_iter().flatten() {
             let by = match gone["by"].as_str() {
                 Some(by) => format!(", {by} took its place"),
@@ -204,7 +210,8 @@ fn plan(session: &mut Session, args: &ReplaceArgs) -> Result<Plan, CliError> {
         None => format!("The spare {old} is removed from the cluster for good: {forever}.\n"),
         Some(new) => format!(
             "{new} takes the place of {old}: all that is on {old}'s quorum logs ({}) is brought to {new} first. Then {old} is \
-             removed from the cluster for good: {forever}. Memory streams and local logs of {old} go with it.\n",
+             removed from the cluster for good: {forever}. Memory streams and local logs of {old} go with it: \
+             the names of streams in such logs stay taken until `nuthatch cluster forget-log {old}`.\n",
             numbers(&logs),
         ),
     };

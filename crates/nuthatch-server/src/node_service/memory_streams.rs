@@ -5,12 +5,9 @@
 //! later. While nobody serves it nothing is written: what was told last counts. Nothing is agreed upon, so what was created
 //! or deleted a moment before the loss, or while the next owner was away, may be missing or come back.
 
+use super::kept_file::KeptFile;
 use crate::nodes::MemoryStreams;
-use crate::private_files::OUR_DIRECTORY;
 use crate::server::Server;
-use nuthatch_log::env::{Disk, RealDisk, read_exact_at, replace_file};
-use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,8 +24,8 @@ const SETTLE: Duration = Duration::from_millis(250);
 /// After this what could not be written is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
-fn dir(server: &Server) -> PathBuf {
-    server.options().jetstream.store_dir.join(OUR_DIRECTORY).join(DIR)
+fn file(server: &Server) -> KeptFile {
+    KeptFile::of(server, DIR, FILE)
 }
 
 /// Reads what this node kept.
@@ -36,33 +33,10 @@ fn dir(server: &Server) -> PathBuf {
 /// # Errors
 /// A sentence: it cannot be read. Whatever is there stays.
 pub(crate) fn load(server: &Server) -> Result<(), String> {
-    let dir = dir(server);
-    let failed = |error: String| format!("{}/{FILE}: {error}", dir.display());
-    let streams = match read(&dir).map_err(|error| failed(error.to_string()))? {
-        None => return Ok(()),
-        Some(bytes) => serde_json::from_slice::<MemoryStreams>(&bytes),
-    };
-    server.nodes.set_memory_streams(streams.map_err(|error| failed(error.to_string()))?);
+    if let Some(streams) = file(server).read::<MemoryStreams>()? {
+        server.nodes.set_memory_streams(streams);
+    }
     Ok(())
-}
-
-fn read(dir: &Path) -> io::Result<Option<Vec<u8>>> {
-    let opened = match dir.try_exists()? {
-        true => RealDisk::open(dir)?.open(FILE),
-        false => return Ok(None),
-    };
-    let file = match opened {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened?,
-    };
-    let len = usize::try_from(file.len()?).map_err(io::Error::other)?;
-    read_exact_at(&*file, 0, len).map(Some)
-}
-
-fn write(dir: &Path, streams: &MemoryStreams) -> io::Result<()> {
-    let disk = RealDisk::open(dir)?;
-    disk.create_dir("tmp")?;
-    replace_file(&disk, FILE, &serde_json::to_vec(streams)?)
 }
 
 /// Writes down what is told of such streams.
@@ -88,16 +62,14 @@ pub(crate) async fn keep(server: Arc<Server>) {
             continue;
         }
         server.nodes.set_memory_streams(streams.clone());
-        let (dir, whole) = (dir(&server), streams.clone());
-        let done = tokio::task::spawn_blocking(move || write(&dir, &whole)).await;
-        if matches!(done, Ok(Ok(()))) {
+        let done = file(&server).write(streams.clone()).await;
+        if done.is_ok() {
             written = streams;
         }
         let failure = match done {
-            Ok(Ok(())) if left_out == 0 => String::new(),
-            Ok(Ok(())) => format!("there are {left_out} more than {KEPT_MAX}, which are not kept"),
-            Ok(Err(error)) => error.to_string(),
-            Err(panic) => panic.to_string(),
+            Ok(()) if left_out == 0 => String::new(),
+            Ok(()) => format!("there are {left_out} more than {KEPT_MAX}, which are not kept"),
+            Err(error) => error,
         };
         if !failure.is_empty() && failure != told {
             server.log.warn(format_args!(

@@ -233,6 +233,8 @@ async fn be_node(
     }
     node_service::memory_streams::load(server).map_err(RunError::Cluster)?;
     tasks.spawn(node_service::memory_streams::keep(server.clone()));
+    node_service::remembered_streams::load(server).map_err(RunError::Cluster)?;
+    tasks.spawn(node_service::remembered_streams::keep(server.clone()));
     tasks.spawn(node_service::keep_advertising(server.clone()));
     tasks.spawn(node_service::serve(server.clone(), cluster.clone(), name));
     let quorum = quorum.expect("the JetStream of a node serves its quorum logs");

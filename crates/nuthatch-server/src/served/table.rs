@@ -1,8 +1,10 @@
 //! What one other node serves of an account, as it told, and what it is told.
 
-use super::{NodeState, OwnStream, ServedStream, TABLE_STREAMS_MAX};
+use super::offline::{OFFLINE_STREAMS_MAX, StreamsOfLog};
+use super::{NodeState, OwnLog, OwnStream, ServedStream, TABLE_STREAMS_MAX};
 use crate::link::own_subject;
 use crate::outlet::Outlet;
+use crate::wall_time;
 use nuthatch_protocol::js::StreamConfig;
 use nuthatch_protocol::subject::tree::SubjectTree;
 use nuthatch_protocol::wire::leaf::{LeafLine, push_leaf_message_line};
@@ -32,6 +34,21 @@ pub(super) struct Told {
     pub(super) is_last: bool,
     pub(super) come: Vec<ServedStream>,
     pub(super) gone: Vec<String>,
+    /// When it is said, ms since 1970, by the clock of who says it.
+    pub(super) as_of_ms: u64,
+    /// A part of what is remembered of streams that are offline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) offline: Option<OfflinePart>,
+}
+
+/// Part of what is remembered of one log; those of one log come one after the other.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct OfflinePart {
+    #[serde(flatten)]
+    pub(super) log: StreamsOfLog,
+    /// There is no more of it.
+    pub(super) is_last: bool,
 }
 
 /// Another node.
@@ -45,6 +62,8 @@ pub(super) struct NodeTable {
     names: BTreeSet<Arc<str>>,
     /// Names of those in the log in memory.
     in_memory: BTreeSet<Arc<str>>,
+    /// Names of those in logs of just this node.
+    in_own_logs: BTreeSet<Arc<str>>,
     pub(super) subjects: SubjectTree<u64>,
     /// How many of the streams are in each log, and what those of each storage reserve: file, then memory. Asked for
     /// with each new stream, so not counted then.
@@ -58,6 +77,10 @@ pub(super) struct NodeTable {
     pub(super) is_core: bool,
     /// It has been told of all streams here, and hears of changes.
     pub(super) is_told: bool,
+    /// When it said what is here, by its clock.
+    pub(super) as_of_ms: u64,
+    /// What it remembers of a log, as far as that has come.
+    offline: Option<StreamsOfLog>,
 }
 
 /// The stream for which one serves direct gets while that is not there.
@@ -75,6 +98,7 @@ impl NodeTable {
             streams: FxHashMap::default(),
             names: BTreeSet::default(),
             in_memory: BTreeSet::default(),
+            in_own_logs: BTreeSet::default(),
             subjects: SubjectTree::default(),
             in_logs: FxHashMap::default(),
             mirrors: FxHashMap::default(),
@@ -83,6 +107,8 @@ impl NodeTable {
             is_full: false,
             is_core: false,
             is_told: false,
+            as_of_ms: 0,
+            offline: None,
         }
     }
 
@@ -101,22 +127,32 @@ impl NodeTable {
         self.outlet.hand_over(out);
     }
 
-    /// Tells of these streams, in parts.
+    /// Tells of these streams, in parts; `offline`, with all that there are, is what is remembered of those that are offline.
     pub(super) fn tell(
         &self,
         state: &NodeState,
         come: &[OwnStream],
         gone: Vec<String>,
-        is_whole: bool,
+        offline: Option<&[StreamsOfLog]>,
     ) {
-        let (mut told, mut bytes) =
-            (Told { state: state.clone(), is_first: is_whole, gone, ..Told::default() }, 0);
+        let is_whole = offline.is_some();
+        let as_of_ms = wall_time::now_ms();
+        let next = || Told { state: state.clone(), as_of_ms, ..Told::default() };
+        let (mut told, mut bytes) = (Told { is_first: is_whole, gone, ..next() }, 0);
+        // Once the last part is there, this must be.
+        for log in offline.unwrap_or_default() {
+            for part in parts_of(log) {
+                told.offline = Some(part);
+                self.send_part(&told);
+                told = next();
+            }
+        }
         for stream in come {
-            bytes += STREAM_BYTES + stream.config.subjects.iter().map(String::len).sum::<usize>();
+            bytes += bytes_of(&stream.config.subjects);
             told.come.push(stream.told());
             if bytes >= PART_BYTES {
                 self.send_part(&told);
-                (told, bytes) = (Told { state: state.clone(), ..Told::default() }, 0);
+                (told, bytes) = (next(), 0);
             }
         }
         told.is_last = true;
@@ -145,6 +181,7 @@ impl NodeTable {
         let Some((key, stream)) = self.streams.remove(name) else { return };
         self.names.remove(name);
         self.in_memory.remove(name);
+        self.in_own_logs.remove(name);
         *self.in_logs.get_mut(stream.log.as_str()).expect("it was counted") -= 1;
         let reserved = &mut self.reserved[usize::from(stream.is_memory)];
         *reserved = reserved.checked_sub(u128::from(stream.max_bytes)).expect("it was counted");
@@ -185,7 +222,106 @@ impl NodeTable {
         if stream.whole.is_some() {
             self.in_memory.insert(name.clone());
         }
+        if self.state.own_log(&stream.log).is_some() {
+            self.in_own_logs.insert(name.clone());
+        }
         self.streams.insert(name.clone(), (key, Arc::new(stream)));
         Some(name)
+    }
+
+    /// True if it has logs that are on no other node.
+    pub(super) fn has_own_logs(&self) -> bool {
+        !self.state.own_logs.is_empty()
+    }
+
+    /// Its streams that are on no other node, by its logs.
+    pub(super) fn own_streams(&self, node: &str) -> Vec<StreamsOfLog> {
+        self.streams_of(node, &self.state.own_logs)
+    }
+
+    /// Those of logs that it does not have as this state says: a log was closed, its streams were not deleted.
+    pub(super) fn logs_not_in(&self, node: &str, state: &NodeState) -> Vec<StreamsOfLog> {
+        let gone = self.state.own_logs.iter().filter(|log| !state.has(log.identity));
+        let gone: Vec<OwnLog> = gone.filter(|_| self.is_complete).cloned().collect();
+        self.streams_of(node, &gone)
+    }
+
+    fn streams_of(&self, node: &str, logs: &[OwnLog]) -> Vec<StreamsOfLog> {
+        let of_log = |log: &OwnLog| {
+            let all = self.in_own_logs.iter().map(|name| &self.streams[name].1);
+            let streams = all.filter(|stream| stream.log == log.name);
+            StreamsOfLog {
+                node: node.to_owned(),
+                log: log.name.clone(),
+                identity: log.identity,
+                as_of_ms: self.as_of_ms,
+                streams: streams.map(|stream| (**stream).clone()).collect(),
+            }
+        };
+        logs.iter().map(of_log).collect()
+    }
+
+    /// Tells what is known now of streams that are offline.
+    pub(super) fn tell_offline(&self, state: &NodeState, logs: &[StreamsOfLog]) {
+        let as_of_ms = wall_time::now_ms();
+        for part in logs.iter().flat_map(parts_of) {
+            let told = Told {
+                state: state.clone(),
+                as_of_ms,
+                offline: Some(part),
+                is_last: true,
+                ..Told::default()
+            };
+            self.send_part(&told);
+        }
+    }
+
+    /// Takes a part of what the node remembers of a log; all of it with the last one.
+    pub(super) fn take_offline(&mut self, part: OfflinePart) -> Option<StreamsOfLog> {
+        let OfflinePart { mut log, is_last } = part;
+        let is_same =
+            |begun: &StreamsOfLog| (&begun.node, begun.identity) == (&log.node, log.identity);
+        let begun = self.offline.take().filter(is_same);
+        let mut begun = begun.unwrap_or_else(|| without_streams(&log));
+        let room = OFFLINE_STREAMS_MAX.saturating_sub(begun.streams.len());
+        log.streams.truncate(room);
+        begun.streams.append(&mut log.streams);
+        if is_last {
+            return Some(begun);
+        }
+        self.offline = Some(begun);
+        None
+    }
+}
+
+/// What streams with these subjects take in a message, about.
+fn bytes_of(subjects: &[String]) -> usize {
+    STREAM_BYTES + subjects.iter().map(String::len).sum::<usize>()
+}
+
+/// What is remembered of a log, in parts: one at least.
+fn parts_of(log: &StreamsOfLog) -> Vec<OfflinePart> {
+    let begin = || OfflinePart { log: without_streams(log), is_last: false };
+    let (mut parts, mut part, mut bytes) = (Vec::new(), begin(), 0);
+    for stream in &log.streams {
+        bytes += bytes_of(&stream.subjects);
+        part.log.streams.push(stream.clone());
+        if bytes >= PART_BYTES {
+            parts.push(std::mem::replace(&mut part, begin()));
+            bytes = 0;
+        }
+    }
+    part.is_last = true;
+    parts.push(part);
+    parts
+}
+
+fn without_streams(log: &StreamsOfLog) -> StreamsOfLog {
+    StreamsOfLog {
+        node: log.node.clone(),
+        log: log.log.clone(),
+        identity: log.identity,
+        as_of_ms: log.as_of_ms,
+        streams: Vec::new(),
     }
 }

@@ -1,6 +1,8 @@
 //! Tables of other nodes, without links.
 
+use super::table::Told;
 use super::*;
+use nuthatch_protocol::js::{StorageType, StreamSource};
 
 fn own(name: &str, subject: &str) -> OwnStream {
     let config = StreamConfig {
@@ -22,6 +24,7 @@ fn told(is_first: bool, is_last: bool, come: &[OwnStream], gone: &[&str]) -> Vec
         is_last,
         come: come.iter().map(OwnStream::told).collect(),
         gone: gone.iter().map(|&name| name.to_owned()).collect(),
+        ..Told::default()
     };
     serde_json::to_vec(&told).expect("JSON")
 }
@@ -163,6 +166,7 @@ fn counts_of_connections_wake_nobody_and_are_summed() {
     let counts = |connections, leafs| {
         let state = NodeState {
             logs: vec!["memory".to_owned()],
+            own_logs: Vec::new(),
             tags: None,
             leads_in: Some(7),
             connections,

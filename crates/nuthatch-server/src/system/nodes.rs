@@ -1,6 +1,6 @@
 //! `$SYS.REQ.CLUSTER.…`: which nodes the cluster has, and that one is to be replaced, or is not. One node of the cluster answers.
 
-use super::{Answer, Failure};
+use super::{Answer, Failure, offline_streams};
 use crate::server::Server;
 use nuthatch_cluster::{
     Cluster, Drain, Finalize, Followed, NodeSight, NodesError, NodesSight, Protocol, QuorumLog,
@@ -31,6 +31,7 @@ pub(super) async fn about_nodes(
         "NODES" => {
             let mut data = described(&known(&cluster).await);
             data["standbys"] = described_standbys(&cluster);
+            data["offline"] = offline_streams::described(server, None);
             Ok(Answer::Data(data))
         }
         "REPLACE" => replace(cluster, options).await,
@@ -38,6 +39,7 @@ pub(super) async fn about_nodes(
         "DRAIN" => drain(cluster, options).await,
         "FINALIZE" => finalize(cluster, options).await,
         "KEEP" => keep(cluster, options).await,
+        "FORGET" => offline_streams::forget(server, options),
         _ => Ok(Answer::Silence),
     }
 }

@@ -1,0 +1,123 @@
+//! What an account knows of other nodes: their tables, what is offline, and what they were asked.
+
+use super::offline::OfflineStreams;
+use super::table::{NodeTable, Told};
+use super::{Answered, Leader, NodeState, OwnStream, QUESTIONS_MAX, StreamsOfLog, TableChange};
+use bytes::Bytes;
+use nuthatch_protocol::js::StreamConfig;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// What an account knows of other nodes.
+#[derive(Default)]
+pub(super) struct Known {
+    /// What this node said of itself last.
+    pub(super) state: NodeState,
+    /// Its streams in the log in memory, by name.
+    pub(super) in_memory: BTreeMap<String, Arc<StreamConfig>>,
+    pub(super) nodes: BTreeMap<String, NodeTable>,
+    pub(super) offline: OfflineStreams,
+    /// Changes with what is to be remembered of streams that are on one node only.
+    pub(super) remembered: u64,
+    pub(super) questions: FxHashMap<u64, (String, Answered)>,
+    pub(super) next_question: u64,
+    pub(super) next_key: u64,
+}
+
+impl Known {
+    /// Takes a part of a node's table; `None`: the node is not known, `None` within: nothing of its table is new.
+    pub(super) fn take(&mut self, node: &str, told: Told) -> Option<Option<TableChange>> {
+        if told.is_first {
+            self.remember(node);
+        }
+        let table = self.nodes.get_mut(node)?;
+        if told.is_first {
+            let (is_told, is_core) = (table.is_told, table.is_core);
+            *table = NodeTable::new(table.outlet.clone(), &table.token);
+            (table.is_told, table.is_core) = (is_told, is_core);
+        }
+        let was_complete = table.is_complete;
+        let lost = table.logs_not_in(node, &told.state);
+        let was = std::mem::replace(&mut table.state, told.state);
+        table.as_of_ms = told.as_of_ms;
+        let is_same = was.is_but_for_counts(&table.state);
+        let is_news = told.is_first || !told.come.is_empty() || !told.gone.is_empty() || !is_same;
+        told.gone.iter().for_each(|name| table.forget(name));
+        let mut come = Vec::with_capacity(told.come.len());
+        for stream in told.come {
+            self.next_key += 1;
+            if table.state.own_log(&stream.log).is_none() {
+                self.offline.forget_stream(&stream.name);
+            }
+            come.extend(table.take(stream, self.next_key));
+        }
+        table.is_complete = (table.is_complete || told.is_last) && !table.is_full;
+        let is_complete = table.is_complete;
+        let offline = told.offline.and_then(|part| table.take_offline(part));
+        let own_logs = table.state.own_logs.iter().filter(|_| is_complete);
+        own_logs.for_each(|log| self.offline.is_back(node, log.identity));
+        self.remembered += u64::from(is_news && table.has_own_logs() || !lost.is_empty());
+        let is_learnt = self.learn(lost.into_iter().chain(offline));
+        let is_news = is_news || is_learnt || is_complete != was_complete;
+        let change = TableChange { is_first: told.is_first, come, gone: told.gone, is_complete };
+        Some(is_news.then_some(change))
+    }
+
+    /// A node's table is about to go: what only it has is offline until it tells of it again.
+    pub(super) fn remember(&mut self, node: &str) {
+        let table = self.nodes.get(node).filter(|table| table.is_complete);
+        for log in table.map_or_else(Vec::new, |table| table.own_streams(node)) {
+            self.offline.take(log);
+        }
+    }
+
+    /// Takes what is said of logs that are not there; `true`: there was something new.
+    pub(super) fn learn(&mut self, logs: impl Iterator<Item = StreamsOfLog>) -> bool {
+        let mut is_new = false;
+        for log in logs {
+            let of_node = self.nodes.get(&log.node).filter(|table| table.is_complete);
+            let is_there = of_node.is_some_and(|table| table.state.has(log.identity));
+            if !is_there && !self.state.has(log.identity) {
+                is_new |= self.offline.take(log);
+            }
+        }
+        self.remembered += u64::from(is_new);
+        is_new
+    }
+
+    pub(super) fn note_in_memory(&mut self, come: &[OwnStream], gone: &[String]) {
+        for stream in come {
+            let name = stream.config.name.clone();
+            match stream.is_in_quorum_memory() {
+                true => self.in_memory.insert(name, stream.config.clone()),
+                false => self.in_memory.remove(&name),
+            };
+        }
+        gone.iter().for_each(|name| drop(self.in_memory.remove(name)));
+    }
+
+    pub(super) fn question(
+        &mut self,
+        node: &str,
+    ) -> Option<(u64, oneshot::Receiver<Option<Bytes>>)> {
+        if self.questions.len() >= QUESTIONS_MAX {
+            return None;
+        }
+        let (sender, receiver) = oneshot::channel();
+        self.next_question += 1;
+        self.questions.insert(self.next_question, (node.to_owned(), sender));
+        Some((self.next_question, receiver))
+    }
+
+    pub(super) fn leader(&self) -> Leader {
+        let of_nodes = self
+            .nodes
+            .iter()
+            .filter_map(|(name, table)| Some((table.state.leads_in?, Leader::At(name.clone()))));
+        let own = self.state.leads_in.map(|epoch| (epoch, Leader::Here));
+        let newest = own.into_iter().chain(of_nodes).max_by_key(|(epoch, _)| *epoch);
+        newest.map_or(Leader::Nobody, |(_, leader)| leader)
+    }
+}

@@ -1,0 +1,219 @@
+//! Streams that are offline: they are in a log of just one node, and that node is away, or is there without that log.
+//!
+//! Every node remembers of every other one which streams it had in such logs, as it told last. So a name is not given
+//! away, nor a subject, while what has them cannot be asked; and who asks for such a stream is told why it is not there.
+//! Whoever connects is told of what is remembered: the newest word of a log counts, by the clock of who said it.
+
+use super::ServedStream;
+use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome, SubjectTree};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// So many offline streams of an account are remembered; of further ones nothing is known, and that is said.
+pub const OFFLINE_STREAMS_MAX: usize = 1 << 17;
+
+/// The streams of a log that is on one node only, as that node told last. Without streams: it had none, or what was known
+/// of it was given up ([`super::Served::forget_offline`]).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StreamsOfLog {
+    /// The node.
+    pub node: String,
+    /// The log.
+    pub log: String,
+    /// The log's identity.
+    pub identity: u64,
+    /// When that was said, ms since 1970, by the clock of who said it.
+    pub as_of_ms: u64,
+    /// Its streams, by name.
+    pub streams: Vec<ServedStream>,
+}
+
+impl StreamsOfLog {
+    /// True if both say the same, whenever they did.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        (&self.node, &self.log, self.identity, &self.streams)
+            == (&other.node, &other.log, other.identity, &other.streams)
+    }
+}
+
+/// A stream that is offline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offline {
+    /// The node that had it.
+    pub node: String,
+    /// In this log.
+    pub log: String,
+    /// The node is connected: it lacks the log.
+    pub is_connected: bool,
+}
+
+/// Which log: its node, and its identity.
+pub type LogKey = (String, u64);
+
+/// What is remembered of one log.
+struct Remembered {
+    log: String,
+    as_of_ms: u64,
+    streams: BTreeMap<String, (u64, Arc<ServedStream>)>,
+    subjects: SubjectTree<u64>,
+    /// What they reserve: on disks, then in memory.
+    reserved: [u128; 2],
+}
+
+impl Remembered {
+    fn new(log: String, as_of_ms: u64) -> Self {
+        let (streams, subjects) = (BTreeMap::new(), SubjectTree::default());
+        Self { log, as_of_ms, streams, subjects, reserved: [0; 2] }
+    }
+
+    fn take(&mut self, stream: ServedStream, key: u64) {
+        self.forget(&stream.name);
+        for subject in &stream.subjects {
+            self.subjects.insert(subject.as_bytes(), None, key);
+        }
+        self.reserved[usize::from(stream.is_memory)] += u128::from(stream.max_bytes);
+        self.streams.insert(stream.name.clone(), (key, Arc::new(stream)));
+    }
+
+    fn forget(&mut self, name: &str) {
+        let Some((key, stream)) = self.streams.remove(name) else { return };
+        let reserved = &mut self.reserved[usize::from(stream.is_memory)];
+        *reserved = reserved.checked_sub(u128::from(stream.max_bytes)).expect("it was counted");
+        for subject in &stream.subjects {
+            self.subjects.remove(subject.as_bytes(), None, &key);
+        }
+    }
+}
+
+/// The offline streams of an account.
+#[derive(Default)]
+pub(super) struct OfflineStreams {
+    logs: BTreeMap<LogKey, Remembered>,
+    next_key: u64,
+    /// How many did not fit the last time.
+    left_out: usize,
+}
+
+impl OfflineStreams {
+    /// Remembers what a log has, unless something newer is remembered; `false`: it is.
+    pub(super) fn take(&mut self, told: StreamsOfLog) -> bool {
+        let key = (told.node, told.identity);
+        if self.logs.get(&key).is_some_and(|known| known.as_of_ms >= told.as_of_ms) {
+            return false;
+        }
+        self.logs.remove(&key);
+        let room = OFFLINE_STREAMS_MAX.saturating_sub(self.count());
+        self.left_out = told.streams.len().saturating_sub(room);
+        let mut remembered = Remembered::new(told.log, told.as_of_ms);
+        for stream in told.streams.into_iter().take(room) {
+            self.next_key += 1;
+            remembered.take(stream, self.next_key);
+        }
+        self.logs.insert(key, remembered);
+        true
+    }
+
+    /// The log is there: its node says what it has.
+    pub(super) fn is_back(&mut self, node: &str, identity: u64) {
+        self.logs.remove(&(node.to_owned(), identity));
+    }
+
+    /// This node has a log of this identity itself.
+    pub(super) fn is_here(&mut self, identity: u64) {
+        self.logs.retain(|(_, known), _| *known != identity);
+    }
+
+    /// A stream of this name is served from another log.
+    pub(super) fn forget_stream(&mut self, name: &str) {
+        self.logs.values_mut().for_each(|log| log.forget(name));
+    }
+
+    /// Gives up what is known of a node's logs. What nobody can tell of any more is nobody's: the names are free.
+    pub(super) fn forget_node(&mut self, node: &str, now_ms: u64) {
+        for ((of, _), log) in &mut self.logs {
+            if of == node {
+                // Newer than what other nodes remember.
+                *log = Remembered::new(log.log.clone(), now_ms.max(log.as_of_ms + 1));
+            }
+        }
+    }
+
+    pub(super) fn left_out(&self) -> usize {
+        self.left_out
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.logs.values().map(|log| log.streams.len()).sum()
+    }
+
+    /// The logs that have streams.
+    pub(super) fn logs(&self) -> Vec<LogKey> {
+        let with_streams = self.logs.iter().filter(|(_, log)| !log.streams.is_empty());
+        with_streams.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// The node of a stream, and its log.
+    pub(super) fn find(&self, name: &str) -> Option<(&str, &str)> {
+        let mut logs = self.logs.iter();
+        logs.find_map(|((node, _), log)| {
+            log.streams.contains_key(name).then_some((node.as_str(), log.log.as_str()))
+        })
+    }
+
+    /// All that is remembered.
+    pub(super) fn all(&self) -> Vec<StreamsOfLog> {
+        let of_log = |((node, identity), log): (&LogKey, &Remembered)| StreamsOfLog {
+            node: node.clone(),
+            log: log.log.clone(),
+            identity: *identity,
+            as_of_ms: log.as_of_ms,
+            streams: log.streams.values().map(|(_, stream)| (**stream).clone()).collect(),
+        };
+        self.logs.iter().map(of_log).collect()
+    }
+
+    /// At most `max` streams of each log whose names come behind `after`, by name, with their nodes.
+    pub(super) fn part(
+        &self,
+        after: Option<&str>,
+        max: usize,
+    ) -> Vec<(String, Vec<Arc<ServedStream>>)> {
+        let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let part = |log: &Remembered| {
+            let streams = log.streams.range::<str, _>((behind, Bound::Unbounded)).take(max);
+            streams.map(|(_, (_, stream))| stream.clone()).collect()
+        };
+        self.logs.iter().map(|((node, _), log)| (node.clone(), part(log))).collect()
+    }
+
+    /// Bytes that streams of this storage reserve, but for the stream of the name `except`.
+    pub(super) fn reserved(&self, is_memory: bool, except: &str) -> u128 {
+        let of_log = |log: &Remembered| {
+            let own = log.streams.get(except).map(|(_, stream)| stream);
+            let own = own.filter(|stream| stream.is_memory == is_memory);
+            log.reserved[usize::from(is_memory)] - own.map_or(0, |own| u128::from(own.max_bytes))
+        };
+        self.logs.values().map(of_log).sum()
+    }
+
+    /// As [`super::Served::overlaps`], of one log.
+    pub(super) fn overlaps(
+        &self,
+        log: &LogKey,
+        search: &mut OverlapSearch<'_>,
+        steps: &mut usize,
+        except: &str,
+    ) -> SearchOutcome {
+        let Some(log) = self.logs.get(log) else { return SearchOutcome::Nothing };
+        let own = log.streams.get(except).map(|(key, _)| *key);
+        search.search(&log.subjects, steps, |_, key| Some(*key) != own)
+    }
+}
+
+#[cfg(test)]
+mod tests;
