@@ -17,10 +17,14 @@ use nuthatch_server::operations::Operation;
 use nuthatch_server::served::Scope;
 use nuthatch_server::shares::Share;
 use nuthatch_streams::AccountId;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How often a stream is looked for while the tables of other nodes change.
 const LOOKS_MAX: usize = 16;
+
+/// An attempt that took so long waited for a node that did not answer: further ones have their time beside it, so often.
+const SLOW_ATTEMPT: Duration = Duration::from_millis(500);
+const RENEWALS_MAX: usize = 2;
 
 /// When a request came.
 struct Began {
@@ -158,8 +162,9 @@ impl JetStream {
         then: &mut Beside,
         share: &mut Share,
     ) -> Option<Answer> {
-        let mut tries = Tries::begin();
+        let (mut tries, mut renewals) = (Tries::begin(), RENEWALS_MAX);
         loop {
+            let began = Instant::now();
             let answer = self.answer_once(request, api_call, then, share).await;
             // The node that the client is at tries again; one hop further that would add up.
             if answer.is_some() || request.is_handed_on {
@@ -167,6 +172,10 @@ impl JetStream {
             }
             // What is said beside an answer is said by who gives one.
             *then = Beside::default();
+            if began.elapsed() >= SLOW_ATTEMPT && renewals > 0 {
+                renewals -= 1;
+                tries.renew();
+            }
             if !tries.again().await {
                 let text = "no node takes the call: nothing was done; try again later";
                 return Some(Err(described(JsError::CLUSTER_NOT_AVAIL, text.to_owned())));
@@ -209,12 +218,14 @@ impl JetStream {
             // Two nodes that take each other for the leader must not go on for ever.
             Place::At(_, Scope::Cluster) if is_handed_on => None,
             Place::At(node, scope) => {
-                let call = (rest, headers, body);
-                let answer = self.nodes.hand_on(account, (&node, &scope), call).await;
+                let name = stream_of(api_call);
+                let log = name.and_then(|name| self.nodes.log_at(account, &node, name));
+                let to = (&*node, &scope, log.as_deref());
+                let answer = self.nodes.hand_on(account, to, (rest, headers, body)).await;
                 let may_repeat = match answer {
                     HandedOn::Answered(_) => false,
                     HandedOn::NotTaken => true,
-                    HandedOn::Lost => api_call.only_reads(),
+                    HandedOn::Lost | HandedOn::CameHere => api_call.only_reads(),
                 };
                 if may_repeat {
                     return None;

@@ -272,9 +272,12 @@ impl DurableLog {
             true => {
                 let bytes = quorum_memory_bytes(options);
                 let bounds = (true, Some(bytes));
-                (in_memory(log_options, bytes), engine_within(server, self.slot, bounds, options))
+                (
+                    in_memory(log_options, bytes),
+                    engine_within(server, (self.slot, &self.name), bounds, options),
+                )
             }
-            false => (log_options, engine(server, self.slot, false, options)),
+            false => (log_options, engine(server, (self.slot, &self.name), false, options)),
         };
         let time = clock::of_owner(server, log.number().0);
         let opened = open_on(disk, log_options, (standby(), engine), time);
@@ -312,7 +315,7 @@ impl DurableLog {
             report: reporter(server),
             ..self.compressed(LogOptions::local(&dir))
         };
-        let engine = engine(server, self.slot, false, options);
+        let engine = engine(server, (self.slot, &self.name), false, options);
         let (disk, log_options, tier): (Arc<dyn OwnableDisk>, _, _) = match &self.tier {
             Some(tier) => {
                 let tiered = self.put_tier(server, Arc::new(disk), tier)?;
@@ -430,7 +433,7 @@ impl DurableLog {
         server.logs.add(LogLocation::object(&self.name, &disk));
         let report = reporter(server);
         let log_options = LogOptions { report, ..self.compressed(LogOptions::object()) };
-        let engine = engine(server, self.slot, false, options);
+        let engine = engine(server, (self.slot, &self.name), false, options);
         let opened =
             open_on(Arc::clone(&disk) as Arc<dyn OwnableDisk>, log_options, (None, engine), time);
         opened.map_err(|error| {

@@ -1,5 +1,6 @@
 //! The engine on a log, as the configuration wants it, and how this server shows itself there.
 
+use crate::registry::is_quorum_log;
 use crate::settings::{account_bounds, consumer_limits};
 use nuthatch_log::{Reporter, Standby};
 use nuthatch_server::account_imports::ImportHost;
@@ -14,10 +15,10 @@ use std::sync::Arc;
 /// What follows a quorum log of another node.
 pub(super) type LogStandby = Standby<Engine<ServerSink>>;
 
-/// A new engine for a log that will have this number.
+/// A new engine for a log that will have this number, and of this name.
 pub(super) fn engine(
     server: &Arc<Server>,
-    slot: LogSlot,
+    slot: (LogSlot, &str),
     is_memory: bool,
     options: &Options,
 ) -> Engine<ServerSink> {
@@ -29,7 +30,7 @@ pub(super) fn engine(
 /// As [`engine`], for messages of so many bytes; `None`: of as many as there are.
 pub(super) fn engine_within(
     server: &Arc<Server>,
-    slot: LogSlot,
+    (slot, name): (LogSlot, &str),
     (is_memory, bytes_max): (bool, Option<u64>),
     options: &Options,
 ) -> Engine<ServerSink> {
@@ -38,7 +39,9 @@ pub(super) fn engine_within(
         ServerSink::new(server.accounts.clone(), slot).with_streams_of(Arc::downgrade(&host));
     let hash_seed = RandomState::new().build_hasher().finish();
     let config = engine_config(server, (is_memory, bytes_max), options);
-    Engine::new(EngineConfig { hash_seed, ..config }, sink)
+    // A server that is alone calls its default log as a cluster calls its first one.
+    let memory_consumers_outlive = options.cluster.is_some() && is_quorum_log(name);
+    Engine::new(EngineConfig { hash_seed, memory_consumers_outlive, ..config }, sink)
 }
 
 /// The settings of an engine, but for what is drawn.

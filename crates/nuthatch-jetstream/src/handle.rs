@@ -419,7 +419,8 @@ impl JetStreamPort for JetStreamHandle {
         let at = AskedAt { version: registry.version(), logs, withdrawn, is_on };
         let advertised = |entry: &Arc<Entry>| AdvertisedStream {
             config: entry.config.clone(),
-            is_taken: is_on && !at.withdrawn.contains(&entry.engine),
+            // Not before all of the log's streams are there: each would be told again with the log.
+            is_taken: is_on && names.contains_key(&entry.engine),
             log: names.get(&entry.engine).cloned(),
         };
         let same = since.filter(|since| since.is_like(&at));

@@ -259,10 +259,22 @@ impl<'a> Walk<'a> {
         let after = self.after.as_deref();
         let own = self.lists.streams.part(self.account, after, STREAMS_PART);
         let others = self.served.as_ref().map(|served| served.part(after, STREAMS_PART));
-        let (part, after) = merged(own, others.unwrap_or_default(), STREAMS_PART);
+        let (mut part, after) = merged(own, others.unwrap_or_default(), STREAMS_PART);
+        part.iter_mut().for_each(|listed| self.follow(listed));
         self.is_done = after.is_none();
         self.after = after;
         Some(part)
+    }
+}
+
+impl Walk<'_> {
+    /// A stream is at the node that has told of it last: its former owner may hang.
+    fn follow(&self, listed: &mut Listed) {
+        let Listed::At(node, stream) = listed else { return };
+        let found = self.served.as_ref().and_then(|served| served.find(&stream.name));
+        if let Some((newest, told)) = found {
+            (*node, *stream) = (newest, told);
+        }
     }
 }
 

@@ -22,11 +22,15 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::task::yield_now;
 use tokio::time::sleep;
 
 /// How long a log that comes waits for changes under way that claim a name or subjects of its streams.
 const FREE_WITHIN: Duration = Duration::from_secs(2);
 const FREE_PAUSE: Duration = Duration::from_millis(20);
+
+/// So many streams are looked at, or taken in, between two turns of others.
+const STREAMS_PART: usize = 256;
 
 /// Takes the streams of logs in, and out.
 pub(super) struct Loading {
@@ -92,8 +96,8 @@ impl Loading {
         let found = found.map_err(|why| why.to_string())?;
         let count = found.serve.len() + found.undecided.len();
         self.hold(&ids, &found.undecided).await?;
-        self.adopt(&ids, found.serve)?;
-        self.adopt(&ids, found.undecided.clone())?;
+        self.adopt(&ids, found.serve).await?;
+        self.adopt(&ids, found.undecided.clone()).await?;
         if self.names.node().is_none() {
             self.say_waiting(&names, &found.waiting);
         }
@@ -132,10 +136,10 @@ impl Loading {
         self.drop_superseded(&serve);
         serve.retain(|entry| !self.has_left(entry));
         let _rights = self.rights_until_free(&mut serve).await?;
-        let serve = self.without_conflicts(serve)?;
+        let serve = self.without_conflicts(serve).await?;
         let count = serve.len();
         self.hold(&[log], &found.undecided).await?;
-        self.adopt(&[log], serve.into_iter().map(|entry| (0, entry)).collect())?;
+        self.adopt(&[log], serve.into_iter().map(|entry| (0, entry)).collect()).await?;
         self.find_out(&[log], &found.undecided, &found.waiting);
         Ok(count)
     }
@@ -180,25 +184,35 @@ impl Loading {
 
     /// Those whose name and subjects no stream of another log here has. At a node of a cluster the others are left out, which
     /// its log says: a log of which one stream cannot be served is served all the same.
-    fn without_conflicts(&self, streams: Vec<CatalogEntry>) -> Result<Vec<CatalogEntry>, String> {
+    async fn without_conflicts(
+        &self,
+        streams: Vec<CatalogEntry>,
+    ) -> Result<Vec<CatalogEntry>, String> {
         let mut served = Vec::with_capacity(streams.len());
-        let registry = self.streams.read();
-        for entry in streams {
-            let conflict = match registry.get(entry.account, &entry.config.name) {
-                Some(other) => Err(format!(
-                    "stream {:?} is in log {}, too",
-                    entry.config.name,
-                    self.names.name_of(other.engine)
-                )),
-                None => check_subjects(&registry, &entry),
-            };
-            match conflict {
-                Ok(()) => served.push(entry),
-                Err(why) if self.names.node().is_none() => return Err(why),
-                Err(why) => self.say_left_out(&why),
+        for (at, entry) in streams.into_iter().enumerate() {
+            if at > 0 && at % STREAMS_PART == 0 {
+                yield_now().await;
+            }
+            match self.conflict(&entry) {
+                None => served.push(entry),
+                Some(why) if self.names.node().is_none() => return Err(why),
+                Some(why) => self.say_left_out(&why),
             }
         }
         Ok(served)
+    }
+
+    /// Which other log here has a stream of this name, or with any of its subjects.
+    fn conflict(&self, entry: &CatalogEntry) -> Option<String> {
+        let registry = self.streams.read();
+        match registry.get(entry.account, &entry.config.name) {
+            Some(other) => Some(format!(
+                "stream {:?} is in log {}, too",
+                entry.config.name,
+                self.names.name_of(other.engine)
+            )),
+            None => check_subjects(&registry, entry).err(),
+        }
     }
 
     /// True if a stream that was about to leave is known to live in another log of this node: it is not served anew.
@@ -390,26 +404,44 @@ impl Loading {
         })
     }
 
-    fn adopt(&self, logs: &[LogId], streams: Vec<(usize, CatalogEntry)>) -> Result<(), String> {
-        self.streams.change(|registry| {
-            for (log, stream) in streams {
-                let engine = logs[log];
-                let CatalogEntry { id, account, config, created, .. } = stream;
-                if let Some(name) = importing_name(&config.name) {
-                    let key = Key { account, name: name.to_owned() };
-                    self.adopt_import(key, Target { log: engine.0, stream: id });
-                    continue;
-                }
-                if let Some(other) = registry.get(account, &config.name) {
-                    return Err(format!(
-                        "stream {:?} exists twice, as id {} and id {id}",
-                        config.name, other.id
-                    ));
-                }
-                registry.insert(Entry { id, engine, account, config: Arc::new(config), created });
+    /// Takes streams into the registry, in parts: publishers to other streams ask it for routes meanwhile.
+    async fn adopt(
+        &self,
+        logs: &[LogId],
+        streams: Vec<(usize, CatalogEntry)>,
+    ) -> Result<(), String> {
+        let mut streams = streams.into_iter();
+        loop {
+            let part: Vec<_> = streams.by_ref().take(STREAMS_PART).collect();
+            if part.is_empty() {
+                return Ok(());
             }
-            Ok(())
-        })
+            self.streams.change(|registry| {
+                part.into_iter()
+                    .try_for_each(|(log, entry)| self.adopt_one(logs[log], entry, registry))
+            })?;
+            yield_now().await;
+        }
+    }
+
+    fn adopt_one(
+        &self,
+        engine: LogId,
+        stream: CatalogEntry,
+        registry: &mut Registry,
+    ) -> Result<(), String> {
+        let CatalogEntry { id, account, config, created, .. } = stream;
+        if let Some(name) = importing_name(&config.name) {
+            let key = Key { account, name: name.to_owned() };
+            self.adopt_import(key, Target { log: engine.0, stream: id });
+            return Ok(());
+        }
+        if let Some(other) = registry.get(account, &config.name) {
+            let (name, other) = (&config.name, other.id);
+            return Err(format!("stream {name:?} exists twice, as id {other} and id {id}"));
+        }
+        registry.insert(Entry { id, engine, account, config: Arc::new(config), created });
+        Ok(())
     }
 
     /// An import goes on with the first of its streams that is found; another one, in a log that was not

@@ -104,7 +104,7 @@ fn open_memory(
     let budget = memory_store_bytes(options);
     let report = reporter(server);
     let log_options = in_memory(LogOptions { report, ..LogOptions::memory() }, budget);
-    let engine = engine(server, MEMORY_SLOT, true, options);
+    let engine = engine(server, (MEMORY_SLOT, MEMORY_LOG), true, options);
     let disk = Arc::new(RamDisk::new(budget));
     let opened = open_on(disk, log_options, (None, engine), clock::of(server));
     let (core, _) = opened.map_err(|error| error.to_string())?;

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 /// How long a call waits until the leader knows the streams of all nodes.
 const WHOLE_WITHIN: Duration = Duration::from_secs(4);
@@ -28,6 +28,9 @@ const GATHERED_WITHIN: Duration = Duration::from_secs(4);
 
 /// How long it is waited for whether a node has made a stream whose connection ended meanwhile.
 const FOUND_OUT_WITHIN: Duration = Duration::from_secs(10);
+
+/// A node that does not answer counts as lost when another one has had the log for so long.
+const MOVED_FOR: Duration = Duration::from_millis(500);
 
 /// How long a call that no node has taken is handed on again: a planned handover and the tables of it take less.
 const TAKEN_WITHIN: Duration = Duration::from_secs(4);
@@ -44,6 +47,16 @@ pub(super) enum HandedOn {
     NotTaken,
     /// The link ended first: whether it was done is not known.
     Lost,
+    /// The same, and the log that it was about came to this node.
+    CameHere,
+}
+
+/// Who has a log next.
+enum NextWith {
+    /// This node.
+    Here,
+    /// The node of this name.
+    Node(String),
 }
 
 /// A call that is handed on until a node takes it.
@@ -59,6 +72,11 @@ impl Tries {
 
     fn within(limit: Duration) -> Self {
         Self { late: Instant::now() + limit, pause: TAKEN_FIRST }
+    }
+
+    /// The last attempt waited for a node that did not answer: what comes next has its time still.
+    pub(super) fn renew(&mut self) {
+        (self.late, self.pause) = (Instant::now() + TAKEN_WITHIN, TAKEN_FIRST);
     }
 
     /// Waits before the next one; `false`: there is none.
@@ -137,20 +155,52 @@ impl OtherNodes {
         self.core.served(account).map_or(0, |served| served.count())
     }
 
-    /// Hands a call on to a node.
+    /// Hands a call on to a node, about what is in `log` if that is known: a node that does not answer although another one
+    /// has that log by now counts as lost. It may hang, and its connection tells that seconds later.
     pub(super) async fn hand_on(
         &self,
         account: AccountId,
-        (node, scope): (&str, &Scope),
+        (node, scope, log): (&str, &Scope, Option<&str>),
         call: (&str, &[u8], &[u8]),
     ) -> HandedOn {
-        let asked = self.core.served(account).and_then(|served| served.ask(node, scope, call));
-        let Some(answer) = asked else { return HandedOn::NotTaken };
-        match answer.await {
-            Ok(Some(answer)) => HandedOn::Answered(answer.to_vec()),
-            Ok(None) => HandedOn::NotTaken,
-            Err(_) => HandedOn::Lost,
+        let Some(served) = self.core.served(account) else { return HandedOn::NotTaken };
+        let Some(answer) = served.ask(node, scope, call) else { return HandedOn::NotTaken };
+        tokio::select! {
+            answered = answer => match answered {
+                Ok(Some(answer)) => HandedOn::Answered(answer.to_vec()),
+                Ok(None) => HandedOn::NotTaken,
+                Err(_) => HandedOn::Lost,
+            },
+            () = self.has_moved(&served, node, log) => HandedOn::Lost,
         }
+    }
+
+    /// Waits until another node than this one has had a log for a moment. In a planned handover its former owner still
+    /// answers meanwhile what it was asked before.
+    async fn has_moved(&self, served: &Served, node: &str, log: Option<&str>) {
+        let Some(log) = log else { return std::future::pending().await };
+        let mut changes = served.changes();
+        loop {
+            if self.is_elsewhere(served, node, log) {
+                sleep(MOVED_FOR).await;
+                if self.is_elsewhere(served, node, log) {
+                    return;
+                }
+            }
+            if changes.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    fn is_elsewhere(&self, served: &Served, node: &str, log: &str) -> bool {
+        self.logs.whole().iter().any(|own| own == log) || other_with(served, node, log).is_some()
+    }
+
+    /// The log of a node's stream, as that node told.
+    pub(super) fn log_at(&self, account: AccountId, node: &str, name: &str) -> Option<String> {
+        let (at, stream) = self.core.served(account)?.find(name)?;
+        (at == node).then(|| stream.log.clone())
     }
 
     /// Waits until this node knows the streams of all nodes, as far as that is needed.
@@ -314,29 +364,39 @@ impl OtherNodes {
     }
 
     /// Creates a stream, which was checked, in a log of another node. Its name and subjects are taken until that node's
-    /// table has it.
+    /// table has it. `None`: that node was lost, and the log came to this one: whether the stream is in it is to be seen here.
     pub(super) async fn create_at(
         &self,
         account: AccountId,
         changing: Changing,
         (node, log): (&str, String),
         (config, body): (&StreamConfig, &[u8]),
-    ) -> Answer {
+    ) -> Option<Answer> {
         let call = format!("STREAM.CREATE.{}", config.name);
-        let scope = Scope::Log(log);
+        let scope = Scope::Log(log.clone());
+        let log = Some(log.as_str());
         let work = async {
-            let first = self.hand_on(account, (node, &scope), (&call, b"", body)).await;
-            if matches!(first, HandedOn::Answered(_)) || !self.comes_back(account, node).await {
+            let first = self.hand_on(account, (node, &scope, log), (&call, b"", body)).await;
+            if matches!(first, HandedOn::Answered(_)) {
                 return first;
             }
             // A stream that was made then is found as it is.
-            match self.hand_on(account, (node, &scope), (&call, b"", body)).await {
-                HandedOn::NotTaken => first,
-                second => second,
+            match self.next_with(account, node, log).await {
+                None => first,
+                Some(NextWith::Here) => HandedOn::CameHere,
+                Some(NextWith::Node(next)) => {
+                    match self.hand_on(account, (&next, &scope, log), (&call, b"", body)).await {
+                        HandedOn::NotTaken => first,
+                        second => second,
+                    }
+                }
             }
         };
         let (answer, _changing) = changing.settle(claim(ELSEWHERE, config.clone()), work).await;
-        answer.or_unknown(node)
+        match answer {
+            HandedOn::CameHere => None,
+            answer => Some(answer.or_unknown(node)),
+        }
     }
 
     /// Hands an update of a stream of another node on, whose subjects are known to be free.
@@ -352,7 +412,9 @@ impl OtherNodes {
         let work = async {
             let (mut node, mut tries) = (node.to_owned(), Tries::within(UPDATED_WITHIN));
             loop {
-                let answer = self.hand_on(account, (&node, &Scope::Node), (&call, b"", body)).await;
+                let log = self.log_at(account, &node, &name);
+                let to = (&*node, &Scope::Node, log.as_deref());
+                let answer = self.hand_on(account, to, (&call, b"", body)).await;
                 if !matches!(answer, HandedOn::NotTaken) || !tries.again().await {
                     return (answer, node);
                 }
@@ -367,17 +429,34 @@ impl OtherNodes {
         answer.or_unknown(&node)
     }
 
-    /// Waits until a node is connected again and has told of all its streams; `false`: that takes too long.
-    async fn comes_back(&self, account: AccountId, node: &str) -> bool {
-        let Some(served) = self.core.served(account) else { return false };
+    /// Waits until a log has another owner than this node, or that is connected again and has told of all its streams: who can
+    /// be asked; `None`: that takes too long.
+    async fn next_with(
+        &self,
+        account: AccountId,
+        node: &str,
+        log: Option<&str>,
+    ) -> Option<NextWith> {
+        let served = self.core.served(account)?;
         let (mut changes, late) = (served.changes(), Instant::now() + FOUND_OUT_WITHIN);
-        while !served.nodes().iter().any(|(name, _, is_complete)| name == node && *is_complete) {
+        loop {
+            if log.is_some_and(|log| self.logs.whole().iter().any(|own| own == log)) {
+                return Some(NextWith::Here);
+            }
+            if let Some(other) = log.and_then(|log| other_with(&served, node, log)) {
+                return Some(NextWith::Node(other));
+            }
+            let is_back =
+                |(name, _, is_complete): &(String, NodeState, bool)| name == node && *is_complete;
+            if served.nodes().iter().any(is_back) {
+                return Some(NextWith::Node(node.to_owned()));
+            }
             if !matches!(timeout_at(late, changes.changed()).await, Ok(Ok(()))) {
-                return false;
+                return None;
             }
         }
-        true
     }
+
     /// After a change of streams here: waits until the other nodes know of it, so that whoever hears of the change can
     /// use it at any node.
     pub(super) async fn until_known(&self, account: AccountId) {
@@ -397,12 +476,21 @@ impl HandedOn {
         match self {
             Self::Answered(answer) => Ok(answer),
             Self::NotTaken => Err(LOG_HAS_LEFT),
-            Self::Lost => {
+            Self::Lost | Self::CameHere => {
                 let text = "was lost before it answered: whether it was done is not known";
                 Err(described(JsError::CLUSTER_NOT_AVAIL, format!("node {node} {text}")))
             }
         }
     }
+}
+
+/// Another node than this one that has a log, and has told of its streams.
+fn other_with(served: &Served, node: &str, log: &str) -> Option<String> {
+    let nodes = served.nodes().into_iter();
+    let mut with = nodes.filter(|(name, state, is_complete)| {
+        name != node && *is_complete && state.logs.iter().any(|known| known == log)
+    });
+    with.next().map(|(name, ..)| name)
 }
 
 /// What another node said; nothing, if that makes no sense.

@@ -34,9 +34,12 @@ pub(super) struct WantedTags {
 
 impl WantedTags {
     pub(super) fn of(config: &StreamConfig) -> Self {
+        Self::of_tags(config.placement.iter().flat_map(|placement| &placement.tags))
+    }
+
+    pub(super) fn of_tags<'a>(all: impl IntoIterator<Item = &'a String>) -> Self {
         let mut tags = Self::default();
-        let all = config.placement.iter().flat_map(|placement| &placement.tags);
-        for tag in all.filter(|tag| !tag.starts_with(LOG_TAG)) {
+        for tag in all.into_iter().filter(|tag| !tag.starts_with(LOG_TAG)) {
             let tag = tag.to_lowercase();
             match tag.strip_prefix(EXCLUDES) {
                 Some(tag) => tags.excluded.push(tag.to_owned()),

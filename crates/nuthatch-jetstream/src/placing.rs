@@ -254,8 +254,10 @@ impl Placing {
                 Candidate { home: Home::Here(id), log, streams: registry.count_in(account, id) }
             })
             .collect();
+        let is_here = |log: &String| is_quorum_log(log) && self.names.find(log).is_some();
         for (node, state, _) in served.nodes() {
-            for log in state.logs.into_iter().filter(|name| is_fit(name)) {
+            // A former owner that hangs says that it has it still.
+            for log in state.logs.into_iter().filter(|log| is_fit(log) && !is_here(log)) {
                 let streams = served.count_in(&node, &log);
                 let home = Home::At { node: node.clone(), log: log.clone() };
                 candidates.push(Candidate { home, log, streams });

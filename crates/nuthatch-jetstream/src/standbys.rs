@@ -273,7 +273,7 @@ impl Follower {
             let standbys = Arc::clone(&self.standbys);
             let _reading = standbys.reading.lock();
             let Some(server) = standbys.server.upgrade() else { return Ok(()) };
-            let engine = engine(&server, self.home.slot, false, &options);
+            let engine = engine(&server, (self.home.slot, &self.home.name), false, &options);
             drop(server);
             self.begin(engine, (&options, now))?;
         }

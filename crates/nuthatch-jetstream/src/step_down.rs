@@ -6,10 +6,12 @@ use crate::envelope::{self, ResponseType, Success};
 use crate::log_calls::LogCalls;
 use crate::log_names::LogNames;
 use crate::outcome::{Answer, described};
+use crate::placement::{TaggedNode, WantedTags};
 use crate::registry::{DEFAULT_LOG, is_quorum_log};
 use crate::request::parse_optional;
 use crate::stream_table::StreamTable;
 use nuthatch_protocol::jserror::JsError;
+use nuthatch_server::account_id::SYSTEM_ACCOUNT_ID;
 use nuthatch_server::nodes::peer_id;
 use nuthatch_streams::{AccountId, Op};
 use serde::Deserialize;
@@ -26,6 +28,10 @@ struct StepDownRequest {
 struct Preference {
     /// Name of the node that is to lead.
     preferred: String,
+    /// Name of its cluster.
+    cluster: String,
+    /// Tags that it has, as those of a stream's placement.
+    tags: Vec<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -42,6 +48,10 @@ struct RemoveRequest {
 struct PeerRequest {
     /// Name or id of a node.
     peer: String,
+}
+
+fn no_peers(why: &str) -> JsError {
+    JsError::CLUSTER_NO_PEERS.with_err(format!("no suitable peers for placement: {why}"))
 }
 
 /// Hands logs over to other nodes.
@@ -128,22 +138,35 @@ impl StepDowns {
     fn preferred(&self, body: &[u8]) -> Result<Option<String>, JsError> {
         let Some(cluster) = self.core.cluster() else { return Err(JsError::CLUSTER_REQUIRED) };
         let request: StepDownRequest = parse_optional(body, self.strict)?;
-        let preferred = request.placement.preferred;
-        if preferred.is_empty() {
-            return Ok(None);
+        let Preference { preferred, cluster: asked, tags } = request.placement;
+        if !asked.is_empty() && asked != cluster.name {
+            return Err(no_peers(&format!(
+                "there is no cluster {asked:?}, this is {:?}",
+                cluster.name
+            )));
         }
-        if !cluster.others.contains(&preferred) {
-            let why =
-                format!("no suitable peers for placement: there is no other node {preferred:?}");
-            return Err(JsError::CLUSTER_NO_PEERS.with_err(why));
+        if !preferred.is_empty() && !cluster.others.contains(&preferred) {
+            return Err(no_peers(&format!("there is no other node {preferred:?}")));
         }
-        Ok(Some(preferred))
+        if tags.is_empty() {
+            return Ok(Some(preferred).filter(|name| !name.is_empty()));
+        }
+        let wanted = WantedTags::of_tags(&tags);
+        let served = self.core.served(SYSTEM_ACCOUNT_ID);
+        let nodes = served.map_or_else(Vec::new, |served| served.nodes()).into_iter();
+        let nodes: Vec<_> = nodes
+            .map(|(name, state, _)| TaggedNode { name, tags: state.tags })
+            .filter(|node| preferred.is_empty() || node.name == preferred)
+            .collect();
+        match nodes.iter().find(|node| wanted.admits(node)) {
+            Some(node) => Ok(Some(node.name.clone())),
+            None => Err(wanted.refusal(&nodes, None)),
+        }
     }
 
     async fn hand_over(&self, log: &str, to: Option<String>) -> Result<(), JsError> {
         if !is_quorum_log(log) {
-            let why = format!("no suitable peers for placement: log '{log}' is on one node");
-            return Err(JsError::CLUSTER_NO_PEERS.with_err(why));
+            return Err(no_peers(&format!("log '{log}' is on one node")));
         }
         let handed = self.core.step_down(log, to);
         let failed = |why: &str| Err(described(JsError::CLUSTER_NOT_AVAIL, why.to_owned()));

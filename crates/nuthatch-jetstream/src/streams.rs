@@ -181,7 +181,10 @@ impl StreamCalls {
             },
             Home::At { node, log } => {
                 let made = (&config, body);
-                return self.nodes.create_at(account, changing, (&node, log), made).await;
+                match self.nodes.create_at(account, changing, (&node, log), made).await {
+                    Some(answer) => return answer,
+                    None => return Box::pin(self.create(account, (name, scope), body)).await,
+                }
             }
         };
         let pending = claim(engine, config.clone());

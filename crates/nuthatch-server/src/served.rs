@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 mod known;
 mod offline;
@@ -163,6 +163,7 @@ impl Served {
             return;
         }
         let is_new = !come.is_empty() || !gone.is_empty() || inner.state != state;
+        inner.note_own_logs(&state);
         inner.state = state;
         let Known { state, nodes, offline, .. } = &mut *inner;
         for table in nodes.values_mut() {
@@ -197,6 +198,9 @@ impl Served {
     /// Takes a message of a node whose subject goes on with `what` behind the token.
     pub(crate) fn receive<'a>(&self, node: &str, what: &'a [u8], body: &[u8]) -> NodeMessage<'a> {
         let Ok(text) = std::str::from_utf8(what) else { return NodeMessage::Unknown };
+        if let Some(table) = self.inner.lock().nodes.get_mut(node) {
+            table.is_late = false;
+        }
         let mut parts = text.splitn(4, '.');
         let (kind, id) = (parts.next().unwrap_or_default(), parts.next());
         let id = id.and_then(|id| id.parse::<u64>().ok());
@@ -271,22 +275,27 @@ impl Served {
         self.inner.lock().leader()
     }
 
-    /// The node that serves the stream of this name, and what it told of it.
+    /// The node that serves the stream of this name, and what it told of it: of several the one that has told it last. A
+    /// former owner that hangs does not say that it is none any more.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<(String, Arc<ServedStream>)> {
         let inner = self.inner.lock();
-        let mut found = inner.nodes.iter();
-        found.find_map(|(node, table)| {
-            table.streams.get(name).map(|(_, stream)| (node.clone(), stream.clone()))
-        })
+        let (node, _, stream) = inner.newest(name)?;
+        Some((node.to_owned(), stream.clone()))
     }
 
-    /// Connected nodes that may serve streams, what they say of themselves, and whether their tables are complete.
+    /// Connected nodes that may serve streams, what they say of themselves, and whether their tables are complete. A log that
+    /// other nodes go on with is that node's which has said last that it has it: a former owner that hangs says nothing.
     #[must_use]
     pub fn nodes(&self) -> Vec<(String, NodeState, bool)> {
         let inner = self.inner.lock();
         let nodes = inner.nodes.iter().filter(|(_, table)| !table.is_core);
-        nodes.map(|(name, table)| (name.clone(), table.state.clone(), table.is_complete)).collect()
+        let seen = nodes.map(|(name, table)| {
+            let mut state = table.state.clone();
+            state.logs.retain(|log| inner.has_last(table, log));
+            (name.clone(), state, table.is_complete)
+        });
+        seen.collect()
     }
 
     /// At most `max` streams of each other node whose names come behind `after`, by name; behind them those that are offline.
@@ -489,25 +498,36 @@ impl Served {
     }
 
     /// Waits until all connected nodes have taken what they were told so far; not for those that do not answer in
-    /// time, nor for those that go.
+    /// time, or did not the last time, nor for those that go.
     pub async fn until_known(&self) {
         let waiting: Vec<_> = {
             let mut inner = self.inner.lock();
-            let names: Vec<String> = inner.nodes.keys().cloned().collect();
+            let nodes = inner.nodes.iter().filter(|(_, table)| !table.is_late);
+            let names: Vec<String> = nodes.map(|(name, _)| name.clone()).collect();
             let begin = |node: String| {
                 let (id, answer) = inner.question(&node)?;
                 inner.nodes[&node].send(&format!("B.{id}"), b"", b"");
-                Some(answer)
+                Some((node, id, answer))
             };
             names.into_iter().filter_map(begin).collect()
         };
-        let all = async {
-            for answer in waiting {
-                // A node that has gone is told everything when it is back.
-                let _ = answer.await;
+        let late = Instant::now() + KNOWN_WITHIN;
+        for (node, id, answer) in waiting {
+            // A node that has gone is told everything when it is back.
+            if timeout_at(late, answer).await.is_err() {
+                self.is_late(&node, id);
             }
-        };
-        let _ = timeout(KNOWN_WITHIN, all).await;
+        }
+    }
+
+    /// A node does not answer: nobody waits for it any more until it says something.
+    fn is_late(&self, node: &str, question: u64) {
+        let mut inner = self.inner.lock();
+        // It may have answered just now.
+        let is_open = inner.questions.remove(&question).is_some();
+        if let Some(table) = inner.nodes.get_mut(node).filter(|_| is_open) {
+            table.is_late = true;
+        }
     }
 }
 

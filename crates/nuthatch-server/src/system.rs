@@ -189,6 +189,10 @@ pub fn install(server: &Arc<Server>) {
         let sub = Subscription::of_server(outlet, pattern.as_bytes(), system.clone());
         account.interest.insert(Arc::new(sub));
     }
+    if server.options().cluster.is_some() && !server.options().jetstream.enabled {
+        // Only nodes with JetStream know the catalog, and one of the group is asked.
+        return;
+    }
     let outlet = server.own_peer().outlet.clone();
     let sub = Subscription::of_server(outlet, b"$SYS.REQ.CLUSTER.*", system);
     account.interest.insert(Arc::new(sub.in_group(nodes::GROUP)));

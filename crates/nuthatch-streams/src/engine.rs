@@ -94,6 +94,9 @@ pub struct EngineConfig {
     pub accounts: FxHashMap<AccountId, AccountBounds>,
     /// Keys the hashes of subjects against chosen collisions: random, drawn at every start.
     pub hash_seed: u64,
+    /// Other nodes go on with the log: consumers whose state is in memory (`mem_storage`) are there then, too, since a node
+    /// is not the end of that memory. Their state is logged as that of others. Else a start of the log is their end.
+    pub memory_consumers_outlive: bool,
 }
 
 impl Default for EngineConfig {
@@ -109,6 +112,7 @@ impl Default for EngineConfig {
             batches: BatchLimits::default(),
             accounts: FxHashMap::default(),
             hash_seed: 0,
+            memory_consumers_outlive: false,
         }
     }
 }
@@ -154,9 +158,11 @@ impl<S: Sink> Engine<S> {
         budget.set_bounds(std::mem::take(&mut config.accounts));
         let domain: Arc<str> = config.domain.as_str().into();
         let ledger = Ledger::new(budget, config.batches);
+        let mut streams = Streams::new(Arc::clone(&domain), config.hash_seed, ledger);
+        streams.set_outlive(config.memory_consumers_outlive);
         Self {
-            out: Outputs::new(sink, Arc::clone(&domain)),
-            streams: Streams::new(domain, config.hash_seed, ledger),
+            out: Outputs::new(sink, domain),
+            streams,
             config,
             recovery: Recovery::default(),
             sweeps: Sweeps::default(),

@@ -277,6 +277,31 @@ fn connections_of_an_account_count_at_all_nodes() {
 }
 
 /// It ends whenever it is told to, and what it is set up with for logs is said to have no effect.
+/// One node of the cluster answers what `nuthatch cluster` asks; it is none that does not know.
+#[test]
+fn it_does_not_answer_for_the_nodes_that_know_the_catalog() {
+    let mut nodes = Nodes::with_catalog(TempDir::new("core-node-asked"), "built-in");
+    nodes.configure(
+        "accounts { APP { jetstream: enabled, users: [{user: app, password: p}] },\
+         SYS { users: [{user: sys, password: p}] } }\nsystem_account: SYS\nno_auth_user: app\n",
+    );
+    nodes.nodes.iter_mut().for_each(Node::start);
+    let route = given(&nodes.nodes[0], "--cluster-listen");
+    let mut edge = core_node(&nodes, "edge", &address(), &[&route]);
+    edge.start();
+    let mut client = edge.client("");
+    until_ok(&mut client, "STREAM.CREATE.S", &json!({"name": "S", "num_replicas": 3}));
+    for asked in [&edge, &nodes.nodes[0]] {
+        let mut client = asked.client("sys:p@");
+        for _ in 0..40 {
+            let answer = client.request("$SYS.REQ.CLUSTER.NODES", b"", b"", TIMEOUT);
+            let answer: Value =
+                serde_json::from_slice(&answer.expect("answered").payload).expect("JSON");
+            assert_eq!(answer["data"]["nodes"].as_array().map(Vec::len), Some(NODES), "{answer}");
+        }
+    }
+}
+
 #[test]
 fn it_ends_also_before_it_has_found_a_cluster() {
     let nodes = Nodes::with_catalog(TempDir::new("core-alone"), "built-in");

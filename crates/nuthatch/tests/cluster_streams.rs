@@ -338,7 +338,7 @@ fn a_log_leaves_a_running_server_and_comes_back() {
 fn the_system_account_has_the_leader_step_down() {
     let mut nodes = Nodes::with_catalog(TempDir::new("cluster-meta"), "built-in");
     nodes.configure(
-        "accounts { APP { jetstream: enabled, users: [{user: app, password: p}] },\
+        "server_tags: [ssd]\naccounts { APP { jetstream: enabled, users: [{user: app, password: p}] },\
          SYS { users: [{user: sys, password: p}] } }\nsystem_account: SYS\n",
     );
     nodes.nodes.iter_mut().for_each(Node::start);
@@ -350,13 +350,26 @@ fn the_system_account_has_the_leader_step_down() {
     let mut system = nodes.nodes[2].client("sys:p@");
     let former = leader_of(&mut app, "R").expect("it has one");
     the_leader_shows_itself(&mut system, &former);
+    let shown = json!({"streams": true, "raft": true, "account": "APP"}).to_string();
+    let page = system.request("$SYS.REQ.SERVER.PING.JSZ", b"", shown.as_bytes(), TIMEOUT);
+    let page = String::from_utf8_lossy(&page.expect("one of them").payload).into_owned();
+    assert!(
+        page.contains("\"stream_raft_group\":\"S-R3F-default") || !page.contains("\"R\""),
+        "{page}"
+    );
     let is_kept = |info: &Value| {
         let replicas = info["cluster"]["replicas"].as_array().cloned().unwrap_or_default();
         replicas.len() == 2 && replicas.iter().all(is_current)
     };
     until(&mut app, "STREAM.INFO.R", &Value::Null, is_kept);
+    for placement in [json!({"cluster": "elsewhere"}), json!({"tags": ["gpu"]})] {
+        let refused =
+            until(&mut system, "META.LEADER.STEPDOWN", &json!({"placement": placement}), |_| true);
+        assert_eq!(refused["error"]["err_code"], 10005, "{refused}");
+    }
     let done = |answer: &Value| answer["success"] == true;
-    until(&mut system, "META.LEADER.STEPDOWN", &Value::Null, done);
+    let wanted = json!({"placement": {"tags": ["SSD", "!gpu"]}});
+    until(&mut system, "META.LEADER.STEPDOWN", &wanted, done);
     let deadline = Instant::now() + TIMEOUT;
     while leader_of(&mut app, "R").is_none_or(|leader| leader == former) {
         assert!(Instant::now() < deadline, "nobody follows {former}");

@@ -28,7 +28,7 @@ pub(super) async fn jsz(server: &Server, query: &Query) -> Result<Value, String>
     if query.flag("leader-only")? && meta::is_follower(server) {
         return Err("this server is not the leader of the cluster's JetStream".to_owned());
     }
-    // Without effect: a server shows what it leads, has no raft groups, and consumers of its own are all public.
+    // Without effect: a server shows what it leads, and consumers of its own are all public.
     for flag in ["stream-leader-only", "direct-consumers"] {
         query.flag(flag)?;
     }
@@ -66,7 +66,7 @@ pub(super) async fn jsz(server: &Server, query: &Query) -> Result<Value, String>
     }
     if accounts {
         let (found, is_cut) = view.accounts(wanted.clone()).await;
-        let clusters = Clusters::of(server);
+        let clusters = Clusters::of(server, raft);
         let details: Vec<_> =
             found.iter().map(|found| show_account(&clusters, found, &wanted)).collect();
         if is_cut || assets_of(&found) >= ASSETS_MAX {
@@ -175,6 +175,9 @@ fn show_stream(clusters: &Clusters, stream: &JsStream, wanted: &JszQuery) -> Val
     set("log", json!(stream.log));
     if let Some(moving) = &stream.moving {
         set("move", json!(moving));
+    }
+    if let Some(group) = clusters.group_of(stream) {
+        set("stream_raft_group", json!(group));
     }
     if wanted.config {
         set("config", json!(stream.config));

@@ -1,9 +1,11 @@
 //! What nats-server calls the metadata group of a cluster. Here one node decides which streams there are: the owner of
 //! the first quorum log; the members are that log's keepers.
 
+use crate::jetstream_port::JsStream;
 use crate::nodes::peer_id;
 use crate::server::Server;
 use nuthatch_cluster::{KeeperSight, LogSight};
+use nuthatch_protocol::js::StorageType;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -70,10 +72,12 @@ pub(super) struct Clusters {
     name: Option<String>,
     /// The other keepers of each quorum log that this server owns.
     others: BTreeMap<String, Vec<Value>>,
+    /// Groups are asked for.
+    groups: bool,
 }
 
 impl Clusters {
-    pub(super) fn of(server: &Server) -> Self {
+    pub(super) fn of(server: &Server, groups: bool) -> Self {
         let logs = server.cluster.get().map_or(&[][..], |cluster| cluster.logs());
         let others_of = |sight: &LogSight| {
             let leader = sight.owner.as_ref().map_or("", |owner| &owner.name);
@@ -82,7 +86,17 @@ impl Clusters {
         let sights = logs.iter().filter(|log| log.owned().is_some()).map(|log| log.sight());
         let others = sights.map(|sight| (sight.name.clone(), others_of(&sight))).collect();
         let name = server.cluster.get().and(server.nodes.cluster()).map(str::to_owned);
-        Self { leader: server.name.clone(), name, others }
+        Self { leader: server.name.clone(), name, others, groups }
+    }
+
+    /// What keeps a stream on several servers, if that is asked for. Tools count leaders by it, so it names the stream, too: a
+    /// log has many.
+    pub(super) fn group_of(&self, stream: &JsStream) -> Option<String> {
+        let (config, log) = (&stream.config, &stream.log);
+        let replicas = config.num_replicas;
+        let storage = if config.storage == StorageType::File { 'F' } else { 'M' };
+        let is_shown = self.groups && replicas > 1;
+        is_shown.then(|| format!("S-R{replicas}{storage}-{log}-{}", config.name))
     }
 
     /// `cluster` of what is in a log and has so many replicas.

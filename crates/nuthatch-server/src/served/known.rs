@@ -2,7 +2,9 @@
 
 use super::offline::OfflineStreams;
 use super::table::{NodeTable, Told};
-use super::{Answered, Leader, NodeState, OwnStream, QUESTIONS_MAX, StreamsOfLog, TableChange};
+use super::{
+    Answered, Leader, NodeState, OwnStream, QUESTIONS_MAX, ServedStream, StreamsOfLog, TableChange,
+};
 use bytes::Bytes;
 use nuthatch_protocol::js::StreamConfig;
 use rustc_hash::FxHashMap;
@@ -24,6 +26,8 @@ pub(super) struct Known {
     pub(super) questions: FxHashMap<u64, (String, Answered)>,
     pub(super) next_question: u64,
     pub(super) next_key: u64,
+    /// The logs that this node has, but for those of its own, and when it came to have them in the order of all that was told.
+    pub(super) log_keys: FxHashMap<String, u64>,
 }
 
 impl Known {
@@ -40,6 +44,8 @@ impl Known {
         }
         let was_complete = table.is_complete;
         let lost = table.logs_not_in(node, &told.state);
+        self.next_key += 1;
+        note_logs(&mut table.log_keys, &told.state, self.next_key);
         let was = std::mem::replace(&mut table.state, told.state);
         table.as_of_ms = told.as_of_ms;
         let is_same = was.is_but_for_counts(&table.state);
@@ -87,6 +93,30 @@ impl Known {
         is_new
     }
 
+    /// True if a node that says that it has a log said so behind all others, this one included. One that is on just one node
+    /// is nobody else's.
+    pub(super) fn has_last(&self, table: &NodeTable, log: &str) -> bool {
+        let Some(since) = table.log_keys.get(log) else { return true };
+        let others = self.nodes.values().filter_map(|other| other.log_keys.get(log));
+        let own = self.log_keys.get(log).filter(|_| self.state.logs.iter().any(|own| own == log));
+        others.chain(own).all(|other| other <= since)
+    }
+
+    /// This node is about to say this of itself.
+    pub(super) fn note_own_logs(&mut self, state: &NodeState) {
+        self.next_key += 1;
+        note_logs(&mut self.log_keys, state, self.next_key);
+    }
+
+    /// The node that has told of the stream of this name last, and when that was in the order of all that was told.
+    pub(super) fn newest(&self, name: &str) -> Option<(&str, u64, &Arc<ServedStream>)> {
+        let all = self.nodes.iter().filter_map(|(node, table)| {
+            let (key, stream) = table.streams.get(name)?;
+            Some((node.as_str(), *key, stream))
+        });
+        all.max_by_key(|(_, key, _)| *key)
+    }
+
     pub(super) fn note_in_memory(&mut self, come: &[OwnStream], gone: &[String]) {
         for stream in come {
             let name = stream.config.name.clone();
@@ -119,5 +149,14 @@ impl Known {
         let own = self.state.leads_in.map(|epoch| (epoch, Leader::Here));
         let newest = own.into_iter().chain(of_nodes).max_by_key(|(epoch, _)| *epoch);
         newest.map_or(Leader::Nobody, |(_, leader)| leader)
+    }
+}
+
+/// Notes which logs a node has that others go on with, and since when.
+fn note_logs(keys: &mut FxHashMap<String, u64>, state: &NodeState, key: u64) {
+    let is_shared = |log: &String| state.own_log(log).is_none();
+    keys.retain(|log, _| state.logs.contains(log));
+    for log in state.logs.iter().filter(|log| is_shared(log)) {
+        keys.entry(log.clone()).or_insert(key);
     }
 }

@@ -77,6 +77,10 @@ pub(super) struct NodeTable {
     pub(super) is_core: bool,
     /// It has been told of all streams here, and hears of changes.
     pub(super) is_told: bool,
+    /// The logs that it has, but for those of its own, and when it said so first in the order of all that was told.
+    pub(super) log_keys: FxHashMap<String, u64>,
+    /// It has not answered in time, and has said nothing since.
+    pub(super) is_late: bool,
     /// When it said what is here, by its clock.
     pub(super) as_of_ms: u64,
     /// What it remembers of a log, as far as that has come.
@@ -107,6 +111,8 @@ impl NodeTable {
             is_full: false,
             is_core: false,
             is_told: false,
+            log_keys: FxHashMap::default(),
+            is_late: false,
             as_of_ms: 0,
             offline: None,
         }

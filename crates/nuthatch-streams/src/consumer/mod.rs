@@ -92,6 +92,8 @@ pub struct Consumer<T> {
     logging: Logging,
     activity: Activity,
     scratch: Scratch,
+    /// Its state is logged although its configuration keeps it in memory.
+    outlives: bool,
 }
 
 /// The part of the configuration that the hot path reads.
@@ -222,7 +224,12 @@ impl<T> Consumer<T> {
     /// True if the consumer's state lives in memory only: it logs nothing, and what an interest or
     /// work-queue stream drops because of it must be logged as deletes.
     pub fn is_memory(&self) -> bool {
-        self.config.mem_storage || self.config.direct
+        self.config.direct || self.config.mem_storage && !self.outlives
+    }
+
+    /// It is in a log that other nodes go on with: what is in memory there outlives one of them.
+    pub(crate) fn set_outlives(&mut self, outlives: bool) {
+        self.outlives = outlives;
     }
 
     /// The subject whose interest starts and stops this consumer; `None` for pull consumers.

@@ -204,7 +204,7 @@ impl<T> Consumer<T> {
             return;
         }
         let is_durable = self.logging.is_durable(env.log.committed());
-        if self.config.mem_storage || is_durable || !CONFIRM_AFTER_COMMIT.holds() {
+        if self.is_memory() || is_durable || !CONFIRM_AFTER_COMMIT.holds() {
             confirm_now(env, reply);
         } else {
             self.logging.await_record(reply);

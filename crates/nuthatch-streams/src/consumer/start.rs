@@ -135,6 +135,7 @@ impl<T> Consumer<T> {
                 held_until: i64::MIN,
             },
             scratch: Scratch::default(),
+            outlives: false,
             config,
         }
     }

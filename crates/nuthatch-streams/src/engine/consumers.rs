@@ -56,6 +56,8 @@ pub(super) struct Consumers<T> {
     /// Those with progress that is not in the log, so that a change of the stream that must log it
     /// first does not look at all of them. Entries may be stale.
     dirty: Vec<u32>,
+    /// States in memory are logged as all others: the log is gone on with by other nodes.
+    outlive: bool,
 }
 
 impl<T> Default for Consumers<T> {
@@ -70,6 +72,7 @@ impl<T> Default for Consumers<T> {
             caught_up: CaughtUp::default(),
             full: Vec::new(),
             dirty: Vec::new(),
+            outlive: false,
         }
     }
 }
@@ -124,7 +127,15 @@ impl<T> Consumers<T> {
         self.slots.get_mut(index as usize)?.as_deref_mut()
     }
 
-    pub(super) fn insert(&mut self, consumer: Consumer<T>) -> u32 {
+    /// Whether states in memory are logged as all others from now on; up to now the log knows all.
+    pub(super) fn set_outlive(&mut self, outlive: bool) {
+        self.outlive = outlive;
+        self.iter_mut().for_each(|consumer| consumer.set_outlives(outlive));
+        self.in_memory = self.iter().filter(|consumer| consumer.is_memory()).count();
+    }
+
+    pub(super) fn insert(&mut self, mut consumer: Consumer<T>) -> u32 {
+        consumer.set_outlives(self.outlive);
         self.count(&consumer, usize::checked_add);
         if let Some(index) = self.find(consumer.name()) {
             if let Some(slot) = self.get_mut(index) {

@@ -28,6 +28,8 @@ pub(super) struct Streams<S: Sink> {
     domain: Arc<str>,
     /// Keys the hashes of their subjects.
     hash_seed: u64,
+    /// Consumers in memory outlive an owner of the log ([`crate::EngineConfig::memory_consumers_outlive`]).
+    outlive: bool,
     ledger: Ledger,
 }
 
@@ -35,7 +37,13 @@ impl<S: Sink> Streams<S> {
     /// No streams.
     pub(super) fn new(domain: Arc<str>, hash_seed: u64, ledger: Ledger) -> Self {
         let slots = StreamMap::default();
-        Self { slots, next_id: StreamId(1), in_migration: 0, domain, hash_seed, ledger }
+        let outlive = false;
+        Self { slots, next_id: StreamId(1), in_migration: 0, domain, hash_seed, outlive, ledger }
+    }
+
+    /// Whether consumers in memory of all streams to come are logged as all others.
+    pub(super) fn set_outlive(&mut self, outlive: bool) {
+        self.outlive = outlive;
     }
 
     /// Keys the hashes of subjects.
@@ -298,9 +306,10 @@ impl<S: Sink> Streams<S> {
         self.get_mut(id).expect("it was added a moment ago")
     }
 
-    /// Takes a stream in, in the place of one with its identity.
-    pub(super) fn insert(&mut self, slot: Box<StreamSlot<S>>) {
+    /// Takes a stream in, in the place of one with its identity. What its consumers are is in the log, as far as it has any.
+    pub(super) fn insert(&mut self, mut slot: Box<StreamSlot<S>>) {
         let id = slot.stream.id();
+        slot.consumers.set_outlive(self.outlive);
         self.raise_next_id(StreamId(id.0.saturating_add(1)));
         self.in_migration += usize::from(slot.migration.holds());
         self.ledger.join(&slot);
