@@ -440,7 +440,7 @@ impl Loading {
             let (name, other) = (&config.name, other.id);
             return Err(format!("stream {name:?} exists twice, as id {other} and id {id}"));
         }
-        registry.insert(Entry { id, engine, account, config: Arc::new(config), created });
+        registry.insert(Entry { id, engine, account, config, created });
         Ok(())
     }
 

@@ -34,7 +34,8 @@ const PATTERNS_LOOKED_AT: usize = 64;
 const PUBLISHER_STEPS_MAX: usize = 1024;
 
 /// Name of the log that streams of storage `file` live in unless they choose another.
-pub const DEFAULT_LOG: &str = "default";
+pub use nuthatch_server::logs::DEFAULT_LOG;
+pub(super) use nuthatch_server::logs::{is_quorum_log, quorum_log_number};
 
 /// Name of the memory log.
 pub const MEMORY_LOG: &str = "memory";
@@ -47,22 +48,6 @@ pub(super) fn is_memory_log(name: &str) -> bool {
 /// What a node of a cluster calls the log that it had as a server that was alone, since the default log of a cluster is
 /// another one.
 pub const LOCAL_LOG: &str = "local";
-
-/// What the names of quorum logs but the first begin with.
-const QUORUM_LOG: &str = "default-";
-
-/// The number of the quorum log of this name that is on disks; `None`: it is none.
-pub(super) fn quorum_log_number(name: &str) -> Option<u8> {
-    if name == DEFAULT_LOG {
-        return Some(0);
-    }
-    name.strip_prefix(QUORUM_LOG)?.parse().ok()
-}
-
-/// True if the log of this name is on all nodes of a cluster.
-pub(super) fn is_quorum_log(name: &str) -> bool {
-    quorum_log_number(name).is_some() || name == QUORUM_MEMORY_LOG
-}
 
 /// A stream as the registry knows it.
 #[derive(Clone, PartialEq, Debug)]

@@ -142,14 +142,21 @@ impl Difference {
             return;
         }
         for subject in own_subjects_of(&stream.config) {
-            *self.others.entry(subject.clone()).or_default() += delta;
             *self.nodes.entry(subject).or_default() += delta;
         }
-        for subject in answers_of(&stream.config.name) {
-            if stream.log.is_none() {
-                *self.nodes.entry(subject.clone()).or_default() += delta;
+        if stream.log.is_none() {
+            for subject in answers_of(&stream.config.name) {
+                *self.nodes.entry(subject).or_default() += delta;
             }
-            *self.others.entry(subject).or_default() += delta;
+        }
+    }
+
+    /// What other servers are told, where there is any.
+    fn count_for_servers(&mut self, stream: &AdvertisedStream, delta: i64) {
+        if stream.is_taken {
+            for subject in subjects_of(&stream.config) {
+                *self.others.entry(subject).or_default() += delta;
+            }
         }
     }
 
@@ -177,6 +184,9 @@ pub(crate) struct Told {
     /// How many nodes are connected that speak the first protocol of links, and whether all nodes know what those need.
     older: usize,
     is_told_older: bool,
+    /// How many other servers are connected that are none of the cluster, and whether what they need is told.
+    servers: usize,
+    is_told_servers: bool,
 }
 
 impl Told {
@@ -191,6 +201,19 @@ impl Told {
     /// No such node is connected.
     pub(crate) fn older_went(&mut self) {
         self.older = self.older.checked_sub(1).expect("it came");
+    }
+
+    /// Another server is connected that is no node of the cluster: what such ones need is told from the next look on.
+    pub(crate) fn server_came(&mut self) {
+        self.servers += 1;
+    }
+
+    /// Such a server is connected no more; with the last one what they needed is taken back at the next look.
+    ///
+    /// # Panics
+    /// No such server is connected.
+    pub(crate) fn server_went(&mut self) {
+        self.servers = self.servers.checked_sub(1).expect("it came");
     }
 
     /// When that was.
@@ -216,7 +239,7 @@ impl Told {
             let delta = if has_older { 1 } else { -1 };
             self.streams.values().for_each(|stream| difference.count_for_older(stream, delta));
         }
-        replace(&mut self.others, others, &mut difference.others);
+        self.follow_servers(others, &mut difference);
         replace(&mut self.nodes, nodes, &mut difference.nodes);
         match streams {
             Streams::All(all) => {
@@ -243,6 +266,22 @@ impl Told {
         difference
     }
 
+    /// Whether there are other servers by now, and what belongs to no stream for them.
+    fn follow_servers(&mut self, others: Subjects, difference: &mut Difference) {
+        let has_servers = self.servers > 0;
+        if has_servers != std::mem::replace(&mut self.is_told_servers, has_servers) {
+            let delta = if has_servers { 1 } else { -1 };
+            self.streams.values().for_each(|stream| difference.count_for_servers(stream, delta));
+            for subject in &self.others {
+                *difference.others.entry(subject.clone()).or_default() += delta;
+            }
+        }
+        match has_servers {
+            true => replace(&mut self.others, others, &mut difference.others),
+            false => self.others = others,
+        }
+    }
+
     fn change(
         &mut self,
         name: Box<str>,
@@ -255,6 +294,9 @@ impl Told {
             let of_old = old.iter().map(|old| (old, -1));
             for (stream, delta) in of_old.chain(new.iter().map(|new| (new, 1))) {
                 difference.count(stream, delta);
+                if self.is_told_servers {
+                    difference.count_for_servers(stream, delta);
+                }
                 if self.is_told_older {
                     difference.count_for_older(stream, delta);
                 }
@@ -316,6 +358,7 @@ mod tests {
     fn what_is_told_is_what_has_changed() {
         let (a, b) = (stream("A", "a.>"), stream("B", "b"));
         let mut told = Told::default();
+        told.server_came();
         let api: Vec<Box<[u8]>> = vec![b"$JS.hub.API.>".as_slice().into()];
         let all = Streams::All(vec![a.clone(), b.clone()]);
         let first = told.follow(at(1), all, (api.clone(), api.clone()));
@@ -371,10 +414,36 @@ mod tests {
         assert_eq!(follow(&mut told, 7, vec![("A".to_owned(), None)]), gone);
     }
 
+    /// What other servers need is told when there is one, all that is there, and taken back when there is none.
+    #[test]
+    fn other_servers_are_told_what_is_there_when_they_come() {
+        let mut told = Told::default();
+        let api: Subjects = vec![b"$JS.hub.API.>".as_slice().into()];
+        let follow = |told: &mut Told, version: u64, changed: Vec<(String, Option<_>)>| {
+            let changed = Streams::Changed(changed);
+            texts(&told.follow(at(version), changed, (api.clone(), vec![])).others)
+        };
+        let new = vec![("A".to_owned(), Some(stream("A", "a")))];
+        assert_eq!(follow(&mut told, 1, new), [""; 0], "nobody hears it");
+        told.server_came();
+        let all = |delta: &str| {
+            let all = ["$JS.ACK.A.>", "$JS.FC.A.>", "$JS.hub.API.>", "a"];
+            all.map(|subject| format!("{delta} {subject}"))
+        };
+        assert_eq!(follow(&mut told, 1, vec![]), all("+1"));
+        told.server_came();
+        told.server_went();
+        assert_eq!(follow(&mut told, 1, vec![]), [""; 0], "one is there still");
+        told.server_went();
+        assert_eq!(follow(&mut told, 1, vec![]), all("-1"));
+        assert_eq!(follow(&mut told, 2, vec![("A".to_owned(), None)]), [""; 0]);
+    }
+
     /// A log that is not there as a whole, or is withdrawn, and an account without JetStream.
     #[test]
     fn a_stream_is_taken_here_and_told_of_separately() {
         let mut told = Told::default();
+        told.server_came();
         let mut follow = |version: u64, is_taken: bool, is_told: bool| {
             let log = is_told.then(|| "default".into());
             let one = AdvertisedStream { is_taken, log, ..stream("A", "a") };

@@ -45,6 +45,9 @@ pub(crate) fn join(server: &Arc<Server>, conn: &Arc<Connection>, link: Link) -> 
     if conn.link().is_some_and(is_older) {
         account.told.lock().older_came();
     }
+    if !conn.is_node() {
+        account.told.lock().server_came();
+    }
     server.advertise(&account);
     account.interest.join(conn.outlet());
     // A stream may have come between the two.
@@ -78,6 +81,9 @@ pub(crate) fn leave(conn: &Arc<Connection>) {
         count_left(conn, &account);
         if is_older(link) {
             account.told.lock().older_went();
+        }
+        if !conn.is_node() {
+            account.told.lock().server_went();
         }
     }
     if link.node.is_some() {

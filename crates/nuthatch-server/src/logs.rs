@@ -20,6 +20,27 @@ use parking_lot::{Mutex, MutexGuard};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+/// Name of the default log of a server, and of the first quorum log of a cluster.
+pub const DEFAULT_LOG: &str = "default";
+
+/// What the names of further quorum logs begin with.
+const QUORUM_LOG: &str = "default-";
+
+/// The number of the quorum log of this name that is on disks; `None`: it is none.
+#[must_use]
+pub fn quorum_log_number(name: &str) -> Option<u8> {
+    if name == DEFAULT_LOG {
+        return Some(0);
+    }
+    name.strip_prefix(QUORUM_LOG)?.parse().ok()
+}
+
+/// True if, in a cluster, the log of this name is on all nodes that keep logs.
+#[must_use]
+pub fn is_quorum_log(name: &str) -> bool {
+    quorum_log_number(name).is_some() || name == QUORUM_MEMORY_LOG
+}
+
 /// A bucket by the name of the log that is in it.
 pub type LogBucket = (String, Arc<Bucket>);
 

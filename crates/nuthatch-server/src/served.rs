@@ -284,8 +284,8 @@ impl Served {
         Some((node.to_owned(), stream.clone()))
     }
 
-    /// Connected nodes that may serve streams, what they say of themselves, and whether their tables are complete. A log that
-    /// other nodes go on with is that node's which has said last that it has it: a former owner that hangs says nothing.
+    /// Connected nodes that may serve streams, what they say of themselves, and whether their tables are complete. A
+    /// quorum log is that node's which has said last that it has it: a former owner that hangs says nothing.
     #[must_use]
     pub fn nodes(&self) -> Vec<(String, NodeState, bool)> {
         let inner = self.inner.lock();

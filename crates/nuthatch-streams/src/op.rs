@@ -413,7 +413,7 @@ pub struct CatalogEntry {
     /// Account.
     pub account: AccountId,
     /// Configuration.
-    pub config: StreamConfig,
+    pub config: Arc<StreamConfig>,
     /// When it was created.
     pub created: Time,
     /// Its provenance: the migrations it remembers.

@@ -43,7 +43,7 @@ fn listed(name: &str, subject: &str) -> CatalogEntry {
     CatalogEntry {
         id: StreamId(70),
         account: ACCOUNT,
-        config: StreamConfig { name, subjects, ..StreamConfig::default() },
+        config: StreamConfig { name, subjects, ..StreamConfig::default() }.into(),
         created: Time(1),
         provenance: Provenance::default(),
         last_seq: 0,

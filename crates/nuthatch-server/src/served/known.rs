@@ -5,6 +5,7 @@ use super::table::{NodeTable, Told};
 use super::{
     Answered, Leader, NodeState, OwnStream, QUESTIONS_MAX, ServedStream, StreamsOfLog, TableChange,
 };
+use crate::logs::is_quorum_log;
 use bytes::Bytes;
 use nuthatch_protocol::js::StreamConfig;
 use rustc_hash::FxHashMap;
@@ -26,7 +27,7 @@ pub(super) struct Known {
     pub(super) questions: FxHashMap<u64, (String, Answered)>,
     pub(super) next_question: u64,
     pub(super) next_key: u64,
-    /// The logs that this node has, but for those of its own, and when it came to have them in the order of all that was told.
+    /// The quorum logs that this node has, and when it came to have them in the order of all that was told.
     pub(super) log_keys: FxHashMap<String, u64>,
 }
 
@@ -93,8 +94,8 @@ impl Known {
         is_new
     }
 
-    /// True if a node that says that it has a log said so behind all others, this one included. One that is on just one node
-    /// is nobody else's.
+    /// True if a node that says that it has a log said so behind all others, this one included; also for a log of just one
+    /// node.
     pub(super) fn has_last(&self, table: &NodeTable, log: &str) -> bool {
         let Some(since) = table.log_keys.get(log) else { return true };
         let others = self.nodes.values().filter_map(|other| other.log_keys.get(log));
@@ -152,11 +153,10 @@ impl Known {
     }
 }
 
-/// Notes which logs a node has that others go on with, and since when.
+/// Notes which quorum logs a node has, and since when.
 fn note_logs(keys: &mut FxHashMap<String, u64>, state: &NodeState, key: u64) {
-    let is_shared = |log: &String| state.own_log(log).is_none();
     keys.retain(|log, _| state.logs.contains(log));
-    for log in state.logs.iter().filter(|log| is_shared(log)) {
+    for log in state.logs.iter().filter(|log| is_quorum_log(log)) {
         keys.entry(log.clone()).or_insert(key);
     }
 }

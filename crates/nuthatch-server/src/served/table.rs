@@ -77,7 +77,7 @@ pub(super) struct NodeTable {
     pub(super) is_core: bool,
     /// It has been told of all streams here, and hears of changes.
     pub(super) is_told: bool,
-    /// The logs that it has, but for those of its own, and when it said so first in the order of all that was told.
+    /// The quorum logs that it has, and when it said so first in the order of all that was told.
     pub(super) log_keys: FxHashMap<String, u64>,
     /// It has not answered in time, and has said nothing since.
     pub(super) is_late: bool,

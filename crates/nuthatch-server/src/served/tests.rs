@@ -220,3 +220,51 @@ fn a_node_with_a_mirror_stands_for_an_origin_until_that_is_none_any_more() {
     served.receive("n2", b"T", &told(false, true, &[], &["M"]));
     assert!(!stands("S"), "it is gone");
 }
+
+/// A former owner that hangs says for ever that it has its log, and its streams.
+#[test]
+fn a_quorum_log_and_its_streams_are_at_the_node_that_said_so_last() {
+    let served = Served::default();
+    let says = |node: &str, logs: &[&str], come: &[&str], is_first: bool| {
+        let stream = |name: &&str| {
+            let config = StreamConfig { name: (*name).to_owned(), ..StreamConfig::default() };
+            OwnStream { config: Arc::new(config), log: "default-1".into() }.told()
+        };
+        let state = NodeState {
+            logs: logs.iter().map(|&log| log.to_owned()).collect(),
+            ..NodeState::default()
+        };
+        let come = come.iter().map(stream).collect();
+        let told = Told { state, is_first, is_last: true, come, ..Told::default() };
+        let told = serde_json::to_vec(&told).expect("JSON");
+        assert!(!matches!(served.receive(node, b"T", &told), NodeMessage::Unknown));
+    };
+    let with = |log: &str| {
+        let nodes = served.nodes().into_iter();
+        let with = nodes.filter(|(_, state, _)| state.logs.iter().any(|known| known == log));
+        with.map(|(name, ..)| name).collect::<Vec<_>>()
+    };
+    for node in ["n2", "n3"] {
+        served.met((node, false), &Outlet::nowhere(), "token");
+    }
+    says("n2", &["default-1", "memory"], &["S"], true);
+    says("n3", &["default-2", "memory"], &[], true);
+    assert_eq!(
+        (with("default-1"), with("memory")),
+        (vec!["n2".to_owned()], vec!["n2".to_owned(), "n3".to_owned()])
+    );
+    says("n3", &["default-2", "default-1", "memory"], &["S"], false);
+    assert_eq!(with("default-1"), ["n3"]);
+    assert_eq!(served.find("S").map(|(node, _)| node).as_deref(), Some("n3"));
+    // It goes on saying so for a moment, which is nothing new.
+    says("n2", &["default-1", "memory", "default"], &[], false);
+    assert_eq!(with("default-1"), ["n3"]);
+    // And what this node has itself is no other one's.
+    let own = NodeState { logs: vec!["default-1".to_owned()], ..NodeState::default() };
+    served.tell(own, &[], Vec::new(), Vec::new);
+    assert!(with("default-1").is_empty());
+    served.tell(NodeState::default(), &[], Vec::new(), Vec::new);
+    assert_eq!(with("default-1"), ["n3"]);
+    says("n3", &["default-2", "memory"], &[], false);
+    assert_eq!(with("default-1"), ["n2"], "it is the only one that says so");
+}

@@ -137,7 +137,7 @@ impl SimStream {
         CatalogEntry {
             id,
             account: AccountId::GLOBAL,
-            config: self.config.clone(),
+            config: self.config.clone().into(),
             created: Time(1),
             provenance: self.provenance.clone(),
             last_seq: self.last,

@@ -378,7 +378,7 @@ impl<S: Sink> Streams<S> {
             .map(|slot| CatalogEntry {
                 id: slot.stream.id(),
                 account: slot.stream.account(),
-                config: slot.stream.config().clone(),
+                config: Arc::new(slot.stream.config().clone()),
                 created: wire_time(slot.stream.created()),
                 provenance: slot.stream.provenance().clone(),
                 last_seq: slot.stream.contents().assigned_totals().last_seq,

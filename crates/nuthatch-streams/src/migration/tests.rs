@@ -17,7 +17,7 @@ fn entry(id: u32, provenance: Provenance) -> CatalogEntry {
     CatalogEntry {
         id: StreamId(id),
         account: AccountId::GLOBAL,
-        config,
+        config: config.into(),
         created: Time(1),
         provenance,
         last_seq: 0,
