@@ -15,7 +15,7 @@ use crate::counters::{Counters, RequestKind};
 use crate::rules;
 use bytes::Bytes;
 use error::{TimedOut, failed, is_transient, unsettled};
-use executor::RequestRuntime;
+use executor::{Awaited, RequestRuntime};
 use futures_util::future::{Either, select};
 use futures_util::{StreamExt, TryStreamExt};
 use nuthatch_log::Reporter;
@@ -108,7 +108,21 @@ impl Bucket {
         label: String,
         options: BucketOptions,
     ) -> io::Result<Self> {
-        let executor = Arc::new(RequestRuntime::start()?);
+        let executor = Arc::new(RequestRuntime::start(Awaited::Beside)?);
+        Ok(Self::on(executor, store, prefix, label, options))
+    }
+
+    /// The same for a store that is a directory: whoever waits for a request runs it.
+    ///
+    /// # Errors
+    /// As [`Bucket::new`].
+    pub(crate) fn in_directory(
+        store: Arc<dyn ObjectStore>,
+        prefix: Path,
+        label: String,
+        options: BucketOptions,
+    ) -> io::Result<Self> {
+        let executor = Arc::new(RequestRuntime::start(Awaited::AtCaller)?);
         Ok(Self::on(executor, store, prefix, label, options))
     }
 
@@ -181,23 +195,16 @@ impl Bucket {
         self.shared.executor.monotonic()
     }
 
-    /// Starts a future of the bucket's.
-    fn start<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> std::sync::mpsc::Receiver<T> {
-        let (done, result) = sync_channel(1);
-        self.shared.executor.spawn(Box::pin(async move {
-            let _ = done.send(work.await);
-        }));
-        result
-    }
-
+    /// Runs a request and waits for it.
     fn wait<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, BucketError>> + Send + 'static,
     ) -> Result<T, BucketError> {
-        self.start(work).recv().unwrap_or(Err(BucketError::Closed))
+        let (done, result) = sync_channel(1);
+        self.shared.executor.spawn_awaited(Box::pin(async move {
+            let _ = done.send(work.await);
+        }));
+        result.recv().unwrap_or(Err(BucketError::Closed))
     }
 
     /// Writes an object, replacing one of that key. Meant for keys that only this owner writes and

@@ -75,7 +75,9 @@ pub fn open_url_with(
         Opening::Io(source) => OpenUrlError::Io { place: label.clone(), source },
     })?;
     let prefix = below.split('/').fold(prefix, |path, part| path.join(part));
-    Bucket::new(store, prefix, label.clone(), options)
+    let is_directory = url.scheme() == "file";
+    let made = if is_directory { Bucket::in_directory } else { Bucket::new };
+    made(store, prefix, label.clone(), options)
         .map_err(|source| OpenUrlError::Io { place: label, source })
 }
 
