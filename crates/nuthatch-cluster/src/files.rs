@@ -41,8 +41,11 @@ pub(crate) const ON_DISK: Pace =
 /// After files of another node could not be brought it is not tried again for so long.
 const FETCH_RETRY: Duration = Duration::from_secs(1);
 
-/// How often a keeper applies what is committed.
+/// How often a keeper applies what is committed, while anything is.
 const APPLY_POLL: Duration = Duration::from_millis(100);
+
+/// How often it looks at the room on its disk while nothing happens to the log: what fills the disk then are others.
+const LOOK_AT_REST: Duration = Duration::from_secs(1);
 
 /// The files of a node, and the cores that know where its entries go on.
 pub struct Files {
@@ -106,6 +109,24 @@ impl Files {
         }
         let _marking = self.marking.lock();
         settle(&self.host, &mut self.replica.lock())
+    }
+
+    /// Looks at the room on the disk, and applies what is committed. True if nothing is left to be done before something
+    /// else happens.
+    fn tend(&self, life: &Life, told: &mut String) -> bool {
+        let host = &*self.host;
+        host.begin_tending();
+        let disk = Arc::clone(self.replica.lock().disk());
+        host.look_at_room(&*disk);
+        let Err(error) = apply_committed(self) else {
+            let applied = self.replica.lock().applied() >= host.status().commit;
+            return applied && !host.is_renewed() && !host.takes_no_messages();
+        };
+        if !life.is_ending() && *told != error.to_string() {
+            *told = error.to_string();
+            host.report(&format!("the replicated directory: {told}"));
+        }
+        false
     }
 }
 
@@ -228,14 +249,11 @@ pub fn start_applying(life: &Life, log: LogNumber, files: Arc<Files>) -> io::Res
     life.spawn_of(log, "apply", move || {
         let mut told = String::new();
         while !lives.pause(APPLY_POLL) {
-            let disk = Arc::clone(files.replica.lock().disk());
-            files.host.look_at_room(&*disk);
-            if let Err(error) = apply_committed(&files)
-                && !lives.is_ending()
-                && told != error.to_string()
-            {
-                told = error.to_string();
-                files.host.report(&format!("the replicated directory: {told}"));
+            let mut rests = files.tend(&lives, &mut told);
+            while rests && !lives.is_ending() {
+                let woken = files.host.wait_for_work(LOOK_AT_REST);
+                // What follows is looked at as often as ever.
+                rests = files.tend(&lives, &mut told) && !woken;
             }
         }
         files.applied.end();

@@ -13,6 +13,7 @@ mod sending;
 mod status;
 mod steps;
 mod syncs;
+mod work_signal;
 
 use self::beats::Late;
 use self::core::Core;
@@ -21,6 +22,7 @@ pub use self::sending::ColdPacket;
 pub use self::status::{NotOwner, Status};
 use self::steps::Who;
 pub use self::syncs::PendingSync;
+use self::work_signal::WorkSignal;
 use crate::alarms::{self, Named};
 use crate::clock::now;
 use crate::coding::Malformed;
@@ -116,6 +118,8 @@ pub struct Host {
     began_anew: AtomicU64,
     /// The node has ended: no step is taken any more, and nothing answered.
     has_ended: AtomicBool,
+    /// For the thread that tends the files.
+    work: WorkSignal,
 }
 
 impl Host {
@@ -154,6 +158,7 @@ impl Host {
             part_at: AtomicU64::new(0),
             began_anew: AtomicU64::new(0),
             has_ended: AtomicBool::new(false),
+            work: WorkSignal::default(),
         });
         let syncs = {
             let mut core = host.core.lock();
@@ -462,6 +467,7 @@ impl Host {
         if core.dir_failed {
             return;
         }
+        self.work.raise();
         let renews = |op: &StoreOp| matches!(op, StoreOp::BeginAnew | StoreOp::Install { .. });
         let Core { dir, ring, held, .. } = core;
         let stored = dir.store(ops, |entry| {
@@ -549,6 +555,9 @@ impl Host {
             ..*status
         };
         let next = if status.ended { next.ended() } else { next };
+        if next.commit != status.commit {
+            self.work.raise();
+        }
         let only_commit = Status { commit: next.commit, ..*status } == next;
         *status = next;
         if !only_commit {

@@ -45,6 +45,9 @@ const SCRUB_EVERY: u64 = 1_000_000;
 /// Bytes that a scrub reads in a second.
 const SCRUB_BYTES_PER_S: u64 = 16 << 20;
 
+/// A scrub pauses for so many bytes at once: between short entries a pause for each would cost more than reading them.
+const SCRUB_PAUSE_BYTES: u64 = 256 << 10;
+
 /// Messages whose payloads wait to be read, each of at most 16 MiB.
 const READS_MAX: usize = 4;
 
@@ -288,12 +291,22 @@ fn start_scrubbing(
 ) -> io::Result<()> {
     let lives = life.clone();
     let scrub = move || {
-        let pause = |bytes: u64| {
-            lives.pause(Duration::from_micros(1_000_000 * bytes / SCRUB_BYTES_PER_S));
+        let mut read = 0;
+        let mut pause = |bytes: u64| {
+            if let Some(pause) = scrub_pause(&mut read, bytes) {
+                lives.pause(pause);
+            }
         };
-        parts.iter().for_each(|(from, upto)| host.scrub(from, upto, pause));
+        parts.iter().for_each(|(from, upto)| host.scrub(from, upto, &mut pause));
     };
     life.spawn_of(number, "scrub", scrub)
+}
+
+/// How long a scrub pauses that has read `bytes` more than those for which it has not paused yet.
+fn scrub_pause(read: &mut u64, bytes: u64) -> Option<Duration> {
+    *read += bytes;
+    let due = (*read >= SCRUB_PAUSE_BYTES).then(|| std::mem::take(read))?;
+    Some(Duration::from_micros(1_000_000 * due / SCRUB_BYTES_PER_S))
 }
 
 /// Makes syncs that nobody waits for. At the end it makes what the journal has durable: the next start has it then,
@@ -347,4 +360,19 @@ fn start_catalog(
             }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scrub_pauses_once_for_many_short_entries_and_for_all_of_them() {
+        let mut read = 0;
+        let pauses = (0..1024).filter_map(|_| scrub_pause(&mut read, 4 << 10));
+        let pauses: Vec<Duration> = pauses.collect();
+        assert_eq!(pauses.len(), 16);
+        assert_eq!(pauses.iter().sum::<Duration>(), Duration::from_millis(250), "4 MiB");
+        assert_eq!(scrub_pause(&mut read, 16 << 20), Some(Duration::from_secs(1)));
+    }
 }

@@ -48,6 +48,7 @@ impl Host {
         }
         self.changed.notify_all();
         self.answered.notify_all();
+        self.work.raise();
         let helpers = &self.helpers;
         helpers.catalog.close();
         helpers.installs.close();

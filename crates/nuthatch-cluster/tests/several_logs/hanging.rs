@@ -2,6 +2,7 @@
 
 use nuthatch_log::env::{Disk, DiskFile, Medium, MemDisk};
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 #[derive(Default)]
@@ -16,6 +17,7 @@ struct Gate {
 pub struct Hanging {
     below: MemDisk,
     gate: Arc<(Mutex<Gate>, Condvar)>,
+    looks: Arc<AtomicU64>,
 }
 
 struct HangingFile {
@@ -26,7 +28,7 @@ struct HangingFile {
 
 impl Hanging {
     pub fn new(below: MemDisk) -> Self {
-        Self { below, gate: Arc::default() }
+        Self { below, gate: Arc::default(), looks: Arc::default() }
     }
 
     /// Writes to files whose path begins so hang from now on, and their syncs.
@@ -44,6 +46,11 @@ impl Hanging {
         // At the end of a test that has failed, too.
         self.gate.0.lock().unwrap_or_else(PoisonError::into_inner).closed = None;
         self.gate.1.notify_all();
+    }
+
+    /// How often somebody has looked how much room there is.
+    pub fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Relaxed)
     }
 
     /// How many writes hang now.
@@ -99,6 +106,7 @@ impl Disk for Hanging {
     }
 
     fn free_bytes(&self) -> io::Result<u64> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
         self.below.free_bytes()
     }
 

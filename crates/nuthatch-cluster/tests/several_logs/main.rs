@@ -3,6 +3,7 @@
 
 mod hanging;
 mod hangs;
+mod rests;
 mod zones;
 
 use hanging::Hanging;
