@@ -543,7 +543,6 @@ impl Host {
     fn note(&self, core: &mut Core) {
         self.tell_set(core);
         let owner = core.node.owner();
-        self.set_lease(core);
         let mut status = self.status.lock();
         let next = Status {
             owner: owner.map(|owner| owner.epoch()),

@@ -129,13 +129,7 @@ impl Host {
     }
 
     fn pass_time(&self, core: &mut Core, who: Who) -> Vec<PendingSync> {
-        let mut syncs = self.step_as(core, Event::Wall(wall_now()), who);
-        if core.deferred.is_empty() {
-            syncs.extend(self.step_as(core, Event::Tick, who));
-        } else {
-            self.leave_tick();
-        }
-        syncs
+        self.steps_as(core, [Event::Wall(wall_now()), Event::Tick], who)
     }
 
     fn take_beat(&self, core: &mut Core, beat: Packet, who: Who) -> Vec<PendingSync> {
@@ -143,8 +137,9 @@ impl Host {
         let syncs = self.step_as(core, Event::Deliver(beat.envelope), who);
         // What is left to be done has its payloads held, and is not to be seen before it is done.
         if core.deferred.is_empty() {
-            if let Some((promise, commit)) = told {
-                core.take_commit(promise, commit);
+            if let Some((promise, commit)) = told
+                && core.take_commit(promise, commit)
+            {
                 self.note(core);
             }
             core.let_go(&[]);

@@ -178,12 +178,13 @@ impl Core {
     }
 
     /// What the owner of the epoch that this keeper has accepted says is committed, is: as far as the
-    /// keeper has it, its log is the owner's.
-    pub(super) fn take_commit(&mut self, promise: Promise, commit: Lsn) {
-        let keeper = self.node.keeper();
+    /// keeper has it, its log is the owner's. True if that is more than was known.
+    pub(super) fn take_commit(&mut self, promise: Promise, commit: Lsn) -> bool {
+        let (keeper, known) = (self.node.keeper(), self.commit);
         let at = keeper.position();
         if keeper.promise() == promise && at.accepted == promise.epoch {
-            self.commit = self.commit.max(commit.min(keeper.log().readable_to()));
+            self.commit = known.max(commit.min(keeper.log().readable_to()));
         }
+        self.commit > known
     }
 }

@@ -24,8 +24,9 @@ impl Host {
         let came = core.hold(&packet);
         let told = core.told_commit(&packet.envelope);
         let syncs = self.step_as(core, Event::Deliver(packet.envelope), Who::Own);
-        if let Some((promise, commit)) = told {
-            core.take_commit(promise, commit);
+        if let Some((promise, commit)) = told
+            && core.take_commit(promise, commit)
+        {
             self.note(core);
         }
         core.let_go(&came);
@@ -38,8 +39,13 @@ impl Host {
         self.step_as(core, event, Who::Own)
     }
 
-    /// The cores' part of a step; none after the end. What they ask for is to be done before anything else.
-    pub(super) fn begin_step(&self, core: &mut Core, event: Event) -> Option<Vec<Effect>> {
+    /// The cores' part of a step, in which one thing happens after the other; none after the end. What they ask for is to
+    /// be done before anything else.
+    pub(super) fn begin_step(
+        &self,
+        core: &mut Core,
+        events: impl IntoIterator<Item = Event>,
+    ) -> Option<Vec<Effect>> {
         #[cfg(feature = "mutations")]
         crate::rules_off::for_this_thread();
         if self.has_ended() {
@@ -50,7 +56,7 @@ impl Host {
             core.dir_failed = true;
             self.report("a step of the node was not finished: it must be started again");
         }
-        let effects = core.node.step(event, now());
+        let effects = events.into_iter().flat_map(|event| core.node.step(event, now())).collect();
         self.set_lease(core);
         Some(effects)
     }
@@ -62,6 +68,7 @@ impl Host {
             let strays = core.stray_at(lsn).into_iter().collect();
             let event = Event::Verified { from: lsn, upto: lsn, damaged: vec![lsn], strays };
             let effects = core.node.step(event, now());
+            self.set_lease(core);
             syncs.extend(self.perform(core, effects));
         }
         let owned = core.node.owner().map_or(Lsn(0), |owner| owner.commit());
@@ -94,8 +101,18 @@ impl Host {
 
     /// Takes a step. A shared thread leaves what the cores ask for to a thread of the log if any of it is written, or told.
     pub(super) fn step_as(&self, core: &mut Core, event: Event, who: Who) -> Vec<PendingSync> {
+        self.steps_as(core, [event], who)
+    }
+
+    /// The same where several things happen at the same time.
+    pub(super) fn steps_as(
+        &self,
+        core: &mut Core,
+        events: impl IntoIterator<Item = Event>,
+        who: Who,
+    ) -> Vec<PendingSync> {
         let mut syncs = self.finish_deferred(core);
-        let Some(effects) = self.begin_step(core, event) else { return syncs };
+        let Some(effects) = self.begin_step(core, events) else { return syncs };
         let writes = |effect: &Effect| match effect {
             Effect::Store(ops) => !ops.is_empty(),
             effect => matches!(effect, Effect::Alarm(_)),
