@@ -1,6 +1,9 @@
 //! Connections between the members of the catalog's group: to each address one, on which only this side speaks. What
 //! the log's messages do on theirs holds up nothing here.
 //!
+//! What a step of the member has to say to another one is written in one go, by the member's thread as far as that does not
+//! wait, and by the connection's own thread otherwise: it is woken for nothing else in ordinary operation.
+//!
 //! A packet is a length (u32), a CRC-32 (u32) and as many bytes.
 
 use super::Input;
@@ -10,7 +13,7 @@ use crate::group_port::member_of;
 use crate::hello::{Lane, pause_after};
 use crate::links::{Local, connect};
 use nuthatch_catalog_group::{Envelope, MemberId};
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -28,8 +31,8 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// Between two looks whether a connection was ended on which nothing is to be said.
-const LOOK: Duration = Duration::from_millis(100);
+/// Bytes of packets at most that the member's thread writes.
+const AT_ONCE_BYTES: usize = 64 << 10;
 
 /// No member has this number.
 const NOBODY: u64 = 0;
@@ -51,6 +54,9 @@ struct Connection {
     /// The address is no other node's any more.
     has_ended: AtomicBool,
     queue: Mutex<Queue>,
+    /// The connection. Its own thread takes it while it holds the queue, and keeps it when it has let that go; others take
+    /// it only while they hold the queue, and only if nobody has it.
+    channel: Mutex<Option<Channel>>,
     filled: Condvar,
 }
 
@@ -59,6 +65,20 @@ struct Queue {
     packets: VecDeque<Vec<u8>>,
     bytes: usize,
     connected: bool,
+    /// The member's thread has written something, and not all of it went.
+    owes: bool,
+    /// The connection is to be looked at.
+    is_doubted: bool,
+    /// A write had an error: nobody knows what went of it, so another connection begins.
+    has_failed: bool,
+}
+
+impl Queue {
+    /// What is to be written.
+    fn take(&mut self) -> VecDeque<Vec<u8>> {
+        self.bytes = 0;
+        std::mem::take(&mut self.packets)
+    }
 }
 
 impl Connections {
@@ -113,17 +133,28 @@ impl Connections {
         all.iter().find(|one| one.is_at(member)).cloned()
     }
 
-    /// Sends a packet, without waiting. Without a connection, or room, it is lost.
+    /// Sends a packet with the next [`Connections::write_gathered`]. Without a connection, or room, it is lost.
     pub fn send(&self, envelope: &Envelope) {
         if let Some(connection) = self.to(envelope.to) {
             connection.push(envelope.encode());
         }
     }
 
+    /// Writes what was sent, without waiting.
+    pub fn write_gathered(&self) {
+        self.all.read().iter().for_each(|one| one.write_gathered());
+    }
+
+    /// Looks whether connections were ended, also those on which nothing is to be said: a member that came back with
+    /// another disk is told nothing under its former name, so no write would show that it is gone.
+    pub fn look(&self) {
+        self.all.read().iter().for_each(|one| one.look());
+    }
+
     /// A member has ended its connection to this one: whether it is there is looked at, at once.
     pub fn doubt(&self, member: MemberId) {
         if let Some(connection) = self.to(member) {
-            connection.filled.notify_one();
+            connection.doubt();
         }
     }
 }
@@ -135,6 +166,7 @@ impl Connection {
             member: AtomicU64::new(NOBODY),
             has_ended: AtomicBool::new(false),
             queue: Mutex::default(),
+            channel: Mutex::new(None),
             filled: Condvar::new(),
         })
     }
@@ -149,6 +181,11 @@ impl Connection {
     /// Nobody is to be connected to at this address any more.
     fn end(&self) {
         self.has_ended.store(true, Ordering::Release);
+        self.doubt();
+    }
+
+    fn doubt(&self) {
+        self.queue.lock().is_doubted = true;
         self.filled.notify_one();
     }
 
@@ -162,6 +199,40 @@ impl Connection {
         if queue.connected && fits {
             queue.bytes += packet.len();
             queue.packets.push_back(packet);
+        }
+    }
+
+    fn write_gathered(&self) {
+        let mut queue = self.queue.lock();
+        if !queue.packets.is_empty() && !self.write_at_once(&mut queue) {
+            self.filled.notify_one();
+        }
+    }
+
+    /// Writes what waits as far as that goes without waiting. False: it is left to the thread of the connection, which is
+    /// writing, or has to find out what is wrong.
+    fn write_at_once(&self, queue: &mut Queue) -> bool {
+        if queue.owes || queue.is_doubted || queue.bytes > AT_ONCE_BYTES {
+            return false;
+        }
+        let Some(mut channel) = self.channel.try_lock() else { return false };
+        let Some(channel) = channel.as_mut() else { return false };
+        // A write into a connection that was ended is lost without an error.
+        if channel.is_ended() {
+            return false;
+        }
+        let packets = queue.take();
+        let written = framed(&packets).and_then(|bytes| channel.write_now(&bytes));
+        (queue.owes, queue.has_failed) = (matches!(written, Ok(false)), written.is_err());
+        matches!(written, Ok(true))
+    }
+
+    fn look(&self) {
+        let mut queue = self.queue.lock();
+        let mut channel = self.channel.try_lock();
+        let channel = channel.as_mut().and_then(|channel| channel.as_mut());
+        if channel.is_some_and(|channel| channel.is_ended()) {
+            queue.is_doubted = true;
             self.filled.notify_one();
         }
     }
@@ -173,14 +244,15 @@ impl Connection {
                 Ok((channel, member)) => {
                     known = Some(member);
                     self.member.store(member.0, Ordering::Release);
+                    *self.channel.lock() = Some(channel);
                     *self.queue.lock() = Queue { connected: true, ..Queue::default() };
-                    if inputs.try_send(Input::Met(member)).is_err() {
-                        // The next connection says so.
-                        continue;
+                    // Where it is not told, the next connection says so.
+                    if inputs.try_send(Input::Met(member)).is_ok() {
+                        // Whatever ends it, the next attempt shows whether the member is there.
+                        let _ = self.write_all();
                     }
-                    // Whatever ends it, the next attempt shows whether the member is there.
-                    let _ = self.write_all(channel);
                     *self.queue.lock() = Queue::default();
+                    *self.channel.lock() = None;
                 }
                 Err(error) => {
                     if let Some(member) = known.take() {
@@ -202,28 +274,49 @@ impl Connection {
         Ok((channel, member_of(hello.incarnation.0)?))
     }
 
-    fn write_all(&self, mut channel: Channel) -> io::Result<()> {
+    /// Writes what there is to write, until the connection ends.
+    fn write_all(&self) -> io::Result<()> {
         loop {
-            let packets = {
-                let mut queue = self.queue.lock();
-                if queue.packets.is_empty() {
-                    self.filled.wait_for(&mut queue, LOOK);
-                }
-                queue.bytes = 0;
-                std::mem::take(&mut queue.packets)
-            };
-            // A member that came back with another disk is told nothing under its former name, so no write would
-            // show that it is gone; and a write into a connection that was ended is lost without an error.
-            if channel.is_ended() || self.has_ended.load(Ordering::Acquire) {
+            let (packets, mut held) = self.next()?;
+            let channel = held.as_mut().expect("it is there until this thread takes it away");
+            if channel.is_ended() {
                 return Err(io::ErrorKind::ConnectionReset.into());
             }
-            if packets.is_empty() {
-                continue;
-            }
-            let mut bytes = vec![];
-            packets.iter().try_for_each(|packet| frame_answer(&mut bytes, packet))?;
-            channel.write_all(&bytes)?;
+            channel.write_all(&framed(&packets)?)?;
             channel.flush()?;
+            let mut queue = self.queue.lock();
+            drop(held);
+            queue.owes = false;
         }
     }
+
+    /// Waits for what is to be done next: packets are to be written, or the rest of some, or the connection is looked at.
+    ///
+    /// # Errors
+    /// The connection is not to be used any more.
+    fn next(&self) -> io::Result<(VecDeque<Vec<u8>>, MutexGuard<'_, Option<Channel>>)> {
+        let has_ended = || self.has_ended.load(Ordering::Acquire);
+        let is_idle = |queue: &mut Queue| {
+            let is_used = !queue.packets.is_empty() || queue.owes;
+            !is_used && !queue.is_doubted && !queue.has_failed && !has_ended()
+        };
+        let mut queue = self.queue.lock();
+        self.filled.wait_while(&mut queue, is_idle);
+        if queue.has_failed || has_ended() {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        queue.is_doubted = false;
+        let channel = self.channel.lock();
+        Ok((queue.take(), channel))
+    }
 }
+
+/// Packets as they are written, one behind the other.
+fn framed(packets: &VecDeque<Vec<u8>>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(packets.iter().map(|packet| packet.len() + 8).sum());
+    packets.iter().try_for_each(|packet| frame_answer(&mut bytes, packet))?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -99,12 +99,13 @@ impl Driver {
                     next = Instant::now() + tick;
                     member.take(Event::Zones(self.roll.zones()))?;
                     member.take(Event::Tick)?;
+                    self.connections.look();
                 }
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
-            for effect in member.settle()? {
-                self.perform(effect)?;
-            }
+            let performed = member.settle()?.into_iter().try_for_each(|one| self.perform(one));
+            self.connections.write_gathered();
+            performed?;
             self.note(&member)?;
             self.tell(&member);
         }
