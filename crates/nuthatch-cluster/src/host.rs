@@ -6,6 +6,7 @@
 
 mod beats;
 mod core;
+mod cores;
 mod ending;
 mod reading;
 mod room;
@@ -143,6 +144,7 @@ impl Host {
             watch: Stopwatch::default(),
             shares: None,
             deferred: vec![],
+            has_answered: false,
         };
         let host = Arc::new(Self {
             core: Mutex::new(core),
@@ -161,7 +163,7 @@ impl Host {
             work: WorkSignal::default(),
         });
         let syncs = {
-            let mut core = host.core.lock();
+            let mut core = host.cores();
             let syncs = host.perform(&mut core, effects);
             host.note(&mut core);
             syncs
@@ -173,7 +175,7 @@ impl Host {
     /// Handles an event; the calling thread makes the syncs that it leads to.
     pub fn handle(&self, event: Event) {
         let syncs = {
-            let mut core = self.core.lock();
+            let mut core = self.cores();
             self.step(&mut core, event)
         };
         self.sync_all(syncs);
@@ -200,7 +202,7 @@ impl Host {
     /// A node has ended its connection to this one: if it cannot be reached either, the cores hear of that soon.
     pub fn hung_up(&self, node: NodeId) {
         {
-            let mut core = self.core.lock();
+            let mut core = self.cores();
             // What it said before tells nothing any more.
             self.late.forget(node);
             core.node.lose_sight(node);
@@ -222,7 +224,7 @@ impl Host {
     /// Where the log's entries go on behind one that was applied; none where it cannot be read now.
     #[must_use]
     pub fn base_at(&self, lsn: Lsn) -> Option<Base> {
-        self.core.lock().node.keeper().log().base_at(lsn)
+        self.cores().node.keeper().log().base_at(lsn)
     }
 
     /// A part of a file cannot be read, or is not what was written. Where too many wait it is said again by whoever
@@ -237,7 +239,7 @@ impl Host {
     /// It names an epoch that cannot be: whoever sent it is not listened to any more.
     pub fn deliver(&self, packet: Packet) -> Result<(), Malformed> {
         let syncs = {
-            let mut core = self.core.lock();
+            let mut core = self.cores();
             self.catch_up(&mut core);
             core.check(&packet.envelope.message)?;
             if core.wants_files(&packet.envelope) {
@@ -264,7 +266,7 @@ impl Host {
     /// [`NotOwner`].
     pub fn publish(&self, epoch: Epoch, payload: Bytes) -> Result<u64, NotOwner> {
         let (request, syncs) = {
-            let mut core = self.core.lock();
+            let mut core = self.cores();
             self.catch_up(&mut core);
             if self.has_ended() || core.node.owner().map(|owner| owner.epoch()) != Some(epoch) {
                 return Err(NotOwner { epoch });
@@ -317,7 +319,7 @@ impl Host {
     /// The status after the step that is under way: whoever was told that a request failed finds what made it fail.
     #[must_use]
     pub fn settled_status(&self) -> Status {
-        let mut core = self.core.lock();
+        let mut core = self.cores();
         self.catch_up(&mut core);
         self.status()
     }
@@ -334,51 +336,51 @@ impl Host {
     /// The newest epoch of the log, who owns it, and the keepers, as far as is known now.
     #[must_use]
     pub fn sight(&self) -> (Epoch, Option<NodeId>, Vec<Sight>) {
-        let (core, now) = (self.core.lock(), now());
+        let (core, now) = (self.cores(), now());
         let (epoch, owner) = core.node.heard_owner(now);
         (epoch, owner, core.node.keepers(now))
     }
 
     /// True if another node was heard within a lease, and for how long it was not; none: never.
     pub(crate) fn hears(&self, node: NodeId) -> (bool, Option<Duration>) {
-        let (near, silent) = self.core.lock().node.hears(node, now());
+        let (near, silent) = self.cores().node.hears(node, now());
         (near, silent.map(Duration::from_micros))
     }
 
     /// True if this node owns the log, and its set can become the one that is wished.
     pub(crate) fn set_can_change(&self) -> bool {
-        self.core.lock().node.set_can_change(now())
+        self.cores().node.set_can_change(now())
     }
 
     /// True if this node's keeper is one of those that make the majority, or is to be none.
     pub(crate) fn counts(&self) -> bool {
-        self.core.lock().node.counts()
+        self.cores().node.counts()
     }
 
     /// The nodes that are wished to keep the log, as far as is known; in the first place the one that is to own it.
     pub(crate) fn wished(&self) -> Vec<NodeId> {
-        let core = self.core.lock();
+        let core = self.cores();
         core.node.wish().map_or_else(Vec::new, |wish| wish.keepers.clone())
     }
 
     /// The other nodes, from now on.
     pub(crate) fn meet(&self, peers: Vec<NodeId>) {
-        self.core.lock().node.meet(peers);
+        self.cores().node.meet(peers);
     }
 
     /// Whether this node is to own the log only where nobody else can, from now on.
     pub(crate) fn set_drained(&self, drained: bool) {
-        self.core.lock().node.set_drained(drained);
+        self.cores().node.set_drained(drained);
     }
 
     /// The stamp of the last entry.
     pub(crate) fn last_stamp(&self) -> WallTime {
-        self.core.lock().node.last_stamp()
+        self.cores().node.last_stamp()
     }
 
     /// The parts of the last takeover by this node, once.
     pub(crate) fn take_shares(&self) -> Option<Shares> {
-        self.core.lock().shares.take()
+        self.cores().shares.take()
     }
 
     /// Waits until what was sent is on its way, or for so long.
@@ -399,19 +401,19 @@ impl Host {
     /// True if the directory began anew and [`Host::take_renewed`] has not been asked since.
     #[must_use]
     pub fn is_renewed(&self) -> bool {
-        self.core.lock().renewed
+        self.cores().renewed
     }
 
     /// True once after the directory began anew.
     pub fn take_renewed(&self) -> bool {
-        std::mem::take(&mut self.core.lock().renewed)
+        std::mem::take(&mut self.cores().renewed)
     }
 
     /// The disk has failed elsewhere than in a step of the cores: nothing is answered any more, as after a
     /// failed sync of the journal.
     pub fn fail(&self, what: &str) {
         self.report(what);
-        let mut core = self.core.lock();
+        let mut core = self.cores();
         core.dir_failed = true;
         let syncs = self.step(&mut core, Event::StoreFailed(StoreError::Io));
         drop(core);
@@ -433,7 +435,7 @@ impl Host {
                     let _ = self.helpers.scrubs.offer((from, upto));
                 }
                 Effect::Catalog(call) => self.helpers.catalog.hand(call),
-                Effect::Reply(reply) => self.reply(reply),
+                Effect::Reply(reply) => self.reply(core, reply),
                 Effect::Alarm(alarm) => self.alarm(core, &alarm),
             }
         }
@@ -505,7 +507,7 @@ impl Host {
         }
     }
 
-    fn reply(&self, reply: Reply) {
+    fn reply(&self, core: &mut Core, reply: Reply) {
         let mut status = self.status.lock();
         match reply.answer {
             Answer::Acked { lsn } => status.acked = (reply.request.0, lsn),
@@ -514,7 +516,7 @@ impl Host {
             }
             Answer::Read { .. } => {}
         }
-        self.answered.notify_all();
+        core.has_answered = true;
     }
 
     /// As the owner, tells people which disks make up the set, once for each set.

@@ -5,6 +5,7 @@
 
 use super::Host;
 use super::core::Core;
+use super::cores::Cores;
 use super::steps::Who;
 use super::syncs::PendingSync;
 use crate::clock::wall_now;
@@ -12,7 +13,7 @@ use crate::coding::{Malformed, malformed};
 use crate::packet::{self, Packet};
 use nuthatch_quorum::node::Event;
 use nuthatch_quorum::types::NodeId;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -123,8 +124,8 @@ impl Host {
     }
 
     /// The cores, if they can be had soon and nothing is left to be done before.
-    fn core_soon(&self) -> Option<MutexGuard<'_, Core>> {
-        let core = self.core.try_lock_for(WAIT);
+    fn core_soon(&self) -> Option<Cores<'_>> {
+        let core = self.cores_within(WAIT);
         core.filter(|core| core.deferred.is_empty() && self.late.is_empty())
     }
 

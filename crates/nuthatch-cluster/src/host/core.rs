@@ -66,6 +66,8 @@ pub(super) struct Core {
     pub(super) shares: Option<Shares>,
     /// What the last step asks for, and whoever takes the next one does before.
     pub(super) deferred: Vec<Effect>,
+    /// Requests were answered: whoever lets go of the cores wakes those who wait for that.
+    pub(super) has_answered: bool,
 }
 
 impl Core {

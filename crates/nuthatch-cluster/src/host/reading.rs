@@ -16,7 +16,7 @@ impl Host {
         if self.has_ended() {
             return vec![];
         }
-        let places = self.core.lock().committed(after);
+        let places = self.cores().committed(after);
         let read = |(lsn, payload): (Lsn, Payload)| Some((lsn, payload.read().ok()?));
         places.into_iter().map_while(read).collect()
     }
@@ -25,7 +25,7 @@ impl Host {
     /// called after each with the bytes that were read.
     pub fn scrub(&self, from: Lsn, upto: Lsn, mut pause: impl FnMut(u64)) {
         let records: Vec<(Lsn, Option<RecordOnDisk>)> = {
-            let mut core = self.core.lock();
+            let mut core = self.cores();
             // What is read is what the cores know.
             self.catch_up(&mut core);
             let log = core.node.keeper().log();
@@ -52,7 +52,7 @@ impl Host {
 
     /// True if an entry can be read where it should be. Nobody waits while the disk is read.
     fn is_in_place(&self, lsn: Lsn) -> bool {
-        let record = self.core.lock().record(lsn);
+        let record = self.cores().record(lsn);
         record.is_some_and(|record| record.is_good())
     }
 }

@@ -16,7 +16,7 @@ impl Host {
         self.space.see(free);
         let (short, room) = (self.space.is_short(), !self.space.is_full());
         let (takes_none, had_room) = {
-            let mut core = self.core.lock();
+            let mut core = self.cores();
             core.node.set_short(short);
             (core.node.takes_no_messages(), core.node.keeper().has_room())
         };

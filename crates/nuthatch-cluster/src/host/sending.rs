@@ -86,7 +86,7 @@ impl Host {
             self.helpers.outbound.send(Packet { envelope, payloads: read });
         }
         if let Some(lsn) = damaged {
-            let strays = self.core.lock().stray_at(lsn).into_iter().collect();
+            let strays = self.cores().stray_at(lsn).into_iter().collect();
             let damaged = vec![lsn];
             self.handle(Event::Verified { from: lsn, upto: lsn, damaged, strays });
         }

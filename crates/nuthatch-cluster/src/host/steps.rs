@@ -81,7 +81,7 @@ impl Host {
 
     /// Does what shared threads have left to be done. For a thread of the log.
     pub fn do_deferred(&self) {
-        self.catch_up(&mut self.core.lock());
+        self.catch_up(&mut self.cores());
     }
 
     /// Has the thread of the log do what was left to be done.

@@ -27,7 +27,7 @@ impl Host {
     /// entries are `held` not past them, unless more than `keep.1` files would stay.
     pub fn trim(&self, durable: Lsn, keep: (usize, usize), held: Option<Lsn>) {
         let (syncs, chore) = {
-            let mut core = self.core.lock();
+            let mut core = self.cores();
             let wanted = core.dir.trim_point(keep.0).min(held.unwrap_or(durable));
             let upto = wanted.max(core.dir.trim_point(keep.1)).min(durable);
             if upto <= core.node.keeper().log().base().lsn {
@@ -42,7 +42,7 @@ impl Host {
 
     /// Makes the journal's next file, if it is needed soon: whoever writes then does not wait for that.
     pub fn prepare_journal(&self) {
-        let chore = self.core.lock().dir.take_spare();
+        let chore = self.cores().dir.take_spare();
         self.do_chore(chore);
     }
 
@@ -51,10 +51,10 @@ impl Host {
         let Some(chore) = chore else { return };
         let turn = chore.turn();
         match chore.finish() {
-            Ok(Some((number, file))) => self.core.lock().dir.give_spare(&turn, number, file),
+            Ok(Some((number, file))) => self.cores().dir.give_spare(&turn, number, file),
             Ok(None) => {}
             // It is tried again, and there is room in the file that is written.
-            Err(error) if is_full(&error) => self.core.lock().dir.give_up_spare(&turn),
+            Err(error) if is_full(&error) => self.cores().dir.give_up_spare(&turn),
             Err(error) => self.fail(&format!("the keeper's journal cannot be tended: {error}")),
         }
     }
@@ -64,7 +64,7 @@ impl Host {
     /// # Errors
     /// The disk's.
     pub fn sync_journal(&self) -> io::Result<()> {
-        let to_sync = self.core.lock().dir.to_sync();
+        let to_sync = self.cores().dir.to_sync();
         self.gate.sync(&to_sync)
     }
 
@@ -82,7 +82,7 @@ impl Host {
         if let Err(error) = &synced {
             self.report(&format!("the keeper's journal cannot be made durable: {error}"));
         }
-        let mut core = self.core.lock();
+        let mut core = self.cores();
         self.step(&mut core, Event::Synced(sync.id, sync.good && synced.is_ok()))
     }
 
