@@ -40,6 +40,9 @@ const NOBODY: u64 = 0;
 /// What connections are made with.
 type Started = (Arc<dyn Local>, SyncSender<Input>);
 
+/// Packets that are to be written, and the connection for them.
+type Task<'a> = (VecDeque<Vec<u8>>, MutexGuard<'a, Option<Channel>>);
+
 /// All connections of a member to others.
 pub struct Connections {
     all: RwLock<Vec<Arc<Connection>>>,
@@ -294,7 +297,7 @@ impl Connection {
     ///
     /// # Errors
     /// The connection is not to be used any more.
-    fn next(&self) -> io::Result<(VecDeque<Vec<u8>>, MutexGuard<'_, Option<Channel>>)> {
+    fn next(&self) -> io::Result<Task<'_>> {
         let has_ended = || self.has_ended.load(Ordering::Acquire);
         let is_idle = |queue: &mut Queue| {
             let is_used = !queue.packets.is_empty() || queue.owes;
