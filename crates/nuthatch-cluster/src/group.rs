@@ -62,9 +62,15 @@ pub enum ChangeError {
     /// It cannot be done so.
     #[error("{0}")]
     Refused(String),
+    /// Nothing was done.
+    #[error(
+        "too many calls wait for the catalog of the cluster: nothing was changed; try again later"
+    )]
+    Busy,
     /// Nobody knows whether it was done: to ask again does no harm.
     #[error(
-        "the catalog of the cluster does not answer: no majority of its nodes is there, or too many calls wait"
+        "the catalog of the cluster does not answer, as when no majority of its nodes is there: whether it is done, perhaps once \
+         they are back, is not known. `nuthatch cluster status` shows it then; to ask again does no harm"
     )]
     NoMajority,
 }
@@ -176,7 +182,7 @@ impl Door {
     pub fn change(&self, change: Change) -> Result<(), ChangeError> {
         let (deciding, decided) = sync_channel(1);
         let input = Input::Change(change, deciding);
-        self.inputs.try_send(input).map_err(|_| ChangeError::NoMajority)?;
+        self.inputs.try_send(input).map_err(|_| ChangeError::Busy)?;
         match decided.recv_timeout(ANSWER_WITHIN).ok().flatten() {
             None => Err(ChangeError::NoMajority),
             Some(None) => Ok(()),

@@ -255,7 +255,7 @@ impl DurableLog {
         let disk = Arc::new(log.wait_until_owner().map_err(|error| error.to_string())?);
         let (epoch, label) = (disk.epoch(), disk.label());
         let report = of_quorum(reporter(server), &self.name);
-        let log_options = LogOptions { block_bytes: 64, report, ..LogOptions::default() };
+        let log_options = LogOptions { report, ..LogOptions::replicated() };
         let (disk, log_options, tier): (Arc<dyn OwnableDisk>, _, _) = match &self.tier {
             Some(tier) => {
                 let tiered = self.put_tier(server, disk, tier)?;

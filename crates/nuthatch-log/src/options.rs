@@ -118,6 +118,9 @@ pub struct LogOptions {
     pub commit_marker_ms: u64,
     /// A checkpoint is taken after this many bytes of log. Default 64 MiB.
     pub checkpoint_bytes: u64,
+    /// After the log was opened nothing is compacted for so long, in milliseconds: whoever waited for it has the machine first.
+    /// Default 0.
+    pub rest_at_start_ms: u64,
     /// A checkpoint is taken after this long if anything changed, in milliseconds. Default 30 s.
     pub checkpoint_interval_ms: u64,
     /// Segments with a smaller share of live bytes are rewritten, in percent. Default 50.
@@ -171,6 +174,7 @@ impl Default for LogOptions {
             lazy_flush_ms: 250,
             commit_marker_ms: 50,
             checkpoint_bytes: 64 << 20,
+            rest_at_start_ms: 0,
             checkpoint_interval_ms: 30_000,
             compact_below_percent: 50,
             compression: Compression::None,
@@ -193,6 +197,13 @@ impl LogOptions {
     #[must_use]
     pub fn local(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into(), ..Self::default() }
+    }
+
+    /// Options for a log whose directory several nodes keep: another one opens it while clients wait for it, and frames end
+    /// where they end.
+    #[must_use]
+    pub fn replicated() -> Self {
+        Self { block_bytes: 64, rest_at_start_ms: 3_000, ..Self::default() }
     }
 
     /// Options for a log in a bucket: large frames, because each is a request, and large segments,

@@ -270,6 +270,31 @@ fn work_until_cut(options: &LogOptions, disk: &MemDisk, cut: u64) {
     assert!(stats.compacted_segments > 3, "{stats:?}");
 }
 
+/// Whoever waited for a log that is opened has the machine first.
+#[test]
+fn nothing_is_compacted_right_after_a_start() {
+    let options = LogOptions { rest_at_start_ms: 3_000, ..tiny() };
+    let disk = MemDisk::default();
+    let mut rig = Rig::open(options.clone(), Arc::new(disk.clone())).expect("opens");
+    rig.create(1, 2);
+    for _ in 0..100 {
+        rig.publish(1, &[1; 300]);
+    }
+    drop(rig);
+    let mut rig = Rig::open(options, Arc::new(disk)).expect("opens");
+    let compacted = |rig: &Rig| rig.handle.stats().compacted_segments;
+    for _ in 0..25 {
+        rig.publish(1, &[1; 300]);
+        rig.advance(Duration::from_millis(100));
+    }
+    assert_eq!(compacted(&rig), 0);
+    for _ in 0..25 {
+        rig.publish(1, &[1; 300]);
+        rig.advance(Duration::from_millis(100));
+    }
+    assert!(compacted(&rig) > 0);
+}
+
 /// Whatever a kill interrupts — the end of a segment, a compaction between any two steps — nothing
 /// is called damaged or strange, and nothing is left lying about.
 #[test]

@@ -125,10 +125,10 @@ pub struct CompactState {
 }
 
 impl CompactState {
-    /// None under way, the first to be looked for now.
-    pub fn new(now: Timestamp) -> Self {
+    /// None under way, the first to be looked for at this time.
+    pub fn new(check_at: Timestamp) -> Self {
         let (compaction, hurry) = (Compaction::Idle, Arc::default());
-        Self { compaction, check_at: now, states_cost: 0, written_then: 0, hurry, said_at: None }
+        Self { compaction, check_at, states_cost: 0, written_then: 0, hurry, said_at: None }
     }
 
     /// True if logged states wait to become durable.

@@ -81,7 +81,8 @@ impl Maintenance {
             inherited: recovered.epoch,
             opened_with: log.committed,
         };
-        Self { checkpoint, compact: CompactState::new(log.now), sweep_at: log.now }
+        let compact_at = log.now.plus_nanos(millis(log.options.rest_at_start_ms));
+        Self { checkpoint, compact: CompactState::new(compact_at), sweep_at: log.now }
     }
 
     /// True while a compaction waits for the checkpoint that it asked for.

@@ -239,7 +239,7 @@ fn code(error: &NodesError) -> u16 {
     use nuthatch_cluster::group::ChangeError;
     match error {
         NodesError::NoSuchNode { .. } | NodesError::Gone { .. } => 404,
-        NodesError::Change(ChangeError::NoMajority) => 503,
+        NodesError::Change(ChangeError::NoMajority | ChangeError::Busy) => 503,
         NodesError::OtherCatalog
         | NodesError::NoSpare { .. }
         | NodesError::Busy { .. }

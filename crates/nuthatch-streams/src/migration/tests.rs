@@ -8,6 +8,7 @@ use crate::sink::AccountId;
 use crate::stream::Provenance;
 use nuthatch_protocol::js::{StreamConfig, Time};
 use nuthatch_protocol::jserror::JsError;
+use std::sync::Arc;
 use std::time::Duration;
 
 const LOGS: [&str; 2] = ["default", "cold"];
@@ -140,7 +141,7 @@ fn a_copy_that_was_refused_is_not_gone_on_with() {
 #[test]
 fn another_stream_with_the_same_identity_is_not_forgotten() {
     let mut other = source();
-    other.config.name = "another".to_owned();
+    Arc::make_mut(&mut other.config).name = "another".to_owned();
     let found = resolve(&LOGS, &[vec![other], vec![arrived()]], OtherLogs::AtNodes);
     let found = found.expect("resolved");
     assert!(found.forget.is_empty(), "{found:?}");

@@ -202,5 +202,5 @@ fn what_was_about_to_leave_is_refused_when_that_takes_too_long() {
     let refused = Some(refusal_of("one", COPY));
     both.rig(0).op(Op::Stay { id: SOURCE, refused }).expect("it stays");
     assert!(both.takes(0, SOURCE, 10), "it goes on with its own configuration");
-    assert_eq!(both.rig(0).catalog()[0].config, *config());
+    assert_eq!(both.rig(0).catalog()[0].config, (*config()).into());
 }

@@ -49,7 +49,7 @@ fn finish(harness: &mut Harness, config: &StreamConfig, consumers: Vec<ConsumerS
 fn names(harness: &mut Harness) -> Vec<String> {
     match harness.op(Op::Catalog) {
         Ok(OpOutcome::Catalog { streams, unreadable_records: 0, .. }) => {
-            streams.into_iter().map(|entry| entry.config.name).collect()
+            streams.into_iter().map(|entry| entry.config.name.clone()).collect()
         }
         other => panic!("{other:?}"),
     }
