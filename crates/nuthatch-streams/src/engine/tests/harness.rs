@@ -104,6 +104,8 @@ pub(super) enum Reopen {
 pub(super) struct Harness {
     pub(super) engine: Engine<VecSink>,
     pub(super) log: FakeLog,
+    /// Consumers in memory outlive a start.
+    outlive: bool,
 }
 
 pub(super) const STREAM: StreamId = StreamId(1);
@@ -112,12 +114,22 @@ const START_NS: i64 = 1_700_000_000_000_000_000;
 impl Harness {
     pub(super) fn new() -> Self {
         let log = FakeLog::at(START_NS);
-        Self { engine: engine(), log }
+        Self { engine: engine(), log, outlive: false }
     }
 
     /// With a stream called `S` on `s.>`.
     pub(super) fn with_stream(adapt: impl FnOnce(&mut StreamConfig)) -> Self {
-        let mut harness = Self::new();
+        Self::new().and_stream(adapt)
+    }
+
+    /// The same in a log that other nodes go on with, where that is so.
+    pub(super) fn with_stream_in(outlive: bool, adapt: impl FnOnce(&mut StreamConfig)) -> Self {
+        let engine = Engine::new(config_of(outlive), VecSink::default());
+        Self { engine, outlive, ..Self::new() }.and_stream(adapt)
+    }
+
+    fn and_stream(self, adapt: impl FnOnce(&mut StreamConfig)) -> Self {
+        let mut harness = self;
         let mut config = StreamConfig {
             name: "S".into(),
             subjects: vec!["s.>".into()],
@@ -419,7 +431,7 @@ impl Harness {
 
     /// Opens the log again with a new engine. What was not committed is lost.
     pub(super) fn reopen(&mut self, how: Reopen) {
-        self.reopen_with(how, EngineConfig::default());
+        self.reopen_with(how, config_of(self.outlive));
     }
 
     /// The same with this configuration.
@@ -472,6 +484,10 @@ fn reindex(fresh: &mut Engine<VecSink>, record: &Owned) {
             has_headers: !record.headers.is_empty(),
         });
     }
+}
+
+fn config_of(outlive: bool) -> EngineConfig {
+    EngineConfig { memory_consumers_outlive: outlive, ..EngineConfig::default() }
 }
 
 fn engine() -> Engine<VecSink> {

@@ -140,6 +140,24 @@ fn a_consumer_in_memory_is_gone_after_a_start_and_its_name_is_free() {
     }
 }
 
+/// A node is not the end of the memory of several.
+#[test]
+fn a_consumer_in_memory_goes_on_where_other_nodes_go_on_with_the_log() {
+    for how in ALL {
+        let mut harness = Harness::with_stream_in(true, |_| ());
+        harness.consumer("M", |config| config.mem_storage = true).expect("created");
+        harness.put("s.a", "1");
+        harness.put("s.a", "2");
+        let acks = harness.pull("M", 1);
+        harness.ack(&acks[0], "+ACK", "");
+        harness.commit();
+        harness.reopen(how);
+        let info = harness.consumer_info("M").expect("it goes on");
+        assert_eq!((info.ack_floor.stream_seq, info.num_pending), (1, 1), "{how:?}");
+        assert!(info.config.mem_storage);
+    }
+}
+
 /// What an acknowledged message is kept for does not end with a restart.
 #[test]
 fn a_consumer_in_memory_for_which_messages_are_kept_stays() {
@@ -331,6 +349,8 @@ struct RetentionRun {
     retention: RetentionPolicy,
     /// Consumers want the same messages, and number 2 keeps its state in memory only.
     shared: bool,
+    /// Which is as good as any: the log is one that other nodes go on with.
+    outlive: bool,
     /// Ack subjects of everything delivered.
     acks: Vec<String>,
 }
@@ -343,7 +363,7 @@ impl RetentionRun {
     fn shape(&mut self) -> Shape {
         let mut consumers = BTreeMap::new();
         for consumer in 0..3 {
-            if self.shared && consumer == MEMORY {
+            if self.shared && consumer == MEMORY && !self.outlive {
                 // Its progress is not meant to survive.
                 continue;
             }
@@ -364,14 +384,15 @@ impl RetentionRun {
         // A log with states is never replayed without them, and what a consumer in memory had done
         // by then is in the states only.
         let no_states = how == Reopen::Scratch && self.harness.has_checkpoint();
-        let how = if self.shared && no_states { Reopen::Snapshot } else { how };
+        let how = if self.shared && !self.outlive && no_states { Reopen::Snapshot } else { how };
         self.harness.commit();
         let before = self.shape();
         self.harness.commit();
         let state = self.harness.info().state;
         let had_memory = self.harness.consumer_info(&Self::name(MEMORY)).is_some();
         self.harness.reopen(how);
-        if self.shared && had_memory && self.retention == RetentionPolicy::Limits {
+        let is_forgotten = self.shared && !self.outlive;
+        if is_forgotten && had_memory && self.retention == RetentionPolicy::Limits {
             assert!(self.harness.consumer_info(&Self::name(MEMORY)).is_none(), "{how:?}");
             let after = self.harness.info().state;
             assert_eq!((after.messages, after.bytes), (state.messages, state.bytes), "{how:?}");
@@ -460,14 +481,15 @@ proptest! {
             RetentionPolicy::Interest,
             RetentionPolicy::Workqueue,
         ][..]),
-        shared: bool,
+        (shared, outlive): (bool, bool),
         (max_msgs, per_subject) in (0..6i64, 0..4i64),
         steps in prop::collection::vec(step(), 1..80),
     ) {
-        let harness =
-            Harness::with_stream(|config| adapt(config, retention, max_msgs, per_subject));
+        let harness = Harness::with_stream_in(outlive, |config| {
+            adapt(config, retention, max_msgs, per_subject);
+        });
         let shared = shared && retention != RetentionPolicy::Workqueue;
-        let mut run = RetentionRun { harness, retention, shared, acks: Vec::new() };
+        let mut run = RetentionRun { harness, retention, shared, outlive, acks: Vec::new() };
         for consumer in 0..3 {
             run.apply(Step::Create { consumer, from_new: false });
         }
