@@ -5,6 +5,7 @@ use crate::envelope::{self, ResponseType};
 use crate::node_questions::NodeAsks;
 use crate::other_nodes::{HandedOn, Purpose, Tries, usage_answer};
 use crate::outcome::{Answer, Work, described};
+use crate::registry::DEFAULT_LOG;
 use crate::replication::OwnApi;
 use crate::request::{Call, empty_fields};
 use crate::service::JetStream;
@@ -219,7 +220,11 @@ impl JetStream {
             Place::At(_, Scope::Cluster) if is_handed_on => None,
             Place::At(node, scope) => {
                 let name = stream_of(api_call);
-                let log = name.and_then(|name| self.nodes.log_at(account, &node, name));
+                let log = match scope {
+                    // Who decides about streams has the first log.
+                    Scope::Cluster => Some(DEFAULT_LOG.to_owned()),
+                    _ => name.and_then(|name| self.nodes.log_at(account, &node, name)),
+                };
                 let to = (&*node, &scope, log.as_deref());
                 let answer = self.nodes.hand_on(account, to, (rest, headers, body)).await;
                 let may_repeat = match answer {

@@ -201,6 +201,13 @@ impl StreamMoves {
             Some((node, _)) => Err(placement_error(&format!(
                 "node {node} has a stream {name:?}, too: in the logs of the cluster a name is one stream's"
             ))),
+            None if is_quorum_log(to) => match self.nodes.offline(entry.account, name) {
+                Some(offline) => Err(placement_error(&format!(
+                    "there is another stream of this name: {}",
+                    offline.description
+                ))),
+                None => Ok(()),
+            },
             None => Ok(()),
         }
     }

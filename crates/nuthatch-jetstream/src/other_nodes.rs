@@ -6,6 +6,7 @@ use crate::logs_port::LogsPort;
 use crate::node_questions::{NODE_LIST, NODE_USAGE};
 use crate::outcome::{Answer, LOG_HAS_LEFT, described};
 use crate::pending_changes::{Changing, ELSEWHERE, claim};
+use crate::registry::is_quorum_log;
 use nuthatch_protocol::js::{StorageType, StreamConfig, StreamInfo};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::logs::QUORUM_MEMORY_LOG;
@@ -29,7 +30,7 @@ const GATHERED_WITHIN: Duration = Duration::from_secs(4);
 /// How long it is waited for whether a node has made a stream whose connection ended meanwhile.
 const FOUND_OUT_WITHIN: Duration = Duration::from_secs(10);
 
-/// A node that does not answer counts as lost when another one has had the log for so long.
+/// A node that does not answer for so long counts as lost where another one has the log.
 const MOVED_FOR: Duration = Duration::from_millis(500);
 
 /// How long a call that no node has taken is handed on again: a planned handover and the tables of it take less.
@@ -140,6 +141,8 @@ impl OtherNodes {
     /// Why the account's stream of this name is offline; `None`: it is not, or there is none.
     pub(super) fn offline(&self, account: AccountId, name: &str) -> Option<JsError> {
         let Offline { node, log, is_connected } = self.core.served(account)?.offline(name)?;
+        // This node itself may be back on another disk.
+        let is_connected = is_connected || node == self.core.server_name();
         let gone = format!("if that is gone for good: nuthatch cluster forget-log {node}");
         let why = match is_connected {
             false => format!("it is only in log {log:?} of node {node}, which is away; {gone}"),
@@ -175,26 +178,33 @@ impl OtherNodes {
         }
     }
 
-    /// Waits until another node than this one has had a log for a moment. In a planned handover its former owner still
-    /// answers meanwhile what it was asked before.
+    /// Waits until another node has a quorum log and its former owner says nothing: in a planned handover that still answers
+    /// what it was asked before.
     async fn has_moved(&self, served: &Served, node: &str, log: Option<&str>) {
-        let Some(log) = log else { return std::future::pending().await };
+        // Logs of another kind are on each node one.
+        let Some(log) = log.filter(|log| is_quorum_log(log)) else {
+            return std::future::pending().await;
+        };
         let mut changes = served.changes();
         loop {
             if self.is_elsewhere(served, node, log) {
-                sleep(MOVED_FOR).await;
-                if self.is_elsewhere(served, node, log) {
+                if !served.is_alive(node, MOVED_FOR).await && self.is_elsewhere(served, node, log) {
                     return;
                 }
-            }
-            if changes.changed().await.is_err() {
+                sleep(MOVED_FOR).await;
+            } else if changes.changed().await.is_err() {
                 return std::future::pending().await;
             }
         }
     }
 
+    /// True if this node, or another one, has a quorum log.
     fn is_elsewhere(&self, served: &Served, node: &str, log: &str) -> bool {
-        self.logs.whole().iter().any(|own| own == log) || other_with(served, node, log).is_some()
+        self.has_here(log) || served.other_with(node, log).is_some()
+    }
+
+    fn has_here(&self, log: &str) -> bool {
+        self.logs.whole().iter().any(|own| own == log)
     }
 
     /// The log of a node's stream, as that node told.
@@ -439,11 +449,12 @@ impl OtherNodes {
     ) -> Option<NextWith> {
         let served = self.core.served(account)?;
         let (mut changes, late) = (served.changes(), Instant::now() + FOUND_OUT_WITHIN);
+        let log = log.filter(|log| is_quorum_log(log));
         loop {
-            if log.is_some_and(|log| self.logs.whole().iter().any(|own| own == log)) {
+            if log.is_some_and(|log| self.has_here(log)) {
                 return Some(NextWith::Here);
             }
-            if let Some(other) = log.and_then(|log| other_with(&served, node, log)) {
+            if let Some(other) = log.and_then(|log| served.other_with(node, log)) {
                 return Some(NextWith::Node(other));
             }
             let is_back =
@@ -482,15 +493,6 @@ impl HandedOn {
             }
         }
     }
-}
-
-/// Another node than this one that has a log, and has told of its streams.
-fn other_with(served: &Served, node: &str, log: &str) -> Option<String> {
-    let nodes = served.nodes().into_iter();
-    let mut with = nodes.filter(|(name, state, is_complete)| {
-        name != node && *is_complete && state.logs.iter().any(|known| known == log)
-    });
-    with.next().map(|(name, ..)| name)
 }
 
 /// What another node said; nothing, if that makes no sense.

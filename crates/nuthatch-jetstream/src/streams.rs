@@ -181,10 +181,14 @@ impl StreamCalls {
             },
             Home::At { node, log } => {
                 let made = (&config, body);
-                match self.nodes.create_at(account, changing, (&node, log), made).await {
-                    Some(answer) => return answer,
-                    None => return Box::pin(self.create(account, (name, scope), body)).await,
+                if let Some(answer) =
+                    self.nodes.create_at(account, changing, (&node, log.clone()), made).await
+                {
+                    return answer;
                 }
+                // The log came to this node: the stream is in it, or is made there now.
+                let here = Scope::Log(log);
+                return Box::pin(self.create(account, (name, &here), body)).await;
             }
         };
         let pending = claim(engine, config.clone());

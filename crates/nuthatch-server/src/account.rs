@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -230,6 +230,7 @@ pub struct Accounts {
     named: ArcSwap<FxHashMap<AccountId, Arc<Account>>>,
     /// What was remembered of streams of other nodes for accounts that there are not, by their names.
     remembered: Mutex<RememberedStreams>,
+    given_up: AtomicU64,
     /// Who hears of advisories beside their subscribers.
     pub advisories: Advisories,
     /// Traces of messages that are finished.
@@ -245,6 +246,7 @@ impl Accounts {
             system: Account::new(SYSTEM_ACCOUNT_ID, &options.system_account),
             named: ArcSwap::default(),
             remembered: Mutex::default(),
+            given_up: AtomicU64::new(0),
             advisories: Advisories::default(),
             traces: Arc::default(),
         };
@@ -319,11 +321,19 @@ impl Accounts {
         all
     }
 
+    /// How often something was given up.
+    pub(crate) fn given_up(&self) -> u64 {
+        self.given_up.load(Ordering::Relaxed)
+    }
+
     /// Gives up what is known of streams that are offline with a node.
     pub(crate) fn forget_offline(&self, node: &str) {
-        for logs in self.remembered.lock().values_mut() {
-            logs.retain(|log| log.node != node);
+        for log in self.remembered.lock().values_mut().flatten() {
+            if log.node == node {
+                (log.is_given_up, log.streams) = (true, Vec::new());
+            }
         }
+        self.given_up.fetch_add(1, Ordering::Relaxed);
         self.all().iter().for_each(|account| account.served.forget_offline(node));
     }
 

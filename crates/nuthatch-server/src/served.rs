@@ -10,8 +10,8 @@
 use self::known::Known;
 use self::table::NodeTable;
 use crate::logs::QUORUM_MEMORY_LOG;
+use crate::logs::is_quorum_log;
 use crate::outlet::Outlet;
-use crate::wall_time;
 use bytes::Bytes;
 use nuthatch_protocol::js::StreamConfig;
 use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome};
@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 mod known;
 mod offline;
@@ -157,7 +157,9 @@ impl Served {
     ) {
         let mut inner = self.inner.lock();
         inner.note_in_memory(come, &gone);
-        come.iter().for_each(|stream| inner.offline.forget_stream(&stream.config.name));
+        for stream in come.iter().filter(|stream| is_quorum_log(&stream.log)) {
+            inner.forget_offline_stream(&stream.config.name);
+        }
         state.own_logs.iter().for_each(|log| inner.offline.is_here(log.identity));
         if inner.nodes.is_empty() {
             return;
@@ -165,12 +167,13 @@ impl Served {
         let is_new = !come.is_empty() || !gone.is_empty() || inner.state != state;
         inner.note_own_logs(&state);
         inner.state = state;
+        let as_of_ms = inner.next_as_of();
         let Known { state, nodes, offline, .. } = &mut *inner;
         for table in nodes.values_mut() {
             if !std::mem::replace(&mut table.is_told, true) {
-                table.tell(state, &all(), Vec::new(), Some(&offline.all()));
+                table.tell((state, as_of_ms), &all(), Vec::new(), Some(&offline.all()));
             } else if is_new {
-                table.tell(state, come, gone.clone(), None);
+                table.tell((state, as_of_ms), come, gone.clone(), None);
             }
         }
         if !is_new {
@@ -188,10 +191,11 @@ impl Served {
             return;
         }
         (state.connections, state.leafs) = (connections, leafs);
+        let as_of_ms = inner.next_as_of();
         let Known { state, nodes, .. } = &*inner;
         // The others hear of it with the first that they are told.
         for table in nodes.values().filter(|table| table.is_told) {
-            table.tell(state, &[], Vec::new(), None);
+            table.tell((state, as_of_ms), &[], Vec::new(), None);
         }
     }
 
@@ -356,7 +360,9 @@ impl Served {
         let inner = self.inner.lock();
         let tables = inner.nodes.iter().filter(|(_, table)| table.is_complete);
         let mut all = inner.offline.all();
-        all.extend(tables.flat_map(|(node, table)| table.own_streams(node)));
+        let of_nodes = tables.flat_map(|(node, table)| table.own_streams(node));
+        // One that is told of again just now is known as it was.
+        all.extend(of_nodes.filter(|log| !inner.offline.knows(log.identity)));
         all.sort_by(|one, other| (&one.node, one.identity).cmp(&(&other.node, other.identity)));
         all
     }
@@ -372,13 +378,14 @@ impl Served {
     /// nodes hear of it.
     pub(crate) fn forget_offline(&self, node: &str) {
         let mut inner = self.inner.lock();
-        inner.offline.forget_node(node, wall_time::now_ms());
+        inner.offline.give_up(node);
         inner.remembered += 1;
         let given_up = inner.offline.all();
         let of_node: Vec<StreamsOfLog> =
             given_up.into_iter().filter(|log| log.node == node).collect();
+        let as_of_ms = inner.next_as_of();
         for table in inner.nodes.values().filter(|table| table.is_told) {
-            table.tell_offline(&inner.state, &of_node);
+            table.tell_offline((&inner.state, as_of_ms), &of_node);
         }
         drop(inner);
         self.changed();
@@ -495,6 +502,33 @@ impl Served {
         let Leader::At(node) = inner.leader() else { return false };
         inner.nodes[&node].send_as((subject, reply), headers, body);
         true
+    }
+
+    /// Another node than this one that has a quorum log, and has told of its streams.
+    #[must_use]
+    pub fn other_with(&self, node: &str, log: &str) -> Option<String> {
+        let inner = self.inner.lock();
+        let mut others = inner.nodes.iter().filter(|(name, table)| {
+            *name != node
+                && table.is_complete
+                && table.state.logs.iter().any(|known| known == log)
+                && inner.has_last(table, log)
+        });
+        others.next().map(|(name, _)| name.clone())
+    }
+
+    /// Asks a node for a sign of life; `false`: there is none within this time. A link that has ended is one: what was asked
+    /// over it has ended, too.
+    pub async fn is_alive(&self, node: &str, within: Duration) -> bool {
+        let asked = {
+            let mut inner = self.inner.lock();
+            let asked = inner.nodes.contains_key(node).then(|| inner.question(node)).flatten();
+            asked.inspect(|(id, _)| inner.nodes[node].send(&format!("B.{id}"), b"", b""))
+        };
+        let Some((id, answer)) = asked else { return true };
+        let is_alive = timeout(within, answer).await.is_ok();
+        self.inner.lock().questions.remove(&id);
+        is_alive
     }
 
     /// Waits until all connected nodes have taken what they were told so far; not for those that do not answer in

@@ -205,3 +205,38 @@ fn calls_do_not_wait_for_a_node_that_hangs() {
     nodes.nodes[owner].signal("-CONT");
     until(&nodes, owner, &format!("STREAM.INFO.{name}"), &Value::Null, is_well);
 }
+
+/// What is in the memory of a node that hangs is nowhere else, although each node has a log of that name: a call waits for it,
+/// and nothing is made twice.
+#[test]
+fn a_stream_of_one_node_is_made_once_while_that_node_hangs() {
+    let nodes = started("hanging-memory");
+    let decides = nodes.owner().1;
+    // One at each node by turns.
+    let names: Vec<String> = (0..6).map(|number| format!("M{number}")).collect();
+    let hanging = (decides + 1) % NODES;
+    let mut clients: Vec<Client> = names.iter().map(|_| nodes.client(decides)).collect();
+    nodes.nodes[hanging].signal("-STOP");
+    let asking = |client: &mut Client, name: &str| {
+        let config = json!({"name": name, "subjects": [name], "storage": "memory"}).to_string();
+        let call = format!("$JS.API.STREAM.CREATE.{name}");
+        let _ = client.request(&call, b"", config.as_bytes(), Duration::from_secs(1));
+    };
+    std::thread::scope(|scope| {
+        for (client, name) in clients.iter_mut().zip(&names) {
+            scope.spawn(move || asking(client, name));
+        }
+    });
+    nodes.nodes[hanging].signal("-CONT");
+    sleep(Duration::from_secs(1));
+    // Each node serves what it has: of one name there is one, whoever is asked.
+    for name in &names {
+        let call = format!("STREAM.INFO.{name}");
+        let config = json!({"name": name, "subjects": [name], "storage": "memory"});
+        until(&nodes, decides, &format!("STREAM.CREATE.{name}"), &config, is_well);
+        let leaders: Vec<usize> = (0..NODES).map(|at| leader(&nodes, at, name)).collect();
+        assert!(leaders.iter().all(|leader| *leader == leaders[0]), "{call}: {leaders:?}");
+    }
+    let said = nodes.nodes.iter().map(Node::text).collect::<String>();
+    assert!(!said.contains("exists twice") && !said.contains("NOT SERVED"), "{said}");
+}

@@ -32,7 +32,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(50);
 
 /// Bytes of packets at most that the member's thread writes.
-const AT_ONCE_BYTES: usize = 64 << 10;
+const AT_ONCE_BYTES: usize = 48 << 10;
 
 /// No member has this number.
 const NOBODY: u64 = 0;

@@ -36,7 +36,8 @@ fn file(server: &Server) -> KeptFile {
 pub(crate) fn load(server: &Server) -> Result<(), String> {
     let read = file(server).read::<RememberedStreams>().map_err(|error| {
         format!(
-            "{error}. The file says which streams only one other node has; without it (remove it) they are known as soon as              that node is there"
+            "{error}. The file says which streams only one other node has; without it (remove it) they are known once \
+             that node was there"
         )
     });
     if let Some(streams) = read? {
@@ -68,19 +69,26 @@ pub(crate) async fn keep(server: Arc<Server>) {
         tokio::time::sleep(pause).await;
         changes.mark_unchanged();
         let accounts = server.accounts.all();
-        let versions: Vec<u64> = accounts.iter().map(|one| one.served.remembered()).collect();
+        let versions = accounts.iter().map(|one| one.served.remembered());
+        let versions: Vec<u64> = versions.chain([server.accounts.given_up()]).collect();
         if versions == seen && told.is_empty() {
             continue;
         }
         seen = versions;
-        let began = Instant::now();
-        let streams = server.accounts.remembered();
+        let (began, of_server) = (Instant::now(), server.clone());
+        // There may be many.
+        let gathered = tokio::task::spawn_blocking(move || {
+            let streams = of_server.accounts.remembered();
+            let is_new = !is_like(&streams, &written);
+            (if is_new { streams } else { written }, is_new)
+        });
+        let Ok((streams, is_new)) = gathered.await else { return };
         let mut failure = beyond(&server);
-        if !is_like(&streams, &written) {
-            match file(&server).write(streams.clone()).await {
-                Ok(()) => written = streams,
-                Err(error) => failure = error,
-            }
+        written = streams;
+        if is_new && let Err(error) = file(&server).write(written.clone()).await {
+            failure = error;
+            // It is new again at the next attempt.
+            written = RememberedStreams::new();
         }
         pause = SETTLE.max(began.elapsed() * SHARE);
         if !failure.is_empty() && failure != told {

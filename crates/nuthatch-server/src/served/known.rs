@@ -6,6 +6,7 @@ use super::{
     Answered, Leader, NodeState, OwnStream, QUESTIONS_MAX, ServedStream, StreamsOfLog, TableChange,
 };
 use crate::logs::is_quorum_log;
+use crate::wall_time;
 use bytes::Bytes;
 use nuthatch_protocol::js::StreamConfig;
 use rustc_hash::FxHashMap;
@@ -27,6 +28,8 @@ pub(super) struct Known {
     pub(super) questions: FxHashMap<u64, (String, Answered)>,
     pub(super) next_question: u64,
     pub(super) next_key: u64,
+    /// When this node has said something last.
+    pub(super) as_of_ms: u64,
     /// The quorum logs that this node has, and when it came to have them in the order of all that was told.
     pub(super) log_keys: FxHashMap<String, u64>,
 }
@@ -55,16 +58,17 @@ impl Known {
         let mut come = Vec::with_capacity(told.come.len());
         for stream in told.come {
             self.next_key += 1;
-            if table.state.own_log(&stream.log).is_none() {
-                self.offline.forget_stream(&stream.name);
+            if is_quorum_log(&stream.log) {
+                self.remembered += u64::from(self.offline.forget_stream(&stream.name));
             }
             come.extend(table.take(stream, self.next_key));
         }
         table.is_complete = (table.is_complete || told.is_last) && !table.is_full;
         let is_complete = table.is_complete;
         let offline = told.offline.and_then(|part| table.take_offline(part));
-        let own_logs = table.state.own_logs.iter().filter(|_| is_complete);
-        own_logs.for_each(|log| self.offline.is_back(node, log.identity));
+        // With the last part of what it tells: until then what was known of the log counts.
+        let own_logs = table.state.own_logs.iter().filter(|_| is_complete && told.is_last);
+        own_logs.for_each(|log| self.offline.is_here(log.identity));
         self.remembered += u64::from(is_news && table.has_own_logs() || !lost.is_empty());
         let is_learnt = self.learn(lost.into_iter().chain(offline));
         let is_news = is_news || is_learnt || is_complete != was_complete;
@@ -75,17 +79,38 @@ impl Known {
     /// A node's table is about to go: what only it has is offline until it tells of it again.
     pub(super) fn remember(&mut self, node: &str) {
         let table = self.nodes.get(node).filter(|table| table.is_complete);
-        for log in table.map_or_else(Vec::new, |table| table.own_streams(node)) {
-            self.offline.take(log);
+        for mut log in table.map_or_else(Vec::new, |table| table.own_streams(node)) {
+            // What the node was telling of again just now is known as it was.
+            if !self.offline.knows(log.identity) {
+                log.streams.retain(|stream| !self.is_at_other(node, &stream.name));
+                self.offline.take(log);
+            }
         }
+    }
+
+    /// True if a stream is served by another node than this one, as where it was moved to.
+    fn is_at_other(&self, node: &str, name: &str) -> bool {
+        let mut others = self.nodes.iter().filter(|(other, _)| *other != node);
+        others.any(|(_, table)| table.streams.contains_key(name))
+    }
+
+    /// A stream of this name is served from a quorum log.
+    pub(super) fn forget_offline_stream(&mut self, name: &str) {
+        self.remembered += u64::from(self.offline.forget_stream(name));
+    }
+
+    /// When something is said, ms since 1970: later than all that was said before, wherever the clock is set.
+    pub(super) fn next_as_of(&mut self) -> u64 {
+        self.as_of_ms = wall_time::now_ms().max(self.as_of_ms + 1);
+        self.as_of_ms
     }
 
     /// Takes what is said of logs that are not there; `true`: there was something new.
     pub(super) fn learn(&mut self, logs: impl Iterator<Item = StreamsOfLog>) -> bool {
         let mut is_new = false;
         for log in logs {
-            let of_node = self.nodes.get(&log.node).filter(|table| table.is_complete);
-            let is_there = of_node.is_some_and(|table| table.state.has(log.identity));
+            let mut nodes = self.nodes.values().filter(|table| table.is_complete);
+            let is_there = nodes.any(|table| table.state.has(log.identity));
             if !is_there && !self.state.has(log.identity) {
                 is_new |= self.offline.take(log);
             }

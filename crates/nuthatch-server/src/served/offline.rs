@@ -14,8 +14,10 @@ use std::sync::Arc;
 /// So many offline streams of an account are remembered; of further ones nothing is known, and that is said.
 pub const OFFLINE_STREAMS_MAX: usize = 1 << 17;
 
-/// The streams of a log that is on one node only, as that node told last. Without streams: it had none, or what was known
-/// of it was given up ([`super::Served::forget_offline`]).
+/// So many logs of an account are remembered with which streams are offline, those without streams included.
+const OFFLINE_LOGS_MAX: usize = 256;
+
+/// The streams of a log that is on one node only, as that node told last.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StreamsOfLog {
@@ -27,6 +29,9 @@ pub struct StreamsOfLog {
     pub identity: u64,
     /// When that was said, ms since 1970, by the clock of who said it.
     pub as_of_ms: u64,
+    /// What was known of it was given up: that counts until its node says itself what it has.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_given_up: bool,
     /// Its streams, by name.
     pub streams: Vec<ServedStream>,
 }
@@ -35,8 +40,9 @@ impl StreamsOfLog {
     /// True if both say the same, whenever they did.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
-        (&self.node, &self.log, self.identity, &self.streams)
-            == (&other.node, &other.log, other.identity, &other.streams)
+        let facts = |of: &Self| (of.identity, of.is_given_up);
+        facts(self) == facts(other)
+            && (&self.node, &self.log, &self.streams) == (&other.node, &other.log, &other.streams)
     }
 }
 
@@ -62,12 +68,22 @@ struct Remembered {
     subjects: SubjectTree<u64>,
     /// What they reserve: on disks, then in memory.
     reserved: [u128; 2],
+    is_given_up: bool,
+    /// How many more it had for which there was no room.
+    left_out: usize,
 }
 
 impl Remembered {
     fn new(log: String, as_of_ms: u64) -> Self {
-        let (streams, subjects) = (BTreeMap::new(), SubjectTree::default());
-        Self { log, as_of_ms, streams, subjects, reserved: [0; 2] }
+        Self {
+            log,
+            as_of_ms,
+            streams: BTreeMap::new(),
+            subjects: SubjectTree::default(),
+            reserved: [0; 2],
+            is_given_up: false,
+            left_out: 0,
+        }
     }
 
     fn take(&mut self, stream: ServedStream, key: u64) {
@@ -79,13 +95,15 @@ impl Remembered {
         self.streams.insert(stream.name.clone(), (key, Arc::new(stream)));
     }
 
-    fn forget(&mut self, name: &str) {
-        let Some((key, stream)) = self.streams.remove(name) else { return };
+    /// `false`: it has none of this name.
+    fn forget(&mut self, name: &str) -> bool {
+        let Some((key, stream)) = self.streams.remove(name) else { return false };
         let reserved = &mut self.reserved[usize::from(stream.is_memory)];
         *reserved = reserved.checked_sub(u128::from(stream.max_bytes)).expect("it was counted");
         for subject in &stream.subjects {
             self.subjects.remove(subject.as_bytes(), None, &key);
         }
+        true
     }
 }
 
@@ -94,21 +112,24 @@ impl Remembered {
 pub(super) struct OfflineStreams {
     logs: BTreeMap<LogKey, Remembered>,
     next_key: u64,
-    /// How many did not fit the last time.
-    left_out: usize,
 }
 
 impl OfflineStreams {
     /// Remembers what a log has, unless something newer is remembered; `false`: it is.
     pub(super) fn take(&mut self, told: StreamsOfLog) -> bool {
         let key = (told.node, told.identity);
-        if self.logs.get(&key).is_some_and(|known| known.as_of_ms >= told.as_of_ms) {
+        let is_old = |known: &Remembered| {
+            known.is_given_up || (known.as_of_ms >= told.as_of_ms && !told.is_given_up)
+        };
+        if self.logs.get(&key).is_some_and(is_old) {
             return false;
         }
         self.logs.remove(&key);
+        self.make_room();
         let room = OFFLINE_STREAMS_MAX.saturating_sub(self.count());
-        self.left_out = told.streams.len().saturating_sub(room);
         let mut remembered = Remembered::new(told.log, told.as_of_ms);
+        remembered.is_given_up = told.is_given_up;
+        remembered.left_out = told.streams.len().saturating_sub(room);
         for stream in told.streams.into_iter().take(room) {
             self.next_key += 1;
             remembered.take(stream, self.next_key);
@@ -117,33 +138,45 @@ impl OfflineStreams {
         true
     }
 
-    /// The log is there: its node says what it has.
-    pub(super) fn is_back(&mut self, node: &str, identity: u64) {
-        self.logs.remove(&(node.to_owned(), identity));
+    /// There are at most so many logs; the oldest of those without streams goes first.
+    fn make_room(&mut self) {
+        while self.logs.len() >= OFFLINE_LOGS_MAX {
+            let empty = self.logs.iter().filter(|(_, log)| log.streams.is_empty());
+            let oldest = empty.min_by_key(|(_, log)| log.as_of_ms).map(|(key, _)| key.clone());
+            // Those with streams are bounded by these.
+            let Some(oldest) = oldest else { return };
+            self.logs.remove(&oldest);
+        }
     }
 
-    /// This node has a log of this identity itself.
+    /// A node says itself what the log of this identity has, whichever node had it before.
     pub(super) fn is_here(&mut self, identity: u64) {
         self.logs.retain(|(_, known), _| *known != identity);
     }
 
-    /// A stream of this name is served from another log.
-    pub(super) fn forget_stream(&mut self, name: &str) {
-        self.logs.values_mut().for_each(|log| log.forget(name));
+    /// True if something is remembered of the log of this identity.
+    pub(super) fn knows(&self, identity: u64) -> bool {
+        self.logs.keys().any(|(_, known)| *known == identity)
+    }
+
+    /// A stream of this name is served from another log; `false`: none is remembered.
+    pub(super) fn forget_stream(&mut self, name: &str) -> bool {
+        self.logs.values_mut().fold(false, |was_there, log| log.forget(name) | was_there)
     }
 
     /// Gives up what is known of a node's logs. What nobody can tell of any more is nobody's: the names are free.
-    pub(super) fn forget_node(&mut self, node: &str, now_ms: u64) {
+    pub(super) fn give_up(&mut self, node: &str) {
         for ((of, _), log) in &mut self.logs {
             if of == node {
-                // Newer than what other nodes remember.
-                *log = Remembered::new(log.log.clone(), now_ms.max(log.as_of_ms + 1));
+                *log = Remembered::new(log.log.clone(), log.as_of_ms);
+                log.is_given_up = true;
             }
         }
     }
 
+    /// Of how many streams there was no room.
     pub(super) fn left_out(&self) -> usize {
-        self.left_out
+        self.logs.values().map(|log| log.left_out).sum()
     }
 
     /// How many there are.
@@ -172,6 +205,7 @@ impl OfflineStreams {
             log: log.log.clone(),
             identity: *identity,
             as_of_ms: log.as_of_ms,
+            is_given_up: log.is_given_up,
             streams: log.streams.values().map(|(_, stream)| (**stream).clone()).collect(),
         };
         self.logs.iter().map(of_log).collect()

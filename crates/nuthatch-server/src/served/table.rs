@@ -4,7 +4,6 @@ use super::offline::{OFFLINE_STREAMS_MAX, StreamsOfLog};
 use super::{NodeState, OwnLog, OwnStream, ServedStream, TABLE_STREAMS_MAX};
 use crate::link::own_subject;
 use crate::outlet::Outlet;
-use crate::wall_time;
 use nuthatch_protocol::js::StreamConfig;
 use nuthatch_protocol::subject::tree::SubjectTree;
 use nuthatch_protocol::wire::leaf::{LeafLine, push_leaf_message_line};
@@ -136,13 +135,12 @@ impl NodeTable {
     /// Tells of these streams, in parts; `offline`, with all that there are, is what is remembered of those that are offline.
     pub(super) fn tell(
         &self,
-        state: &NodeState,
+        (state, as_of_ms): (&NodeState, u64),
         come: &[OwnStream],
         gone: Vec<String>,
         offline: Option<&[StreamsOfLog]>,
     ) {
         let is_whole = offline.is_some();
-        let as_of_ms = wall_time::now_ms();
         let next = || Told { state: state.clone(), as_of_ms, ..Told::default() };
         let (mut told, mut bytes) = (Told { is_first: is_whole, gone, ..next() }, 0);
         // Once the last part is there, this must be.
@@ -261,6 +259,7 @@ impl NodeTable {
                 log: log.name.clone(),
                 identity: log.identity,
                 as_of_ms: self.as_of_ms,
+                is_given_up: false,
                 streams: streams.map(|stream| (**stream).clone()).collect(),
             }
         };
@@ -268,8 +267,7 @@ impl NodeTable {
     }
 
     /// Tells what is known now of streams that are offline.
-    pub(super) fn tell_offline(&self, state: &NodeState, logs: &[StreamsOfLog]) {
-        let as_of_ms = wall_time::now_ms();
+    pub(super) fn tell_offline(&self, (state, as_of_ms): (&NodeState, u64), logs: &[StreamsOfLog]) {
         for part in logs.iter().flat_map(parts_of) {
             let told = Told {
                 state: state.clone(),
@@ -328,6 +326,7 @@ fn without_streams(log: &StreamsOfLog) -> StreamsOfLog {
         log: log.log.clone(),
         identity: log.identity,
         as_of_ms: log.as_of_ms,
+        is_given_up: log.is_given_up,
         streams: Vec::new(),
     }
 }

@@ -55,7 +55,7 @@ pub(super) fn run(session: &mut Session, args: &ForgetArgs) -> Result<(), CliErr
     let would = ask(session, "FORGET", &body(node, true))?;
     let todo = format!(
         "{}Nothing is known of these streams any more: others may be made of the same names and subjects. Nothing on {node}'s disk \
-         is deleted; should the log come back, those of its streams whose names or subjects are taken by then are not served.\n",
+         is deleted; should the log come back, its node serves what is in it again, beside what was made meanwhile.\n",
         lines(&would, "logs")
     );
     if args.dry_run {

@@ -120,6 +120,63 @@ fn a_link_that_is_lost_while_the_node_tells_loses_nothing() {
     assert!(served.offline("A").is_some() && served.offline("B").is_some());
 }
 
+/// A log that was closed and is told of again comes in parts.
+#[test]
+fn what_was_known_of_a_log_counts_until_all_of_it_is_told_again() {
+    let (served, link) = with_node();
+    tells(&served, "n2", &telling(&[], &[], &["A", "B"], 150));
+    let logs = [log("local", LOG)];
+    let half = Told { is_last: false, ..telling(&logs, &[stream("A", "local")], &[], 200) };
+    tells(&served, "n2", &half);
+    assert!(served.find("A").is_some() && served.offline("B").is_some());
+    let names: Vec<String> = served
+        .to_remember()
+        .iter()
+        .flat_map(|log| &log.streams)
+        .map(|one| one.name.clone())
+        .collect();
+    assert_eq!(names, ["A", "B"]);
+    served.left("n2", &link);
+    assert!(served.offline("A").is_some() && served.offline("B").is_some());
+}
+
+/// A store that is started under another name, or a log in a bucket that another node has by now.
+#[test]
+fn a_log_that_comes_back_at_another_node_is_there() {
+    let (served, link) = with_node();
+    served.left("n2", &link);
+    served.met(("n3", false), &Outlet::nowhere(), "token");
+    let logs = [log("local", LOG)];
+    tells(&served, "n3", &first(telling(&logs, &[stream("A", "local")], &[], 0)));
+    assert_eq!((served.offline("B"), served.count()), (None, 1));
+    served.met(("n4", false), &Outlet::nowhere(), "token");
+    tells(&served, "n4", &first(part(remembered(900, &["B"]), true)));
+    assert_eq!(served.offline("B"), None, "whoever has the log says what is in it");
+}
+
+#[test]
+fn a_stream_that_another_node_serves_already_is_not_offline_with_its_source() {
+    let (served, link) = with_node();
+    served.met(("n3", false), &Outlet::nowhere(), "token");
+    tells(&served, "n3", &first(telling(&[], &[stream("A", "default-1")], &[], 0)));
+    served.left("n2", &link);
+    assert!(served.find("A").is_some() && served.offline("B").is_some());
+    assert_eq!(served.count(), 2);
+    tells(&served, "n3", &telling(&[], &[], &["A"], 0));
+    assert_eq!(served.offline("A"), None, "it was deleted there");
+}
+
+/// Each new disk under a name is another log.
+#[test]
+fn logs_without_streams_are_bounded() {
+    let mut offline = OfflineStreams::default();
+    for identity in 0..2 * OFFLINE_LOGS_MAX as u64 {
+        let streams = if identity == 3 { &["A"][..] } else { &[] };
+        assert!(offline.take(StreamsOfLog { identity, ..remembered(identity + 1, streams) }));
+    }
+    assert_eq!((offline.all().len(), offline.find("A").is_some()), (OFFLINE_LOGS_MAX, true));
+}
+
 #[test]
 fn a_stream_that_was_moved_is_where_it_is_served() {
     let (served, link) = with_node();
@@ -138,6 +195,7 @@ fn remembered(as_of_ms: u64, streams: &[&str]) -> StreamsOfLog {
         log: "local".to_owned(),
         identity: LOG,
         as_of_ms,
+        is_given_up: false,
         streams: streams.iter().map(|name| stream(name, "local")).collect(),
     }
 }
@@ -163,7 +221,20 @@ fn the_newest_word_of_a_log_counts_whoever_brings_it() {
     tells(&served, "n3", &part(remembered(120, &["A"]), true));
     assert_eq!(served.offline("A"), None);
     let given_up = served.to_remember();
-    assert!(given_up.len() == 1 && given_up[0].streams.is_empty() && given_up[0].as_of_ms > 120);
+    assert!(given_up.len() == 1 && given_up[0].streams.is_empty() && given_up[0].is_given_up);
+    // And wins over what others remember, whatever their clocks say, until the node is there.
+    tells(&served, "n3", &part(remembered(u64::MAX, &["A"]), true));
+    assert_eq!(served.offline("A"), None);
+    let other = Served::default();
+    other.met(("n3", false), &Outlet::nowhere(), "token");
+    tells(&other, "n3", &first(part(remembered(u64::MAX, &["A"]), true)));
+    tells(&other, "n3", &part(given_up[0].clone(), true));
+    assert_eq!(other.offline("A"), None);
+    let link = Outlet::nowhere();
+    served.met(("n2", false), &link, "token");
+    tells(&served, "n2", &first(telling(&[log("local", LOG)], &[stream("E", "local")], &[], 1)));
+    served.left("n2", &link);
+    assert!(served.offline("E").is_some());
 }
 
 #[test]
