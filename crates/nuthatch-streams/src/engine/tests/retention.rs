@@ -481,7 +481,7 @@ proptest! {
             RetentionPolicy::Interest,
             RetentionPolicy::Workqueue,
         ][..]),
-        (shared, outlive): (bool, bool),
+        (shared, outlive) in any::<(bool, bool)>(),
         (max_msgs, per_subject) in (0..6i64, 0..4i64),
         steps in prop::collection::vec(step(), 1..80),
     ) {
