@@ -89,6 +89,10 @@ impl Admission {
         if let Some(offline) = self.nodes.offline(account, &config.name) {
             return Err(offline);
         }
+        // It may have come back between the two.
+        if self.nodes.find(account, &config.name).is_some() {
+            return Err(JsError::STREAM_NAME_EXIST);
+        }
         self.check_overlap(account, config, true).await?;
         let limits = self.accounts.limits_of(account);
         check_limits(config, &limits)?;
@@ -163,7 +167,6 @@ impl Admission {
     ) -> Result<(), JsError> {
         let served = self.core.served(account).filter(|_| is_of_all);
         let nodes = served.as_ref().map_or_else(Vec::new, |served| served.nodes());
-        let offline = served.as_ref().map_or_else(Vec::new, |served| served.offline_logs());
         let except = self.streams.read().key_of(account, &config.name);
         let pending = self.rights.pending().subjects_beside(account, &config.name);
         let mut steps = Steps::new();
@@ -185,6 +188,8 @@ impl Admission {
                     return Err(JsError::STREAM_SUBJECT_OVERLAP);
                 }
             }
+            // Read behind the tables: a node that went meanwhile is among them.
+            let offline = served.as_ref().map_or_else(Vec::new, |served| served.offline_logs());
             for log in &offline {
                 let mut search = OverlapSearch::new(own.as_bytes());
                 let overlaps = |steps: &mut usize| {

@@ -10,7 +10,7 @@ use crate::registry::is_quorum_log;
 use nuthatch_protocol::js::{StorageType, StreamConfig, StreamInfo};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::logs::QUORUM_MEMORY_LOG;
-use nuthatch_server::served::{NodeState, Offline, Scope, Served, ServedStream};
+use nuthatch_server::served::{Leader, NodeState, Offline, Scope, Served, ServedStream};
 use nuthatch_server::shares::Share;
 use nuthatch_streams::AccountId;
 use nuthatch_streams::op::Usage;
@@ -31,7 +31,7 @@ const GATHERED_WITHIN: Duration = Duration::from_secs(4);
 const FOUND_OUT_WITHIN: Duration = Duration::from_secs(10);
 
 /// A node that does not answer for so long counts as lost where another one has the log.
-const MOVED_FOR: Duration = Duration::from_millis(500);
+const MOVED_FOR: Duration = Duration::from_secs(1);
 
 /// How long a call that no node has taken is handed on again: a planned handover and the tables of it take less.
 const TAKEN_WITHIN: Duration = Duration::from_secs(4);
@@ -50,6 +50,14 @@ pub(super) enum HandedOn {
     Lost,
     /// The same, and the log that it was about came to this node.
     CameHere,
+}
+
+/// What came of a new stream at another node.
+pub(super) enum Made {
+    Answered(Answer),
+    /// That node was lost, and the log came to this one, which decides about streams: whether the stream is in it is to be
+    /// seen here, with the right to change it.
+    CameHere(Changing),
 }
 
 /// Who has a log next.
@@ -374,14 +382,14 @@ impl OtherNodes {
     }
 
     /// Creates a stream, which was checked, in a log of another node. Its name and subjects are taken until that node's
-    /// table has it. `None`: that node was lost, and the log came to this one: whether the stream is in it is to be seen here.
+    /// table has it.
     pub(super) async fn create_at(
         &self,
         account: AccountId,
         changing: Changing,
         (node, log): (&str, String),
         (config, body): (&StreamConfig, &[u8]),
-    ) -> Option<Answer> {
+    ) -> Made {
         let call = format!("STREAM.CREATE.{}", config.name);
         let scope = Scope::Log(log.clone());
         let log = Some(log.as_str());
@@ -402,10 +410,11 @@ impl OtherNodes {
                 }
             }
         };
-        let (answer, _changing) = changing.settle(claim(ELSEWHERE, config.clone()), work).await;
+        let (answer, changing) = changing.settle(claim(ELSEWHERE, config.clone()), work).await;
+        let leader = || self.core.served(account).map(|served| served.leader());
         match answer {
-            HandedOn::CameHere => None,
-            answer => Some(answer.or_unknown(node)),
+            HandedOn::CameHere if leader() == Some(Leader::Here) => Made::CameHere(changing),
+            answer => Made::Answered(answer.or_unknown(node)),
         }
     }
 

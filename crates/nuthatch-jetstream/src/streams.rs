@@ -12,7 +12,7 @@ use crate::logs_port::LogsPort;
 use crate::metadata::set_stream_metadata;
 use crate::moves::StreamMoves;
 use crate::origins::Origins;
-use crate::other_nodes::{OtherNodes, Purpose};
+use crate::other_nodes::{Made, OtherNodes, Purpose};
 use crate::outcome::{Answer, LOG_HAS_LEFT, described, placement_error, unexpected};
 use crate::pending_changes::{Changing, claim};
 use crate::placing::{Home, Placing};
@@ -168,10 +168,10 @@ impl StreamCalls {
         if let Some(existing) = existing {
             return self.create_existing(account, &existing, &config, changing).await;
         }
-        let engine = match self.home_of_new(account, &config, scope).await? {
-            Home::Here(engine) => engine,
+        let (engine, changing) = match self.home_of_new(account, &config, scope).await? {
+            Home::Here(engine) => (engine, changing),
             Home::Local => match self.names.find(LOCAL_LOG) {
-                Some(log) => log,
+                Some(log) => (log, changing),
                 None => {
                     // A log that is opened waits for the right to change the streams that it has.
                     drop(changing);
@@ -181,14 +181,17 @@ impl StreamCalls {
             },
             Home::At { node, log } => {
                 let made = (&config, body);
-                if let Some(answer) =
-                    self.nodes.create_at(account, changing, (&node, log.clone()), made).await
-                {
-                    return answer;
+                let at = (&*node, log.clone());
+                let changing = match self.nodes.create_at(account, changing, at, made).await {
+                    Made::Answered(answer) => return answer,
+                    Made::CameHere(changing) => changing,
+                };
+                // The stream is in the log, or is made there now.
+                let existing = self.streams.read().get(account, name).cloned();
+                if let Some(existing) = existing {
+                    return self.create_existing(account, &existing, &config, changing).await;
                 }
-                // The log came to this node: the stream is in it, or is made there now.
-                let here = Scope::Log(log);
-                return Box::pin(self.create(account, (name, &here), body)).await;
+                (self.names.find(&log).ok_or(LOG_HAS_LEFT)?, changing)
             }
         };
         let pending = claim(engine, config.clone());

@@ -330,6 +330,7 @@ impl Accounts {
     pub(crate) fn forget_offline(&self, node: &str) {
         for log in self.remembered.lock().values_mut().flatten() {
             if log.node == node {
+                log.given_up = log.given_up.saturating_add(1);
                 (log.is_given_up, log.streams) = (true, Vec::new());
             }
         }

@@ -160,7 +160,8 @@ impl Served {
         for stream in come.iter().filter(|stream| is_quorum_log(&stream.log)) {
             inner.forget_offline_stream(&stream.config.name);
         }
-        state.own_logs.iter().for_each(|log| inner.offline.is_here(log.identity));
+        let back = state.own_logs.iter().filter(|log| inner.offline.is_here(log.identity)).count();
+        inner.remembered += u64::from(back > 0);
         if inner.nodes.is_empty() {
             return;
         }
@@ -358,9 +359,8 @@ impl Served {
     /// All that this node is to know of streams in logs of just one other node after a start: by node.
     pub(crate) fn to_remember(&self) -> Vec<StreamsOfLog> {
         let inner = self.inner.lock();
-        let tables = inner.nodes.iter().filter(|(_, table)| table.is_complete);
         let mut all = inner.offline.all();
-        let of_nodes = tables.flat_map(|(node, table)| table.own_streams(node));
+        let of_nodes = inner.nodes.keys().flat_map(|node| inner.own_streams_of(node));
         // One that is told of again just now is known as it was.
         all.extend(of_nodes.filter(|log| !inner.offline.knows(log.identity)));
         all.sort_by(|one, other| (&one.node, one.identity).cmp(&(&other.node, other.identity)));
@@ -522,10 +522,14 @@ impl Served {
     pub async fn is_alive(&self, node: &str, within: Duration) -> bool {
         let asked = {
             let mut inner = self.inner.lock();
-            let asked = inner.nodes.contains_key(node).then(|| inner.question(node)).flatten();
+            if !inner.nodes.contains_key(node) {
+                return true;
+            }
+            let asked = inner.question(node);
             asked.inspect(|(id, _)| inner.nodes[node].send(&format!("B.{id}"), b"", b""))
         };
-        let Some((id, answer)) = asked else { return true };
+        // So much is asked that is not answered.
+        let Some((id, answer)) = asked else { return false };
         let is_alive = timeout(within, answer).await.is_ok();
         self.inner.lock().questions.remove(&id);
         is_alive

@@ -22,6 +22,9 @@ const SETTLE: Duration = Duration::from_millis(250);
 /// Of the time a write takes at most a part of so many.
 const SHARE: u32 = 20;
 
+/// Between two writes at most, however long one took.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
 /// After this what could not be written is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -59,7 +62,8 @@ fn is_like(one: &RememberedStreams, other: &RememberedStreams) -> bool {
 /// Writes down what is told of such streams.
 pub(crate) async fn keep(server: Arc<Server>) {
     let mut changes = server.nodes.table_changes();
-    let (mut seen, mut written) = (Vec::new(), server.accounts.remembered());
+    // What is in the file; none: not known.
+    let (mut seen, mut written) = (Vec::new(), None);
     let (mut told, mut pause) = (String::new(), SETTLE);
     loop {
         let wait = if told.is_empty() { Duration::MAX } else { RETRY };
@@ -79,18 +83,25 @@ pub(crate) async fn keep(server: Arc<Server>) {
         // There may be many.
         let gathered = tokio::task::spawn_blocking(move || {
             let streams = of_server.accounts.remembered();
-            let is_new = !is_like(&streams, &written);
-            (if is_new { streams } else { written }, is_new)
+            let is_same = written.as_ref().is_some_and(|written| is_like(&streams, written));
+            if is_same { (written, None) } else { (None, Some(streams)) }
         });
-        let Ok((streams, is_new)) = gathered.await else { return };
         let mut failure = beyond(&server);
-        written = streams;
-        if is_new && let Err(error) = file(&server).write(written.clone()).await {
-            failure = error;
-            // It is new again at the next attempt.
-            written = RememberedStreams::new();
-        }
-        pause = SETTLE.max(began.elapsed() * SHARE);
+        written = match gathered.await {
+            Ok((same, None)) => same,
+            Ok((_, Some(streams))) => match file(&server).write(streams.clone()).await {
+                Ok(()) => Some(streams),
+                Err(error) => {
+                    failure = error;
+                    None
+                }
+            },
+            Err(panic) => {
+                failure = panic.to_string();
+                None
+            }
+        };
+        pause = (began.elapsed() * SHARE).clamp(SETTLE, PAUSE_MAX);
         if !failure.is_empty() && failure != told {
             server.log.warn(format_args!(
                 "Streams that are on one other node only cannot all be remembered while it is away: {failure}"

@@ -68,8 +68,9 @@ impl Known {
         let offline = told.offline.and_then(|part| table.take_offline(part));
         // With the last part of what it tells: until then what was known of the log counts.
         let own_logs = table.state.own_logs.iter().filter(|_| is_complete && told.is_last);
-        own_logs.for_each(|log| self.offline.is_here(log.identity));
-        self.remembered += u64::from(is_news && table.has_own_logs() || !lost.is_empty());
+        let back = own_logs.filter(|log| self.offline.is_here(log.identity)).count();
+        let is_news_of_own = is_news && table.has_own_logs() || !lost.is_empty() || back > 0;
+        self.remembered += u64::from(is_news_of_own);
         let is_learnt = self.learn(lost.into_iter().chain(offline));
         let is_news = is_news || is_learnt || is_complete != was_complete;
         let change = TableChange { is_first: told.is_first, come, gone: told.gone, is_complete };
@@ -78,20 +79,38 @@ impl Known {
 
     /// A node's table is about to go: what only it has is offline until it tells of it again.
     pub(super) fn remember(&mut self, node: &str) {
-        let table = self.nodes.get(node).filter(|table| table.is_complete);
-        for mut log in table.map_or_else(Vec::new, |table| table.own_streams(node)) {
+        for mut log in self.own_streams_of(node) {
+            let is_elsewhere = self.is_at_another(Some(node), log.identity);
             // What the node was telling of again just now is known as it was.
-            if !self.offline.knows(log.identity) {
-                log.streams.retain(|stream| !self.is_at_other(node, &stream.name));
+            if !is_elsewhere && !self.offline.knows(log.identity) {
+                log.streams.retain(|stream| !self.has_moved(node, &stream.name));
                 self.offline.take(log);
+                self.remembered += 1;
             }
         }
     }
 
-    /// True if a stream is served by another node than this one, as where it was moved to.
-    fn is_at_other(&self, node: &str, name: &str) -> bool {
+    /// What a node alone has, as it told.
+    pub(super) fn own_streams_of(&self, node: &str) -> Vec<StreamsOfLog> {
+        let table = self.nodes.get(node).filter(|table| table.is_complete);
+        let mut logs = table.map_or_else(Vec::new, |table| table.own_streams(node));
+        logs.iter_mut().for_each(|log| self.offline.renew(log));
+        logs
+    }
+
+    /// True if the log of this identity is here, or at another node than this one.
+    fn is_at_another(&self, node: Option<&str>, identity: u64) -> bool {
+        let mut others = self.nodes.iter().filter(|(other, _)| Some(other.as_str()) != node);
+        self.state.has(identity)
+            || others.any(|(_, table)| table.is_complete && table.state.has(identity))
+    }
+
+    /// True if a stream is served by another node than this one from a quorum log, to which it was moved.
+    fn has_moved(&self, node: &str, name: &str) -> bool {
         let mut others = self.nodes.iter().filter(|(other, _)| *other != node);
-        others.any(|(_, table)| table.streams.contains_key(name))
+        others.any(|(_, table)| {
+            table.streams.get(name).is_some_and(|(_, stream)| is_quorum_log(&stream.log))
+        })
     }
 
     /// A stream of this name is served from a quorum log.
@@ -109,9 +128,7 @@ impl Known {
     pub(super) fn learn(&mut self, logs: impl Iterator<Item = StreamsOfLog>) -> bool {
         let mut is_new = false;
         for log in logs {
-            let mut nodes = self.nodes.values().filter(|table| table.is_complete);
-            let is_there = nodes.any(|table| table.state.has(log.identity));
-            if !is_there && !self.state.has(log.identity) {
+            if !self.is_at_another(None, log.identity) {
                 is_new |= self.offline.take(log);
             }
         }

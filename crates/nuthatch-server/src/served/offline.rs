@@ -29,7 +29,9 @@ pub struct StreamsOfLog {
     pub identity: u64,
     /// When that was said, ms since 1970, by the clock of who said it.
     pub as_of_ms: u64,
-    /// What was known of it was given up: that counts until its node says itself what it has.
+    /// How often what was known of it was given up.
+    pub given_up: u32,
+    /// It was just now: that counts until its node says itself what it has.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_given_up: bool,
     /// Its streams, by name.
@@ -40,11 +42,15 @@ impl StreamsOfLog {
     /// True if both say the same, whenever they did.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
-        let facts = |of: &Self| (of.identity, of.is_given_up);
+        let facts = |of: &Self| (of.identity, of.given_up, of.is_given_up);
         facts(self) == facts(other)
             && (&self.node, &self.log, &self.streams) == (&other.node, &other.log, &other.streams)
     }
 }
+
+/// Which of two words of one log is newer: a log that was given up is known again once its node was there, and clocks
+/// decide between words of the same time.
+type Age = (u32, bool, u64);
 
 /// A stream that is offline.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,22 +74,28 @@ struct Remembered {
     subjects: SubjectTree<u64>,
     /// What they reserve: on disks, then in memory.
     reserved: [u128; 2],
+    given_up: u32,
     is_given_up: bool,
     /// How many more it had for which there was no room.
     left_out: usize,
 }
 
 impl Remembered {
-    fn new(log: String, as_of_ms: u64) -> Self {
+    fn new(log: String, (given_up, is_known, as_of_ms): Age) -> Self {
         Self {
             log,
             as_of_ms,
+            given_up,
+            is_given_up: !is_known,
             streams: BTreeMap::new(),
             subjects: SubjectTree::default(),
             reserved: [0; 2],
-            is_given_up: false,
             left_out: 0,
         }
+    }
+
+    fn age(&self) -> Age {
+        (self.given_up, !self.is_given_up, self.as_of_ms)
     }
 
     fn take(&mut self, stream: ServedStream, key: u64) {
@@ -111,24 +123,25 @@ impl Remembered {
 #[derive(Default)]
 pub(super) struct OfflineStreams {
     logs: BTreeMap<LogKey, Remembered>,
+    /// By identity: what was known of a log when it came back. What its node says is newer, whatever its clock says.
+    known_before: BTreeMap<u64, (u32, u64)>,
     next_key: u64,
 }
 
 impl OfflineStreams {
     /// Remembers what a log has, unless something newer is remembered; `false`: it is.
     pub(super) fn take(&mut self, told: StreamsOfLog) -> bool {
-        let key = (told.node, told.identity);
-        let is_old = |known: &Remembered| {
-            known.is_given_up || (known.as_of_ms >= told.as_of_ms && !told.is_given_up)
-        };
-        if self.logs.get(&key).is_some_and(is_old) {
+        let age = (told.given_up, !told.is_given_up, told.as_of_ms);
+        // It may have been another node's before.
+        let mut known = self.logs.iter().filter(|((_, identity), _)| *identity == told.identity);
+        if known.any(|(_, known)| known.age() >= age) {
             return false;
         }
-        self.logs.remove(&key);
+        self.logs.retain(|(_, identity), _| *identity != told.identity);
         self.make_room();
+        let key = (told.node, told.identity);
         let room = OFFLINE_STREAMS_MAX.saturating_sub(self.count());
-        let mut remembered = Remembered::new(told.log, told.as_of_ms);
-        remembered.is_given_up = told.is_given_up;
+        let mut remembered = Remembered::new(told.log, age);
         remembered.left_out = told.streams.len().saturating_sub(room);
         for stream in told.streams.into_iter().take(room) {
             self.next_key += 1;
@@ -138,20 +151,37 @@ impl OfflineStreams {
         true
     }
 
-    /// There are at most so many logs; the oldest of those without streams goes first.
+    /// There are at most so many logs; the oldest of those without streams goes first, what was given up last.
     fn make_room(&mut self) {
         while self.logs.len() >= OFFLINE_LOGS_MAX {
             let empty = self.logs.iter().filter(|(_, log)| log.streams.is_empty());
-            let oldest = empty.min_by_key(|(_, log)| log.as_of_ms).map(|(key, _)| key.clone());
+            let oldest = empty.min_by_key(|(_, log)| (log.is_given_up, log.as_of_ms));
+            let oldest = oldest.map(|(key, _)| key.clone());
             // Those with streams are bounded by these.
             let Some(oldest) = oldest else { return };
             self.logs.remove(&oldest);
         }
     }
 
-    /// A node says itself what the log of this identity has, whichever node had it before.
-    pub(super) fn is_here(&mut self, identity: u64) {
-        self.logs.retain(|(_, known), _| *known != identity);
+    /// A node says itself what the log of this identity has, whichever node had it before; `false`: nothing was remembered.
+    pub(super) fn is_here(&mut self, identity: u64) -> bool {
+        let of_log = self.logs.extract_if(.., |(_, known), _| *known == identity);
+        let before = of_log.map(|(_, log)| (log.given_up, log.as_of_ms)).max();
+        let Some(before) = before else { return false };
+        if self.known_before.len() >= OFFLINE_LOGS_MAX {
+            self.known_before.pop_first();
+        }
+        let known = self.known_before.entry(identity).or_default();
+        *known = (*known).max(before);
+        true
+    }
+
+    /// What a node says of its log is newer than what was known when it came back.
+    pub(super) fn renew(&self, log: &mut StreamsOfLog) {
+        let before = self.known_before.get(&log.identity).copied();
+        let Some((given_up, as_of_ms)) = before else { return };
+        log.given_up = given_up;
+        log.as_of_ms = log.as_of_ms.max(as_of_ms.saturating_add(1));
     }
 
     /// True if something is remembered of the log of this identity.
@@ -168,8 +198,8 @@ impl OfflineStreams {
     pub(super) fn give_up(&mut self, node: &str) {
         for ((of, _), log) in &mut self.logs {
             if of == node {
-                *log = Remembered::new(log.log.clone(), log.as_of_ms);
-                log.is_given_up = true;
+                let age = (log.given_up.saturating_add(1), false, log.as_of_ms);
+                *log = Remembered::new(log.log.clone(), age);
             }
         }
     }
@@ -205,6 +235,7 @@ impl OfflineStreams {
             log: log.log.clone(),
             identity: *identity,
             as_of_ms: log.as_of_ms,
+            given_up: log.given_up,
             is_given_up: log.is_given_up,
             streams: log.streams.values().map(|(_, stream)| (**stream).clone()).collect(),
         };

@@ -259,6 +259,7 @@ impl NodeTable {
                 log: log.name.clone(),
                 identity: log.identity,
                 as_of_ms: self.as_of_ms,
+                given_up: 0,
                 is_given_up: false,
                 streams: streams.map(|stream| (**stream).clone()).collect(),
             }
@@ -326,6 +327,7 @@ fn without_streams(log: &StreamsOfLog) -> StreamsOfLog {
         log: log.log.clone(),
         identity: log.identity,
         as_of_ms: log.as_of_ms,
+        given_up: log.given_up,
         is_given_up: log.is_given_up,
         streams: Vec::new(),
     }

@@ -166,6 +166,44 @@ fn a_stream_that_another_node_serves_already_is_not_offline_with_its_source() {
     assert_eq!(served.offline("A"), None, "it was deleted there");
 }
 
+/// A node that was not there when a log was given up, came back and went again has an old word of it.
+#[test]
+fn what_was_given_up_before_its_node_was_there_again_is_old() {
+    let (served, link) = with_node();
+    served.left("n2", &link);
+    served.forget_offline("n2");
+    let mark = served.to_remember().remove(0);
+    assert!(mark.is_given_up && mark.given_up == 1);
+    // Its clock is behind, too.
+    served.met(("n2", false), &link, "token");
+    tells(&served, "n2", &first(telling(&[log("local", LOG)], &[stream("E", "local")], &[], 1)));
+    served.left("n2", &link);
+    assert!(served.offline("E").is_some());
+    served.met(("n3", false), &Outlet::nowhere(), "token");
+    tells(&served, "n3", &first(part(mark, true)));
+    tells(&served, "n3", &part(remembered(u64::MAX, &["A"]), true));
+    assert!(served.offline("E").is_some() && served.offline("A").is_none());
+    let newest = served.to_remember().remove(0);
+    assert!(newest.given_up == 1 && newest.as_of_ms > 100, "{newest:?}");
+}
+
+/// A log has gone to another node while the link with its former one hung.
+#[test]
+fn a_log_that_another_node_has_is_not_remembered_with_its_former_node() {
+    let (served, link) = with_node();
+    let (logs, other) = ([log("local", LOG)], Outlet::nowhere());
+    served.met(("n3", false), &other, "token");
+    let streams = [stream("A", "local"), stream("B", "local")];
+    tells(&served, "n3", &first(telling(&logs, &streams, &[], 300)));
+    served.left("n2", &link);
+    assert_eq!((served.offline_logs().len(), served.count()), (0, 2));
+    served.left("n3", &other);
+    assert!(served.offline("A").is_some() && served.offline("B").is_some());
+    // One of the same log that comes from before is old.
+    served.learn(vec![remembered(200, &["C"])]);
+    assert_eq!((served.offline("C"), served.count()), (None, 2));
+}
+
 /// Each new disk under a name is another log.
 #[test]
 fn logs_without_streams_are_bounded() {
@@ -195,6 +233,7 @@ fn remembered(as_of_ms: u64, streams: &[&str]) -> StreamsOfLog {
         log: "local".to_owned(),
         identity: LOG,
         as_of_ms,
+        given_up: 0,
         is_given_up: false,
         streams: streams.iter().map(|name| stream(name, "local")).collect(),
     }
