@@ -74,6 +74,22 @@ fn until(
     }
 }
 
+/// Waits until the other two nodes have written down what the first one has.
+fn until_written(nodes: &Nodes) {
+    let deadline = Instant::now() + TIMEOUT;
+    for node in &nodes.nodes[1..] {
+        let file = nodes.dir.path().join(&node.name).join("nuthatch/other-nodes/streams");
+        let has = |name: &str| {
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            text.contains(&format!("\"name\":\"{name}\""))
+        };
+        while !has("OWN") || !has("KV_OWN") {
+            assert!(Instant::now() < deadline, "{}", file.display());
+            sleep(PAUSE);
+        }
+    }
+}
+
 fn is_offline(answer: &Value) -> bool {
     answer["error"]["err_code"] == OFFLINE
 }
@@ -112,6 +128,7 @@ fn check_offline(nodes: &Nodes) {
 #[test]
 fn what_only_a_node_has_is_offline_with_it_and_nobody_takes_its_names() {
     let mut nodes = with_own_streams("offline");
+    until_written(&nodes);
     nodes.nodes[0].kill();
     check_offline(&nodes);
     // Whoever is started meanwhile knows it from its disk.
