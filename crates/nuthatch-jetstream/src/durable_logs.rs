@@ -270,12 +270,9 @@ impl DurableLog {
         let log_options = LogOptions { reserve_bytes: Some(0), ..self.compressed(log_options) };
         let (log_options, engine) = match log.is_in_memory() {
             true => {
-                let bytes = quorum_memory_bytes(options);
-                let bounds = (true, Some(bytes));
-                (
-                    in_memory(log_options, bytes),
-                    engine_within(server, (self.slot, &self.name), bounds, options),
-                )
+                let (bytes, slot) = (quorum_memory_bytes(options), (self.slot, &*self.name));
+                let engine = engine_within(server, slot, (true, Some(bytes)), options);
+                (in_memory(log_options, bytes), engine)
             }
             false => (log_options, engine(server, (self.slot, &self.name), false, options)),
         };

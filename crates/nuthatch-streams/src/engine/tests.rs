@@ -8,6 +8,7 @@ mod details;
 mod fake_log;
 mod faults;
 mod harness;
+mod memory_consumers;
 mod migration;
 mod model;
 mod mutated;
