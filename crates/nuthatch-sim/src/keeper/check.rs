@@ -151,21 +151,32 @@ impl Checker {
         self.counts_itself(running);
         let Some(owner) = running.node.owner() else { return Ok(()) };
         let (log, commit) = (running.node.keeper().log(), owner.commit());
-        for lsn in (self.last().0 + 1..=commit.0).map(Lsn) {
-            let Some(entry) = log.get(lsn) else {
-                return broken(ViolationKind::Lost, format!("{lsn:?} of {:?}", owner.epoch()));
-            };
-            let Ok(payload) = running.payload(entry) else {
-                return broken(ViolationKind::NoPayload, format!("{entry:?} at its owner"));
-            };
-            self.committed.push(Committed { sum: entry.sum, epoch: owner.epoch(), payload });
-        }
+        self.commits(running, owner.epoch(), commit)?;
         match log.sum_at(commit).filter(|_| commit > Lsn(0)) {
             Some(sum) if sum != self.committed[commit.0 as usize - 1].sum => {
                 broken(ViolationKind::Lost, format!("{commit:?} has two contents"))
             }
             _ => Ok(()),
         }
+    }
+
+    /// All up to here is committed, in this epoch: an owner says so, perhaps in the step in which it ceases to be one.
+    pub(super) fn commits(
+        &mut self,
+        running: &Running,
+        epoch: Epoch,
+        commit: Lsn,
+    ) -> Result<(), Violation> {
+        for lsn in (self.last().0 + 1..=commit.0).map(Lsn) {
+            let Some(entry) = running.node.keeper().log().get(lsn) else {
+                return broken(ViolationKind::Lost, format!("{lsn:?} of {epoch:?}"));
+            };
+            let Ok(payload) = running.payload(entry) else {
+                return broken(ViolationKind::NoPayload, format!("{entry:?} at its owner"));
+            };
+            self.committed.push(Committed { sum: entry.sum, epoch, payload });
+        }
+        Ok(())
     }
 
     /// What a process leaves that is killed now, when it has written all that it began to: nothing is torn, or its disk would

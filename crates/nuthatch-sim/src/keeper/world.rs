@@ -535,7 +535,11 @@ impl World {
                 }
             }
         }
-        self.checkers[at / MACHINES].sent(&envelope, running);
+        let checker = &mut self.checkers[at / MACHINES];
+        if let Some((promise, commit)) = told_commit(&envelope) {
+            checker.commits(running, promise.epoch, commit)?;
+        }
+        checker.sent(&envelope, running);
         self.carry(at, Packet { envelope, payloads });
         Ok(())
     }
