@@ -25,6 +25,7 @@ mod known;
 mod offline;
 mod state;
 mod stream;
+mod stream_set;
 mod table;
 
 pub use offline::{LogKey, OFFLINE_STREAMS_MAX, Offline, StreamsOfLog};
@@ -307,7 +308,8 @@ impl Served {
     #[must_use]
     pub fn part(&self, after: Option<&str>, max: usize) -> Vec<(String, Vec<Arc<ServedStream>>)> {
         let inner = self.inner.lock();
-        let nodes = inner.nodes.iter().map(|(node, table)| (node.clone(), table.part(after, max)));
+        let nodes =
+            inner.nodes.iter().map(|(node, table)| (node.clone(), table.streams.part(after, max)));
         nodes.chain(inner.offline.part(after, max)).collect()
     }
 
@@ -315,7 +317,7 @@ impl Served {
     #[must_use]
     pub fn offline(&self, name: &str) -> Option<Offline> {
         let inner = self.inner.lock();
-        if inner.nodes.values().any(|table| table.streams.contains_key(name)) {
+        if inner.nodes.values().any(|table| table.streams.has(name)) {
             return None;
         }
         let (node, log) = inner.offline.find(name)?;
@@ -431,11 +433,7 @@ impl Served {
     #[must_use]
     pub fn reserved(&self, is_memory: bool, except: &str) -> u64 {
         let inner = self.inner.lock();
-        let of_node = |table: &NodeTable| {
-            let own = table.streams.get(except).map(|(_, stream)| stream);
-            let own = own.filter(|stream| stream.is_memory == is_memory);
-            table.reserved[usize::from(is_memory)] - own.map_or(0, |own| u128::from(own.max_bytes))
-        };
+        let of_node = |table: &NodeTable| table.streams.reserved(is_memory, except);
         let served: u128 = inner.nodes.values().map(of_node).sum();
         let all = served + inner.offline.reserved(is_memory, except);
         u64::try_from(all).unwrap_or(u64::MAX)
@@ -452,8 +450,7 @@ impl Served {
     ) -> SearchOutcome {
         let inner = self.inner.lock();
         let Some(table) = inner.nodes.get(node) else { return SearchOutcome::Nothing };
-        let own = table.streams.get(except).map(|(key, _)| *key);
-        search.search(&table.subjects, steps, |_, key| Some(*key) != own)
+        table.streams.overlaps(search, steps, except)
     }
 
     /// Hands a call on to a node. What is returned gets its answer, `None` within if there is none; it ends without a

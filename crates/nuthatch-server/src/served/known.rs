@@ -155,7 +155,7 @@ impl Known {
     pub(super) fn newest(&self, name: &str) -> Option<(&str, u64, &Arc<ServedStream>)> {
         let all = self.nodes.iter().filter_map(|(node, table)| {
             let (key, stream) = table.streams.get(name)?;
-            Some((node.as_str(), *key, stream))
+            Some((node.as_str(), key, stream))
         });
         all.max_by_key(|(_, key, _)| *key)
     }

@@ -5,10 +5,10 @@
 //! Whoever connects is told of what is remembered: the newest word of a log counts, by the clock of who said it.
 
 use super::ServedStream;
-use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome, SubjectTree};
+use super::stream_set::StreamSet;
+use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
 
 /// So many offline streams of an account are remembered; of further ones nothing is known, and that is said.
@@ -70,10 +70,7 @@ pub type LogKey = (String, u64);
 struct Remembered {
     log: String,
     as_of_ms: u64,
-    streams: BTreeMap<String, (u64, Arc<ServedStream>)>,
-    subjects: SubjectTree<u64>,
-    /// What they reserve: on disks, then in memory.
-    reserved: [u128; 2],
+    streams: StreamSet,
     given_up: u32,
     is_given_up: bool,
     /// How many more it had for which there was no room.
@@ -87,35 +84,13 @@ impl Remembered {
             as_of_ms,
             given_up,
             is_given_up: !is_known,
-            streams: BTreeMap::new(),
-            subjects: SubjectTree::default(),
-            reserved: [0; 2],
+            streams: StreamSet::default(),
             left_out: 0,
         }
     }
 
     fn age(&self) -> Age {
         (self.given_up, !self.is_given_up, self.as_of_ms)
-    }
-
-    fn take(&mut self, stream: ServedStream, key: u64) {
-        self.forget(&stream.name);
-        for subject in &stream.subjects {
-            self.subjects.insert(subject.as_bytes(), None, key);
-        }
-        self.reserved[usize::from(stream.is_memory)] += u128::from(stream.max_bytes);
-        self.streams.insert(stream.name.clone(), (key, Arc::new(stream)));
-    }
-
-    /// `false`: it has none of this name.
-    fn forget(&mut self, name: &str) -> bool {
-        let Some((key, stream)) = self.streams.remove(name) else { return false };
-        let reserved = &mut self.reserved[usize::from(stream.is_memory)];
-        *reserved = reserved.checked_sub(u128::from(stream.max_bytes)).expect("it was counted");
-        for subject in &stream.subjects {
-            self.subjects.remove(subject.as_bytes(), None, &key);
-        }
-        true
     }
 }
 
@@ -145,7 +120,9 @@ impl OfflineStreams {
         remembered.left_out = told.streams.len().saturating_sub(room);
         for stream in told.streams.into_iter().take(room) {
             self.next_key += 1;
-            remembered.take(stream, self.next_key);
+            // Of two of one name the last one counts.
+            remembered.streams.remove(&stream.name);
+            remembered.streams.insert(stream, self.next_key);
         }
         self.logs.insert(key, remembered);
         true
@@ -191,7 +168,9 @@ impl OfflineStreams {
 
     /// A stream of this name is served from another log; `false`: none is remembered.
     pub(super) fn forget_stream(&mut self, name: &str) -> bool {
-        self.logs.values_mut().fold(false, |was_there, log| log.forget(name) | was_there)
+        self.logs
+            .values_mut()
+            .fold(false, |was_there, log| log.streams.remove(name).is_some() | was_there)
     }
 
     /// Gives up what is known of a node's logs. What nobody can tell of any more is nobody's: the names are free.
@@ -224,7 +203,7 @@ impl OfflineStreams {
     pub(super) fn find(&self, name: &str) -> Option<(&str, &str)> {
         let mut logs = self.logs.iter();
         logs.find_map(|((node, _), log)| {
-            log.streams.contains_key(name).then_some((node.as_str(), log.log.as_str()))
+            log.streams.has(name).then_some((node.as_str(), log.log.as_str()))
         })
     }
 
@@ -237,7 +216,7 @@ impl OfflineStreams {
             as_of_ms: log.as_of_ms,
             given_up: log.given_up,
             is_given_up: log.is_given_up,
-            streams: log.streams.values().map(|(_, stream)| (**stream).clone()).collect(),
+            streams: log.streams.all().map(|stream| (**stream).clone()).collect(),
         };
         self.logs.iter().map(of_log).collect()
     }
@@ -248,22 +227,13 @@ impl OfflineStreams {
         after: Option<&str>,
         max: usize,
     ) -> Vec<(String, Vec<Arc<ServedStream>>)> {
-        let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let part = |log: &Remembered| {
-            let streams = log.streams.range::<str, _>((behind, Bound::Unbounded)).take(max);
-            streams.map(|(_, (_, stream))| stream.clone()).collect()
-        };
+        let part = |log: &Remembered| log.streams.part(after, max);
         self.logs.iter().map(|((node, _), log)| (node.clone(), part(log))).collect()
     }
 
     /// Bytes that streams of this storage reserve, but for the stream of the name `except`.
     pub(super) fn reserved(&self, is_memory: bool, except: &str) -> u128 {
-        let of_log = |log: &Remembered| {
-            let own = log.streams.get(except).map(|(_, stream)| stream);
-            let own = own.filter(|stream| stream.is_memory == is_memory);
-            log.reserved[usize::from(is_memory)] - own.map_or(0, |own| u128::from(own.max_bytes))
-        };
-        self.logs.values().map(of_log).sum()
+        self.logs.values().map(|log| log.streams.reserved(is_memory, except)).sum()
     }
 
     /// As [`super::Served::overlaps`], of one log.
@@ -275,8 +245,7 @@ impl OfflineStreams {
         except: &str,
     ) -> SearchOutcome {
         let Some(log) = self.logs.get(log) else { return SearchOutcome::Nothing };
-        let own = log.streams.get(except).map(|(key, _)| *key);
-        search.search(&log.subjects, steps, |_, key| Some(*key) != own)
+        log.streams.overlaps(search, steps, except)
     }
 }
 

@@ -1,16 +1,15 @@
 //! What one other node serves of an account, as it told, and what it is told.
 
 use super::offline::{OFFLINE_STREAMS_MAX, StreamsOfLog};
+use super::stream_set::StreamSet;
 use super::{NodeState, OwnLog, OwnStream, ServedStream, TABLE_STREAMS_MAX};
 use crate::link::own_subject;
 use crate::outlet::Outlet;
 use nuthatch_protocol::js::StreamConfig;
-use nuthatch_protocol::subject::tree::SubjectTree;
 use nuthatch_protocol::wire::leaf::{LeafLine, push_leaf_message_line};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::ops::Bound;
 use std::sync::Arc;
 
 /// A message's line, about.
@@ -56,20 +55,15 @@ pub(super) struct NodeTable {
     /// What its subjects begin with.
     pub(super) token: Box<str>,
     pub(super) state: NodeState,
-    pub(super) streams: FxHashMap<Arc<str>, (u64, Arc<ServedStream>)>,
-    /// Their names.
-    names: BTreeSet<Arc<str>>,
+    pub(super) streams: StreamSet,
     /// Names of those in the log in memory.
     in_memory: BTreeSet<Arc<str>>,
     /// Names of those in logs of just this node.
     in_own_logs: BTreeSet<Arc<str>>,
-    pub(super) subjects: SubjectTree<u64>,
-    /// How many of the streams are in each log, and what those of each storage reserve: file, then memory. Asked for
-    /// with each new stream, so not counted then.
+    /// How many of the streams are in each log. Asked for with each new stream, so not counted then.
     pub(super) in_logs: FxHashMap<Box<str>, usize>,
     /// How many of the streams serve direct gets for each that they mirror.
     mirrors: FxHashMap<Box<str>, usize>,
-    pub(super) reserved: [u128; 2],
     pub(super) is_complete: bool,
     pub(super) is_full: bool,
     /// It has no JetStream, so it serves no stream.
@@ -98,14 +92,11 @@ impl NodeTable {
             outlet,
             token: token.into(),
             state: NodeState::default(),
-            streams: FxHashMap::default(),
-            names: BTreeSet::default(),
+            streams: StreamSet::default(),
             in_memory: BTreeSet::default(),
             in_own_logs: BTreeSet::default(),
-            subjects: SubjectTree::default(),
             in_logs: FxHashMap::default(),
             mirrors: FxHashMap::default(),
-            reserved: [0; 2],
             is_complete: false,
             is_full: false,
             is_core: false,
@@ -168,30 +159,17 @@ impl NodeTable {
         self.send("T", b"", &body);
     }
 
-    /// At most `max` of the streams whose names come behind `after`, by name.
-    pub(super) fn part(&self, after: Option<&str>, max: usize) -> Vec<Arc<ServedStream>> {
-        let behind = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let names = self.names.range::<str, _>((behind, Bound::Unbounded)).take(max);
-        names.map(|name| self.streams[name].1.clone()).collect()
-    }
-
     /// Configurations of its streams in the log in memory, by name.
     pub(super) fn in_memory(&self) -> Vec<StreamConfig> {
-        let streams = self.in_memory.iter().map(|name| &self.streams[name].1);
-        streams.filter_map(|stream| stream.whole.as_deref().cloned()).collect()
+        let streams = self.in_memory.iter().filter_map(|name| self.streams.get(name));
+        streams.filter_map(|(_, stream)| stream.whole.as_deref().cloned()).collect()
     }
 
     pub(super) fn forget(&mut self, name: &str) {
-        let Some((key, stream)) = self.streams.remove(name) else { return };
-        self.names.remove(name);
+        let Some(stream) = self.streams.remove(name) else { return };
         self.in_memory.remove(name);
         self.in_own_logs.remove(name);
         *self.in_logs.get_mut(stream.log.as_str()).expect("it was counted") -= 1;
-        let reserved = &mut self.reserved[usize::from(stream.is_memory)];
-        *reserved = reserved.checked_sub(u128::from(stream.max_bytes)).expect("it was counted");
-        for subject in &stream.subjects {
-            self.subjects.remove(subject.as_bytes(), None, &key);
-        }
         if let Some(origin) = stands_for(&stream) {
             let count = self.mirrors.get_mut(origin).expect("it was counted");
             *count -= 1;
@@ -213,23 +191,19 @@ impl NodeTable {
             self.is_full = true;
             return None;
         }
-        for subject in &stream.subjects {
-            self.subjects.insert(subject.as_bytes(), None, key);
-        }
         *self.in_logs.entry(stream.log.as_str().into()).or_default() += 1;
-        self.reserved[usize::from(stream.is_memory)] += u128::from(stream.max_bytes);
-        let name: Arc<str> = stream.name.as_str().into();
         if let Some(origin) = stands_for(&stream) {
             *self.mirrors.entry(origin.into()).or_default() += 1;
         }
-        self.names.insert(name.clone());
-        if stream.whole.is_some() {
+        let is_in_memory = stream.whole.is_some();
+        let is_own = self.state.own_log(&stream.log).is_some();
+        let name = self.streams.insert(stream, key);
+        if is_in_memory {
             self.in_memory.insert(name.clone());
         }
-        if self.state.own_log(&stream.log).is_some() {
+        if is_own {
             self.in_own_logs.insert(name.clone());
         }
-        self.streams.insert(name.clone(), (key, Arc::new(stream)));
         Some(name)
     }
 
@@ -252,8 +226,8 @@ impl NodeTable {
 
     fn streams_of(&self, node: &str, logs: &[OwnLog]) -> Vec<StreamsOfLog> {
         let of_log = |log: &OwnLog| {
-            let all = self.in_own_logs.iter().map(|name| &self.streams[name].1);
-            let streams = all.filter(|stream| stream.log == log.name);
+            let all = self.in_own_logs.iter().filter_map(|name| self.streams.get(name));
+            let streams = all.map(|(_, stream)| stream).filter(|stream| stream.log == log.name);
             StreamsOfLog {
                 node: node.to_owned(),
                 log: log.name.clone(),
