@@ -188,21 +188,22 @@ impl Admission {
                     return Err(JsError::STREAM_SUBJECT_OVERLAP);
                 }
             }
-            // Read behind the tables: a node that went meanwhile is among them.
-            let offline = served.as_ref().map_or_else(Vec::new, |served| served.offline_logs());
-            for log in &offline {
-                let mut search = OverlapSearch::new(own.as_bytes());
-                let overlaps = |steps: &mut usize| {
-                    let served = served.as_ref().expect("it told of them");
-                    served.overlaps_offline(log, &mut search, steps, &config.name)
-                };
-                if steps.search(overlaps).await? {
-                    return Err(JsError::STREAM_SUBJECT_OVERLAP);
-                }
-            }
             for theirs in &pending {
                 let mut search = OverlapSearch::new(own.as_bytes());
                 if steps.search(|steps| search.search(theirs, steps, |_, ()| true)).await? {
+                    return Err(JsError::STREAM_SUBJECT_OVERLAP);
+                }
+            }
+        }
+        let Some(served) = served else { return Ok(()) };
+        // Behind the tables: a node that went meanwhile is among them.
+        for log in served.offline_logs() {
+            for own in &config.subjects {
+                let mut search = OverlapSearch::new(own.as_bytes());
+                let overlaps = |steps: &mut usize| {
+                    served.overlaps_offline(&log, &mut search, steps, &config.name)
+                };
+                if steps.search(overlaps).await? {
                     return Err(JsError::STREAM_SUBJECT_OVERLAP);
                 }
             }

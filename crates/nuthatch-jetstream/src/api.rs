@@ -230,7 +230,7 @@ impl JetStream {
                 let may_repeat = match answer {
                     HandedOn::Answered(_) => false,
                     HandedOn::NotTaken => true,
-                    HandedOn::Lost | HandedOn::CameHere => api_call.only_reads(),
+                    HandedOn::Lost => api_call.only_reads(),
                 };
                 if may_repeat {
                     return None;

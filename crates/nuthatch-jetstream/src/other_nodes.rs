@@ -48,8 +48,6 @@ pub(super) enum HandedOn {
     NotTaken,
     /// The link ended first: whether it was done is not known.
     Lost,
-    /// The same, and the log that it was about came to this node.
-    CameHere,
 }
 
 /// What came of a new stream at another node.
@@ -396,25 +394,26 @@ impl OtherNodes {
         let work = async {
             let first = self.hand_on(account, (node, &scope, log), (&call, b"", body)).await;
             if matches!(first, HandedOn::Answered(_)) {
-                return first;
+                return (first, false);
             }
             // A stream that was made then is found as it is.
             match self.next_with(account, node, log).await {
-                None => first,
-                Some(NextWith::Here) => HandedOn::CameHere,
+                None => (first, false),
+                Some(NextWith::Here) => (first, true),
                 Some(NextWith::Node(next)) => {
                     match self.hand_on(account, (&next, &scope, log), (&call, b"", body)).await {
-                        HandedOn::NotTaken => first,
-                        second => second,
+                        HandedOn::NotTaken => (first, false),
+                        second => (second, false),
                     }
                 }
             }
         };
-        let (answer, changing) = changing.settle(claim(ELSEWHERE, config.clone()), work).await;
+        let claim = claim(ELSEWHERE, config.clone());
+        let ((answer, came_here), changing) = changing.settle(claim, work).await;
         let leader = || self.core.served(account).map(|served| served.leader());
-        match answer {
-            HandedOn::CameHere if leader() == Some(Leader::Here) => Made::CameHere(changing),
-            answer => Made::Answered(answer.or_unknown(node)),
+        match came_here && leader() == Some(Leader::Here) {
+            true => Made::CameHere(changing),
+            false => Made::Answered(answer.or_unknown(node)),
         }
     }
 
@@ -496,7 +495,7 @@ impl HandedOn {
         match self {
             Self::Answered(answer) => Ok(answer),
             Self::NotTaken => Err(LOG_HAS_LEFT),
-            Self::Lost | Self::CameHere => {
+            Self::Lost => {
                 let text = "was lost before it answered: whether it was done is not known";
                 Err(described(JsError::CLUSTER_NOT_AVAIL, format!("node {node} {text}")))
             }
