@@ -4,7 +4,7 @@ mod quorum_nodes;
 mod support;
 
 use nuthatch_client::{Client, ConnectOptions, OwnedMessage};
-use quorum_nodes::{ANSWER, NODES, Node, Nodes, free_ports};
+use quorum_nodes::{ACCOUNTS, ANSWER, NODES, Node, Nodes, free_ports};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use support::{TIMEOUT, TempDir, api_ok};
@@ -281,10 +281,7 @@ fn connections_of_an_account_count_at_all_nodes() {
 #[test]
 fn it_does_not_answer_for_the_nodes_that_know_the_catalog() {
     let mut nodes = Nodes::with_catalog(TempDir::new("core-node-asked"), "built-in");
-    nodes.configure(
-        "accounts { APP { jetstream: enabled, users: [{user: app, password: p}] },\
-         SYS { users: [{user: sys, password: p}] } }\nsystem_account: SYS\nno_auth_user: app\n",
-    );
+    nodes.configure(ACCOUNTS);
     nodes.nodes.iter_mut().for_each(Node::start);
     let route = given(&nodes.nodes[0], "--cluster-listen");
     let mut edge = core_node(&nodes, "edge", &address(), &[&route]);
@@ -292,7 +289,7 @@ fn it_does_not_answer_for_the_nodes_that_know_the_catalog() {
     let mut client = edge.client("");
     until_ok(&mut client, "STREAM.CREATE.S", &json!({"name": "S", "num_replicas": 3}));
     for asked in [&edge, &nodes.nodes[0]] {
-        let mut client = asked.client("sys:p@");
+        let mut client = asked.client("sys:pw@");
         for _ in 0..40 {
             let answer = client.request("$SYS.REQ.CLUSTER.NODES", b"", b"", TIMEOUT);
             let answer: Value =

@@ -11,7 +11,7 @@ mod support;
 
 use nuthatch_client::{Client, ConnectOptions};
 use publishing::Load;
-use quorum_nodes::{ANSWER, NODES, Nodes};
+use quorum_nodes::{NODES, Nodes};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -63,21 +63,6 @@ fn started(mut nodes: Nodes) -> Nodes {
     nodes
 }
 
-/// A client at a node that does not wait for long.
-fn client(nodes: &Nodes, at: usize) -> Option<Client> {
-    let url = format!("nats://127.0.0.1:{}", nodes.nodes[at].port);
-    let mut options = ConnectOptions::new(&url).expect("a url");
-    options.timeout = ANSWER;
-    Client::connect(&options).ok()
-}
-
-fn asked(nodes: &Nodes, at: usize, call: &str, body: &Value) -> Option<Value> {
-    let body = if body.is_null() { String::new() } else { body.to_string() };
-    let subject = format!("$JS.API.{call}");
-    let answer = client(nodes, at)?.request(&subject, b"", body.as_bytes(), ANSWER).ok()?;
-    serde_json::from_slice(&answer.payload).ok()
-}
-
 /// Asks a node until it gives such an answer, which is no error.
 fn until(
     nodes: &Nodes,
@@ -88,7 +73,7 @@ fn until(
 ) -> Value {
     let deadline = Instant::now() + ROUND_MAX;
     loop {
-        let answer = asked(nodes, at, call, body);
+        let answer = nodes.asked(at, call, body);
         if let Some(answer) = &answer
             && answer.get("error").is_none()
             && is_so(answer)
@@ -123,7 +108,7 @@ fn a_server_becomes_a_node_with_its_streams_and_they_come_to_all_nodes() {
     assert_eq!(next[0].payload, b"before-10", "the consumer goes on at any node");
     // A name is one stream's, wherever it is.
     let twice = json!({"name": "Q", "subjects": ["other"], "num_replicas": 3});
-    let refused = asked(&nodes, 1, "STREAM.CREATE.Q", &twice).expect("an answer");
+    let refused = nodes.asked(1, "STREAM.CREATE.Q", &twice).expect("an answer");
     assert_eq!(refused["error"]["err_code"], 10058, "{refused}");
 
     until(&nodes, 1, "STREAM.UPDATE.Q", &config(3), |_| true);
@@ -133,7 +118,7 @@ fn a_server_becomes_a_node_with_its_streams_and_they_come_to_all_nodes() {
         (&info["state"]["messages"], &info["state"]["last_seq"]),
         (&json!(BEFORE), &json!(BEFORE))
     );
-    let refused = asked(&nodes, 1, "STREAM.MOVE.Q", &json!({"log": "local"})).expect("an answer");
+    let refused = nodes.asked(1, "STREAM.MOVE.Q", &json!({"log": "local"})).expect("an answer");
     assert!(refused.to_string().contains("set its replicas to 1 first"), "{refused}");
     // What stays on the node is away with it, the rest is not.
     nodes.nodes[0].kill();
@@ -169,7 +154,7 @@ fn publishing(nodes: &Nodes, ends: Arc<AtomicBool>) -> std::thread::JoinHandle<V
 fn disturb(nodes: &mut Nodes, random: &mut Random) {
     sleep(Duration::from_millis(random.below(KILL_WITHIN_MS)));
     if random.below(4) == 0 {
-        let _ = asked(nodes, 1, "STREAM.LEADER.STEPDOWN.Q", &Value::Null);
+        let _ = nodes.asked(1, "STREAM.LEADER.STEPDOWN.Q", &Value::Null);
         return;
     }
     nodes.nodes[0].kill();
@@ -209,10 +194,10 @@ impl Way {
             ),
         };
         for (call, body) in calls {
-            let _ = asked(nodes, 1, call, body);
+            let _ = nodes.asked(1, call, body);
         }
         if let Some(log) = to {
-            let _ = asked(nodes, 1, "STREAM.MOVE.Q", &json!({"log": log}));
+            let _ = nodes.asked(1, "STREAM.MOVE.Q", &json!({"log": log}));
         }
     }
 }

@@ -20,36 +20,13 @@ fn started(name: &str) -> Nodes {
     nodes
 }
 
-/// Asks until the answer fits.
-fn until(
-    nodes: &Nodes,
-    at: usize,
-    call: &str,
-    body: &Value,
-    fits: impl Fn(&Value) -> bool,
-) -> Value {
-    let body = if body.is_null() { String::new() } else { body.to_string() };
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        let asked =
-            nodes.client(at).request(&format!("$JS.API.{call}"), b"", body.as_bytes(), ANSWER);
-        let answer =
-            asked.ok().map(|answer| serde_json::from_slice(&answer.payload).expect("JSON"));
-        if let Some(answer) = answer.as_ref().filter(|answer| fits(answer)) {
-            return answer.clone();
-        }
-        assert!(Instant::now() < deadline, "{call}: {answer:?}");
-        sleep(PAUSE);
-    }
-}
-
 fn is_well(answer: &Value) -> bool {
     answer.get("error").is_none()
 }
 
 /// The place of the node that leads a stream.
 fn leader(nodes: &Nodes, at: usize, stream: &str) -> usize {
-    let info = until(nodes, at, &format!("STREAM.INFO.{stream}"), &Value::Null, |info| {
+    let info = nodes.until(at, &format!("STREAM.INFO.{stream}"), &Value::Null, |info| {
         info["cluster"]["leader"].is_string()
     });
     let name = info["cluster"]["leader"].as_str().expect("a name");
@@ -73,14 +50,14 @@ fn publish(nodes: &Nodes, at: usize, numbers: std::ops::Range<u64>) {
     }
 }
 
-fn next(client: &mut Client) -> OwnedMessage {
+fn next_message(client: &mut Client) -> OwnedMessage {
     client.next_message(Instant::now() + TIMEOUT).expect("a message")
 }
 
 /// The messages with these numbers come next, each once, and the consumer counts on.
 fn watched(client: &mut Client, numbers: std::ops::Range<u64>) {
     for number in numbers {
-        let message = next(client);
+        let message = next_message(client);
         let at = position(reply_of(&message));
         assert_eq!(
             (String::from_utf8_lossy(&message.payload).into_owned(), at.consumer_seq),
@@ -110,12 +87,12 @@ fn worked(nodes: &Nodes, at: usize, numbers: std::ops::Range<u64>) {
 fn consumers_in_memory_go_on_at_the_next_owner() {
     let mut nodes = started("memory-consumers");
     let config = json!({"name": "M", "subjects": ["M.>"], "num_replicas": 3});
-    until(&nodes, 0, "STREAM.CREATE.M", &config, is_well);
+    nodes.until(0, "STREAM.CREATE.M", &config, is_well);
     let owner = leader(&nodes, 0, "M");
     let at = (owner + 1) % NODES;
     let durable = json!({"stream_name": "M", "config":
         {"durable_name": "D", "ack_policy": "explicit", "mem_storage": true, "num_replicas": 3}});
-    until(&nodes, at, "CONSUMER.CREATE.M.D", &durable, is_well);
+    nodes.until(at, "CONSUMER.CREATE.M.D", &durable, is_well);
     let mut watching = nodes.client(at);
     let inbox = format!("{}.watch", watching.inbox());
     watching.subscribe(&inbox, "").expect("subscribed");
@@ -123,7 +100,7 @@ fn consumers_in_memory_go_on_at_the_next_owner() {
     let watch = json!({"stream_name": "M", "config": {"name": "W", "ack_policy": "none",
         "mem_storage": true, "num_replicas": 1, "deliver_subject": inbox, "flow_control": true,
         "idle_heartbeat": 60_000_000_000u64, "inactive_threshold": 300_000_000_000u64}});
-    until(&nodes, at, "CONSUMER.CREATE.M.W", &watch, is_well);
+    nodes.until(at, "CONSUMER.CREATE.M.W", &watch, is_well);
     publish(&nodes, at, 0..10);
     watched(&mut watching, 0..10);
     worked(&nodes, at, 0..6);
@@ -132,36 +109,41 @@ fn consumers_in_memory_go_on_at_the_next_owner() {
     watched(&mut watching, 10..11);
     publish(&nodes, at, 11..12);
     watched(&mut watching, 11..12);
-    // In a planned handover.
-    until(&nodes, at, "STREAM.LEADER.STEPDOWN.M", &Value::Null, |done| done["success"] == true);
+    // In a planned handover, to the node at which there is no client.
+    let next = (0..NODES).find(|node| *node != owner && *node != at).expect("three nodes");
+    let preferred = json!({"placement": {"preferred": nodes.nodes[next].name}});
     let deadline = Instant::now() + TIMEOUT;
-    while leader(&nodes, at, "M") == owner {
-        assert!(Instant::now() < deadline, "n{owner} has it still");
+    while leader(&nodes, at, "M") != next {
+        let _ = nodes.asked(at, "STREAM.LEADER.STEPDOWN.M", &preferred);
+        assert!(Instant::now() < deadline, "n{next} does not get it");
         sleep(PAUSE);
     }
     publish(&nodes, at, 12..15);
     watched(&mut watching, 12..15);
     worked(&nodes, at, 6..15);
-    let info = until(&nodes, at, "CONSUMER.INFO.M.D", &Value::Null, is_well);
+    let info = nodes.until(at, "CONSUMER.INFO.M.D", &Value::Null, is_well);
     assert_eq!(
         (&info["config"]["mem_storage"], &info["ack_floor"]["stream_seq"]),
         (&json!(true), &json!(15))
     );
-    // And when its node is gone, unless it is the client's own.
-    let owner = leader(&nodes, at, "M");
-    if owner != at {
-        nodes.nodes[owner].kill();
-        publish(&nodes, at, 15..20);
-        let mut numbers: Vec<u64> = Vec::new();
-        while numbers.last() != Some(&19) {
-            // What was delivered a moment before is delivered again where that was not logged yet.
-            let number = String::from_utf8_lossy(&next(&mut watching).payload).parse();
-            numbers.push(number.expect("a number"));
-        }
-        let new: Vec<u64> = numbers.iter().copied().filter(|number| *number >= 15).collect();
-        assert_eq!(new, (15..20).collect::<Vec<u64>>(), "{numbers:?}");
-        worked(&nodes, at, 15..20);
+    // And when its node is gone. By balance it may be the client's own by now.
+    while leader(&nodes, at, "M") == at {
+        let _ = nodes.asked(at, "STREAM.LEADER.STEPDOWN.M", &preferred);
+        assert!(Instant::now() < deadline, "n{next} does not get it");
+        sleep(PAUSE);
     }
+    let owner = leader(&nodes, at, "M");
+    nodes.nodes[owner].kill();
+    publish(&nodes, at, 15..20);
+    let mut numbers: Vec<u64> = Vec::new();
+    while numbers.last() != Some(&19) {
+        // What was delivered a moment before is delivered again where that was not logged yet.
+        let number = String::from_utf8_lossy(&next_message(&mut watching).payload).parse();
+        numbers.push(number.expect("a number"));
+    }
+    let new: Vec<u64> = numbers.iter().copied().filter(|number| *number >= 15).collect();
+    assert_eq!(new, (15..20).collect::<Vec<u64>>(), "{numbers:?}");
+    worked(&nodes, at, 15..20);
 }
 
 #[test]
@@ -174,7 +156,7 @@ fn calls_do_not_wait_for_a_node_that_hangs() {
     for number in 0.. {
         let name = format!("H{number}");
         let config = json!({"name": name, "subjects": [name], "num_replicas": 3});
-        until(&nodes, decides, &format!("STREAM.CREATE.{name}"), &config, is_well);
+        nodes.until(decides, &format!("STREAM.CREATE.{name}"), &config, is_well);
         let owner = leader(&nodes, decides, &name);
         if owner != decides {
             found = Some((name, owner));
@@ -186,7 +168,7 @@ fn calls_do_not_wait_for_a_node_that_hangs() {
     let (name, owner) = found.expect("there is one");
     let log =
         |info: &Value| info["config"]["metadata"]["_nuthatch.log"].as_str().map(str::to_owned);
-    let info = until(&nodes, decides, &format!("STREAM.INFO.{name}"), &Value::Null, is_well);
+    let info = nodes.until(decides, &format!("STREAM.INFO.{name}"), &Value::Null, is_well);
     let log = log(&info).unwrap_or_else(|| "default".to_owned());
     let mut one = nodes.client(decides);
     let mut other = nodes.client(decides);
@@ -213,7 +195,7 @@ fn calls_do_not_wait_for_a_node_that_hangs() {
     let made = asked(&mut other, "STREAM.CREATE.NEW", &config);
     assert!(is_well(&made), "{made}");
     nodes.nodes[owner].signal("-CONT");
-    until(&nodes, owner, &format!("STREAM.INFO.{name}"), &Value::Null, is_well);
+    nodes.until(owner, &format!("STREAM.INFO.{name}"), &Value::Null, is_well);
 }
 
 /// What is in the memory of a node that hangs is nowhere else, although each node has a log of that name: a call waits for it,
@@ -241,11 +223,10 @@ fn a_stream_of_one_node_is_made_once_while_that_node_hangs() {
     sleep(Duration::from_secs(1));
     // Each node serves what it has: of one name there is one, whoever is asked.
     for name in &names {
-        let call = format!("STREAM.INFO.{name}");
         let config = json!({"name": name, "subjects": [name], "storage": "memory"});
-        until(&nodes, decides, &format!("STREAM.CREATE.{name}"), &config, is_well);
+        nodes.until(decides, &format!("STREAM.CREATE.{name}"), &config, is_well);
         let leaders: Vec<usize> = (0..NODES).map(|at| leader(&nodes, at, name)).collect();
-        assert!(leaders.iter().all(|leader| *leader == leaders[0]), "{call}: {leaders:?}");
+        assert!(leaders.iter().all(|leader| *leader == leaders[0]), "{name}: {leaders:?}");
     }
     let said = nodes.nodes.iter().map(Node::text).collect::<String>();
     assert!(!said.contains("exists twice") && !said.contains("NOT SERVED"), "{said}");

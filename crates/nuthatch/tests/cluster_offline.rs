@@ -4,7 +4,7 @@
 mod quorum_nodes;
 mod support;
 
-use quorum_nodes::{ANSWER, NODES, Node, Nodes};
+use quorum_nodes::{ACCOUNTS, NODES, Node, Nodes};
 use serde_json::{Value, json};
 use std::process::Command;
 use std::thread::sleep;
@@ -12,15 +12,6 @@ use std::time::{Duration, Instant};
 use support::{TIMEOUT, TempDir};
 
 const OFFLINE: i64 = 10194;
-/// Whoever does not say who he is uses the account APP; of the nodes' administration is `sys`.
-const ACCOUNTS: &str = r#"
-accounts {
-  APP { jetstream: enabled, users: [{user: "app", password: "pw"}] }
-  SYS { users: [{user: "sys", password: "pw"}] }
-}
-system_account: SYS
-no_auth_user: app
-"#;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Three nodes, of which the first has two streams that are on it only.
@@ -35,7 +26,7 @@ fn with_own_streams(name: &str) -> Nodes {
     nodes.nodes.iter_mut().for_each(Node::start);
     nodes.create_stream();
     for name in ["OWN", "KV_OWN"] {
-        until(&nodes, 1, &format!("STREAM.CREATE.{name}"), &own(name), |made| {
+        nodes.until(1, &format!("STREAM.CREATE.{name}"), &own(name), |made| {
             made["config"]["metadata"]["_nuthatch.log"] == "local"
         });
     }
@@ -45,33 +36,6 @@ fn with_own_streams(name: &str) -> Nodes {
 
 fn own(name: &str) -> Value {
     json!({"name": name, "subjects": [name], "num_replicas": 1, "placement": {"tags": ["id:n0"]}})
-}
-
-fn asked(nodes: &Nodes, at: usize, call: &str, body: &Value) -> Option<Value> {
-    let body = if body.is_null() { String::new() } else { body.to_string() };
-    let subject = format!("$JS.API.{call}");
-    let answer = nodes.client(at).request(&subject, b"", body.as_bytes(), ANSWER).ok()?;
-    serde_json::from_slice(&answer.payload).ok()
-}
-
-/// Asks a node until it gives such an answer.
-fn until(
-    nodes: &Nodes,
-    at: usize,
-    call: &str,
-    body: &Value,
-    is_so: impl Fn(&Value) -> bool,
-) -> Value {
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        let answer = asked(nodes, at, call, body);
-        if let Some(answer) = answer.as_ref().filter(|answer| is_so(answer)) {
-            return answer.clone();
-        }
-        let said = || nodes.nodes.iter().map(Node::text).collect::<Vec<_>>().join("\n--\n");
-        assert!(Instant::now() < deadline, "{call} {body}: {answer:?}\n{}", said());
-        sleep(PAUSE);
-    }
 }
 
 /// Waits until the other two nodes have written down what the first one has.
@@ -101,25 +65,25 @@ fn is_well(answer: &Value) -> bool {
 /// What two nodes say while the first is away.
 fn check_offline(nodes: &Nodes) {
     for at in 1..NODES {
-        let info = until(nodes, at, "STREAM.INFO.OWN", &Value::Null, is_offline);
+        let info = nodes.until(at, "STREAM.INFO.OWN", &Value::Null, is_offline);
         let why = info["error"]["description"].as_str().expect("a text");
         assert!(why.contains("node n0, which is away"), "{why}");
         // The same again is what would have made an empty second one.
-        until(nodes, at, "STREAM.CREATE.OWN", &own("OWN"), is_offline);
+        nodes.until(at, "STREAM.CREATE.OWN", &own("OWN"), is_offline);
         let other = json!({"name": "OWN", "subjects": ["other"], "num_replicas": 3});
-        until(nodes, at, "STREAM.CREATE.OWN", &other, is_offline);
+        nodes.until(at, "STREAM.CREATE.OWN", &other, is_offline);
         let overlapping = json!({"name": "NEXT", "subjects": ["OWN"], "num_replicas": 3});
-        until(nodes, at, "STREAM.CREATE.NEXT", &overlapping, |answer| {
+        nodes.until(at, "STREAM.CREATE.NEXT", &overlapping, |answer| {
             answer["error"]["err_code"] == 10065
         });
         for call in ["STREAM.DELETE.OWN", "CONSUMER.INFO.OWN.D", "STREAM.PURGE.OWN"] {
-            until(nodes, at, call, &Value::Null, is_offline);
+            nodes.until(at, call, &Value::Null, is_offline);
         }
-        until(nodes, at, "STREAM.UPDATE.OWN", &own("OWN"), is_offline);
-        until(nodes, at, "STREAM.NAMES", &Value::Null, |names| {
+        nodes.until(at, "STREAM.UPDATE.OWN", &own("OWN"), is_offline);
+        nodes.until(at, "STREAM.NAMES", &Value::Null, |names| {
             names["streams"].as_array().is_some_and(|all| all.contains(&json!("OWN")))
         });
-        until(nodes, at, "STREAM.LIST", &Value::Null, |list| {
+        nodes.until(at, "STREAM.LIST", &Value::Null, |list| {
             list["offline"]["OWN"].is_string() && list["total"] == 3
         });
     }
@@ -141,19 +105,19 @@ fn what_only_a_node_has_is_offline_with_it_and_nobody_takes_its_names() {
     check_offline(&nodes);
     nodes.nodes[0].start();
     for at in 0..NODES {
-        let info = until(&nodes, at, "STREAM.INFO.OWN", &Value::Null, is_well);
+        let info = nodes.until(at, "STREAM.INFO.OWN", &Value::Null, is_well);
         assert_eq!(info["state"]["messages"], 1, "{info}");
     }
     // A clean end is none of its streams either.
     nodes.nodes[0].signal("-TERM");
     nodes.nodes[0].ended();
-    until(&nodes, 1, "STREAM.INFO.OWN", &Value::Null, is_offline);
+    nodes.until(1, "STREAM.INFO.OWN", &Value::Null, is_offline);
     nodes.nodes[0].start();
-    until(&nodes, 1, "STREAM.INFO.OWN", &Value::Null, is_well);
-    until(&nodes, 2, "STREAM.DELETE.OWN", &Value::Null, is_well);
+    nodes.until(1, "STREAM.INFO.OWN", &Value::Null, is_well);
+    nodes.until(2, "STREAM.DELETE.OWN", &Value::Null, is_well);
     nodes.nodes[0].kill();
     let made = json!({"name": "OWN", "subjects": ["OWN"], "num_replicas": 3});
-    until(&nodes, 2, "STREAM.CREATE.OWN", &made, is_well);
+    nodes.until(2, "STREAM.CREATE.OWN", &made, is_well);
 }
 
 fn cluster(nodes: &Nodes, at: usize, arguments: &[&str]) -> (bool, String) {
@@ -175,7 +139,7 @@ fn a_disk_that_is_gone_keeps_its_names_until_it_is_given_up() {
     nodes.nodes[0].kill();
     std::fs::remove_dir_all(nodes.dir.path().join("n0")).expect("there is a store");
     nodes.nodes[0].start();
-    let info = until(&nodes, 1, "STREAM.INFO.OWN", &Value::Null, |info| {
+    let info = nodes.until(1, "STREAM.INFO.OWN", &Value::Null, |info| {
         is_offline(info) && info["error"]["description"].to_string().contains("without that log")
     });
     assert!(info["error"]["description"].to_string().contains("forget-log n0"), "{info}");
@@ -183,17 +147,15 @@ fn a_disk_that_is_gone_keeps_its_names_until_it_is_given_up() {
     assert!(said.contains("offline with n0, log local") && said.contains("OWN"), "{said}");
     let (done, said) = cluster(&nodes, 2, &["forget-log", "n0", "--dry-run"]);
     assert!(done && said.contains("KV_OWN, OWN"), "{said}");
-    until(&nodes, 2, "STREAM.INFO.OWN", &Value::Null, is_offline);
+    nodes.until(2, "STREAM.INFO.OWN", &Value::Null, is_offline);
     let (done, said) = cluster(&nodes, 2, &["forget-log", "n0", "--force"]);
     assert!(done, "{said}");
     for at in 0..NODES {
-        until(&nodes, at, "STREAM.INFO.OWN", &Value::Null, |info| {
-            info["error"]["err_code"] == 10059
-        });
+        nodes.until(at, "STREAM.INFO.OWN", &Value::Null, |info| info["error"]["err_code"] == 10059);
     }
     // Nobody brings it back.
     nodes.nodes[2].kill();
     nodes.nodes[2].start();
-    until(&nodes, 2, "STREAM.CREATE.OWN", &own("OWN"), is_well);
-    until(&nodes, 1, "STREAM.INFO.OWN", &Value::Null, is_well);
+    nodes.until(2, "STREAM.CREATE.OWN", &own("OWN"), is_well);
+    nodes.until(1, "STREAM.INFO.OWN", &Value::Null, is_well);
 }

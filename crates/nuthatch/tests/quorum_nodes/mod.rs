@@ -281,6 +281,38 @@ impl Nodes {
         self.nodes[at].client("")
     }
 
+    /// Asks a node for an answer of the API; none: it does not run, or gives none in time.
+    pub fn asked(&self, at: usize, call: &str, body: &Value) -> Option<Value> {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let url = format!("nats://127.0.0.1:{}", self.nodes[at].port);
+        let mut options = ConnectOptions::new(&url).expect("a url");
+        options.timeout = ANSWER;
+        let mut client = Client::connect(&options).ok()?;
+        let subject = format!("$JS.API.{call}");
+        let answer = client.request(&subject, b"", body.as_bytes(), ANSWER).ok()?;
+        serde_json::from_slice(&answer.payload).ok()
+    }
+
+    /// Asks a node until it gives such an answer.
+    pub fn until(
+        &self,
+        at: usize,
+        call: &str,
+        body: &Value,
+        is_so: impl Fn(&Value) -> bool,
+    ) -> Value {
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            let answer = self.asked(at, call, body);
+            if let Some(answer) = answer.as_ref().filter(|answer| is_so(answer)) {
+                return answer.clone();
+            }
+            let said = || self.nodes.iter().map(Node::text).collect::<Vec<_>>().join("\n--\n");
+            assert!(Instant::now() < deadline, "{call} {body}: {answer:?}\n{}", said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Publishes at a node, whoever owns the log, until this message is acknowledged.
     pub fn publish_at(&self, at: usize, number: usize) {
         let (body, deadline) = (number.to_string(), Instant::now() + TIMEOUT);
