@@ -10,13 +10,20 @@
 //! A drained node gives what it owns to others at once, too, one log
 //! after the other, and is given nothing. Only when this node has just started, and the logs lie unevenly, is
 //! nothing waited for: nodes start one after the other, and the first ones have taken over what the last one is to own.
+//! Where clients ask something of a log, that counts for more than its place (`loads`): it goes to where it has less beside it, or
+//! its clients are.
+
+pub mod loads;
 
 use crate::life::Life;
 use crate::quorum_log::{LogSight, QuorumLog};
-use nuthatch_catalog_group::LogNumber;
+use crate::roll::Roll;
+use loads::{Figures, Goal, KnownLoads, Loads};
+use nuthatch_catalog_group::{LogNumber, Zone};
 use nuthatch_quorum::timing::UNWISHED_WAIT;
 use nuthatch_quorum::types::{Epoch, NodeId};
-use std::collections::BTreeMap;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -92,18 +99,25 @@ impl Default for BalanceTimes {
     }
 }
 
-/// Who carries moves out, once that was said.
+/// Who carries moves out, once that was said, and what is known of what clients ask of the logs.
 #[derive(Default)]
-pub(crate) struct Moving(OnceLock<OnMove>);
+pub(crate) struct Moving {
+    mover: OnceLock<OnMove>,
+    loads: Mutex<KnownLoads>,
+}
 
 impl Moving {
     pub(crate) fn set(&self, mover: OnMove) {
-        let _ = self.0.set(mover);
+        let _ = self.mover.set(mover);
+    }
+
+    pub(crate) fn set_loads(&self, loads: Loads) {
+        self.loads.lock().set(loads, Instant::now());
     }
 
     fn carry_out(&self, log: &Arc<QuorumLog>, moves: Move) {
         // What was not done is looked at again.
-        match (self.0.get(), moves) {
+        match (self.mover.get(), moves) {
             (Some(mover), moves) => mover(log, moves),
             (None, Move::To(node)) => drop(log.hand_over_to(node)),
             (None, Move::ChangeSet) => drop(log.change_set()),
@@ -114,38 +128,58 @@ impl Moving {
 /// Begins to look after the balance of a node's logs.
 pub(crate) fn start(
     life: &Life,
-    me: NodeId,
+    roll: Arc<Roll>,
     logs: Vec<Arc<QuorumLog>>,
     moving: Arc<Moving>,
     times: BalanceTimes,
 ) -> io::Result<()> {
-    let lives = life.clone();
+    let (lives, me) = (life.clone(), roll.me());
     life.spawn("node-balance", move || {
         let mut balance = Balance::new(me, times, Instant::now());
         while !lives.pause(times.poll) {
-            let seen = logs.iter().map(|log| Seen::of(&log.sight(), log.is_in_memory()));
-            let seen: Vec<Seen> = seen.collect();
-            for (number, moves) in balance.look_at_all(&seen, Instant::now()) {
-                let log = &logs[number.index()];
-                log.note(&told(&log.sight(), me, moves));
-                moving.carry_out(log, moves);
+            let now = Instant::now();
+            let sights: Vec<LogSight> = logs.iter().map(|log| log.sight()).collect();
+            let loads = moving.loads.lock().at(now);
+            let zones = loads.as_ref().map(|_| named_zones(&roll)).unwrap_or_default();
+            let figures = loads.as_ref().map(|loads| Figures { loads, zones: &zones, me });
+            let seen = sights.iter().zip(&logs);
+            let seen: Vec<Seen> = seen
+                .map(|(sight, log)| Seen::of(sight, log.is_in_memory(), figures.as_ref()))
+                .collect();
+            for (number, moves) in balance.look_at_all(&seen, now) {
+                let at = number.index();
+                logs[at].note(&told(&sights[at], me, moves, seen[at].goal));
+                moving.carry_out(&logs[at], moves);
             }
         }
     })
 }
 
+/// Where nodes are, by their names.
+fn named_zones(roll: &Roll) -> BTreeMap<String, Zone> {
+    let (roster, zones) = (roll.roster(), roll.zones());
+    let zone = |id: &NodeId| Some((roster.name(*id), zones.of(*id)?.clone()));
+    roster.nodes.keys().filter_map(zone).collect()
+}
+
 /// What people are told of a move.
-fn told(sight: &LogSight, me: NodeId, moves: Move) -> String {
+fn told(sight: &LogSight, me: NodeId, moves: Move, goal: Goal) -> String {
     let Move::To(to) = moves else {
         return "begins anew here with the nodes that are to keep it, which have everything"
             .to_owned();
     };
     let mut keepers = sight.keepers.iter().filter(|keeper| keeper.node.id == to);
     let name = keepers.next().map_or("another", |keeper| &keeper.node.name);
-    match (sight.wished.contains(&me), sight.drained.contains(&me)) {
-        (false, _) => format!("goes to node {name}: this one is to keep it no more"),
-        (true, true) => format!("goes to node {name}: this one is drained"),
-        (true, false) => format!("goes to node {name}, which is to own it and has everything"),
+    match (sight.wished.contains(&me), sight.drained.contains(&me), goal) {
+        (false, ..) => format!("goes to node {name}: this one is to keep it no more"),
+        (true, true, _) => format!("goes to node {name}: this one is drained"),
+        (true, false, Goal::LessBusy(_)) => format!(
+            "goes to node {name}, whose other logs are asked for less than those of this one"
+        ),
+        (true, false, Goal::ToClients(_)) => {
+            format!("goes to node {name}, in whose zone the clients are that use it")
+        }
+        _ => format!("goes to node {name}, which is to own it and has everything"),
     }
 }
 
@@ -154,8 +188,11 @@ fn told(sight: &LogSight, me: NodeId, moves: Move) -> String {
 struct Seen {
     epoch: Epoch,
     owner: Option<NodeId>,
+    /// The node in its place.
     preferred: NodeId,
-    /// The preferred node is there and has everything, as the owner sees it.
+    /// Where it goes by what is asked of it.
+    goal: Goal,
+    /// The node to which it goes is there and has everything, as the owner sees it.
     ready: bool,
     in_memory: bool,
     /// Its owner is in no zone in which it is to be owned.
@@ -198,16 +235,32 @@ impl Leaves {
 }
 
 impl Seen {
-    fn of(sight: &LogSight, in_memory: bool) -> Self {
-        let preferred = sight.preferred.id;
-        Self {
+    fn of(sight: &LogSight, in_memory: bool, figures: Option<&Figures<'_>>) -> Self {
+        let is_ready = |node: &NodeId| sight.is_ready(*node, LAG_MAX);
+        let owner = sight.owner.as_ref().map(|owner| owner.id);
+        let goal = figures.filter(|figures| owner == Some(figures.me)).map(|figures| {
+            let others = sight.may_own.iter().copied().filter(|node| *node != figures.me);
+            figures.goal(sight, &others.filter(is_ready).collect::<BTreeSet<_>>())
+        });
+        let seen = Self {
             epoch: sight.epoch,
-            owner: sight.owner.as_ref().map(|owner| owner.id),
-            preferred,
-            ready: sight.is_ready(preferred, LAG_MAX),
+            owner,
+            preferred: sight.preferred.id,
+            goal: goal.unwrap_or(Goal::Place),
+            ready: false,
             in_memory,
             is_outside: sight.owner_is_outside,
             leaves: leaves(sight),
+        };
+        Self { ready: seen.to().is_some_and(|to| is_ready(&to)), ..seen }
+    }
+
+    /// The node to which it goes; none: it stays.
+    fn to(&self) -> Option<NodeId> {
+        match self.goal {
+            Goal::Place => Some(self.preferred),
+            Goal::LessBusy(node) | Goal::ToClients(node) => Some(node),
+            Goal::Stays => None,
         }
     }
 }
@@ -236,7 +289,7 @@ fn leaves_to(sight: &LogSight) -> Option<Leaves> {
 struct Held {
     epoch: Epoch,
     since: Instant,
-    /// The preferred node, where it has everything, and since when.
+    /// The node to which it goes, where that has everything, and since when.
     ready_since: Option<(NodeId, Instant)>,
     /// Until then what was to be done with it at once is not tried again.
     tried_until: Option<Instant>,
@@ -288,9 +341,11 @@ impl Balance {
                 held.ready_since.is_some_and(|(_, since)| now.duration_since(since) >= whole);
             ready && now.duration_since(held.since) >= rest
         };
-        let log = *self.held.iter().find(|(_, held)| due(held))?.0;
+        let (log, held) = self.held.iter().find(|(_, held)| due(held))?;
+        let (to, _) = held.ready_since.expect("it is due");
+        let log = *log;
         self.moved = Some(now);
-        Some((log, Move::To(seen[log.index()].preferred)))
+        Some((log, Move::To(to)))
     }
 
     fn leaving(&mut self, seen: &[Seen], now: Instant) -> Option<(LogNumber, Move)> {
@@ -314,9 +369,9 @@ impl Balance {
         if held.epoch != seen.epoch {
             *held = new;
         }
-        let wanted = seen.ready && seen.preferred != self.me;
-        let same = held.ready_since.filter(|(node, _)| *node == seen.preferred);
-        held.ready_since = wanted.then_some(same.unwrap_or((seen.preferred, now)));
+        let to = seen.to().filter(|to| seen.ready && *to != self.me);
+        let same = held.ready_since.filter(|(node, _)| Some(*node) == to);
+        held.ready_since = to.map(|to| same.unwrap_or((to, now)));
     }
 }
 
@@ -335,216 +390,4 @@ fn is_uneven(seen: &[Seen]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::owners::preferred;
-    use crate::quorum_log::{KeeperSight, NodeName};
-    use std::collections::BTreeSet;
-
-    const ME: NodeId = NodeId(1);
-
-    /// Logs with their owners (0: none) and preferred nodes, of which some are ready.
-    fn logs(of: &[(u8, u8, bool)]) -> Vec<Seen> {
-        let seen = |(owner, preferred, ready): &(u8, u8, bool)| Seen {
-            epoch: Epoch(7),
-            owner: (*owner > 0).then_some(NodeId(*owner)),
-            preferred: NodeId(*preferred),
-            ready: *ready,
-            in_memory: false,
-            is_outside: false,
-            leaves: None,
-        };
-        of.iter().map(seen).collect()
-    }
-
-    /// Looks every half a second from then to then, in seconds; gives the moves and when they were made.
-    fn moves(
-        balance: &mut Balance,
-        began: Instant,
-        (from, to): (u64, u64),
-        seen: &[Seen],
-    ) -> Vec<(u64, u8, u8)> {
-        let at = |half: u64| began + Duration::from_millis(half * 500);
-        let look = |half: u64| {
-            let (log, moves) = balance.look(seen, at(half))?;
-            let Move::To(to) = moves else { return Some((half / 2, log.0, ME.0)) };
-            Some((half / 2, log.0, to.0))
-        };
-        (from * 2..to * 2).filter_map(look).collect()
-    }
-
-    #[test]
-    fn a_log_is_given_back_when_it_has_rested_and_its_node_is_whole() {
-        let began = Instant::now();
-        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
-        let waits = logs(&[(1, 1, true), (1, 2, false), (3, 3, true)]);
-        assert_eq!(moves(&mut balance, began, (0, 400), &waits), [], "its node is not ready");
-        let ready = logs(&[(1, 1, true), (1, 2, true), (3, 3, true)]);
-        assert_eq!(moves(&mut balance, began, (400, 440), &ready), [(410, 1, 2)]);
-    }
-
-    #[test]
-    fn a_log_that_came_lately_stays_and_one_goes_at_a_time() {
-        let began = Instant::now();
-        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
-        // All of it is another node's at first.
-        let others = logs(&[(2, 1, false), (2, 2, true), (2, 3, true)]);
-        assert_eq!(moves(&mut balance, began, (0, 100), &others), []);
-        let mine = logs(&[(1, 1, true), (1, 2, true), (1, 3, true)]);
-        assert_eq!(moves(&mut balance, began, (100, 461), &mine), [(400, 1, 2), (460, 1, 2)]);
-        // A new epoch begins it anew.
-        let newer: Vec<Seen> = mine.iter().map(|log| Seen { epoch: Epoch(8), ..*log }).collect();
-        assert_eq!(moves(&mut balance, began, (461, 762), &newer), [(761, 1, 2)]);
-    }
-
-    #[test]
-    fn whoever_was_ready_for_a_moment_only_gets_nothing() {
-        let began = Instant::now();
-        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
-        let mut found = vec![];
-        for half in 100..2000 {
-            let seen = logs(&[(1, 1, true), (1, 2, half % 19 != 0), (3, 3, true)]);
-            found.extend(balance.look(&seen, began + Duration::from_millis(half * 500)));
-        }
-        assert_eq!(found, []);
-    }
-
-    #[test]
-    fn whoever_is_preferred_only_now_must_have_had_everything_for_as_long() {
-        let began = Instant::now();
-        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
-        let to_two = logs(&[(1, 1, true), (1, 2, true), (3, 3, true)]);
-        let to_three = logs(&[(1, 1, true), (1, 3, true), (3, 3, true)]);
-        assert_eq!(moves(&mut balance, began, (0, 295), &to_three), []);
-        assert_eq!(moves(&mut balance, began, (295, 330), &to_two), [(305, 1, 2)]);
-    }
-
-    #[test]
-    fn a_log_that_others_are_to_keep_goes_at_once() {
-        let began = Instant::now();
-        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
-        let mut alone = logs(&[(1, 2, true)]);
-        assert_eq!(moves(&mut balance, began, (0, 700), &alone), [], "one log has no balance");
-        alone[0].leaves = Some(Leaves::For(NodeId(2)));
-        assert_eq!(moves(&mut balance, began, (700, 701), &alone), [(700, 0, 2)]);
-        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
-        let mut seen = logs(&[(1, 2, false), (2, 2, true), (1, 3, false)]);
-        for log in &mut seen {
-            log.leaves = Some(Leaves::For(NodeId(3)));
-        }
-        let found = moves(&mut balance, began, (100, 111), &seen);
-        assert_eq!(found, [(100, 0, 3), (100, 2, 3), (110, 0, 3), (110, 2, 3)]);
-    }
-
-    #[test]
-    fn a_drained_node_gives_away_one_log_after_the_other() {
-        let began = Instant::now();
-        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
-        let mut seen = logs(&[(1, 2, true), (2, 2, true), (1, 3, true)]);
-        for log in &mut seen {
-            log.leaves = Some(Leaves::Kept(log.preferred));
-        }
-        assert_eq!(moves(&mut balance, began, (100, 105), &seen), [(100, 0, 2)]);
-        (seen[0].owner, seen[0].leaves) = (Some(NodeId(2)), None);
-        assert_eq!(moves(&mut balance, began, (105, 110), &seen), [(105, 2, 3)]);
-        // What nobody took is tried again.
-        assert_eq!(moves(&mut balance, began, (110, 116), &seen), [(115, 2, 3)]);
-    }
-
-    #[test]
-    fn a_log_that_others_can_keep_begins_anew_at_once() {
-        let began = Instant::now();
-        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
-        let mut seen = logs(&[(1, 1, true), (2, 2, true), (1, 3, true)]);
-        for log in &mut seen {
-            log.leaves = Some(Leaves::Changes);
-        }
-        let both = [(LogNumber(0), Move::ChangeSet), (LogNumber(2), Move::ChangeSet)];
-        let at = |seconds| began + Duration::from_secs(seconds);
-        assert_eq!(balance.look_at_all(&seen, at(100)), both);
-        // Before the core does it by itself it is tried again.
-        assert_eq!(moves(&mut balance, began, (101, 104), &seen), [(103, 0, 1), (103, 2, 1)]);
-        // It has other keepers now.
-        (seen[0].leaves, seen[0].epoch) = (None, Epoch(8));
-        assert_eq!(moves(&mut balance, began, (104, 109), &seen), [(106, 2, 1)]);
-    }
-
-    /// What the owner, the first of three nodes, sees of its log.
-    fn sight(wished: &[u8], drained: &[u8], ready: &[u8]) -> LogSight {
-        let named = |id: u8| NodeName { id: NodeId(id), name: format!("n{id}") };
-        let keeper = |id: u8| KeeperSight {
-            node: named(id),
-            connected: true,
-            counts: true,
-            silent: None,
-            lag: ready.contains(&id).then_some(0),
-            fit: true,
-        };
-        let wished: Vec<NodeId> = wished.iter().copied().map(NodeId).collect();
-        let drained = drained.iter().copied().map(NodeId).collect();
-        let preferred =
-            preferred(LogNumber::FIRST, &wished, &drained, &BTreeSet::new()).expect("somebody");
-        LogSight {
-            number: LogNumber::FIRST,
-            name: "default".to_owned(),
-            epoch: Epoch(7),
-            owner: Some(named(1)),
-            preferred: named(preferred.0),
-            keepers: (1..=4).map(keeper).collect(),
-            wished,
-            drained,
-            owner_is_outside: false,
-            set_can_change: false,
-        }
-    }
-
-    #[test]
-    fn who_is_to_own_nothing_leaves_its_logs_to_who_is() {
-        let leaves = |wished: &[u8], drained: &[u8], ready: &[u8]| match super::leaves(&sight(
-            wished, drained, ready,
-        ))? {
-            Leaves::For(to) => Some((to.0, false)),
-            Leaves::Kept(to) => Some((to.0, true)),
-            Leaves::Changes => panic!("its set cannot change"),
-        };
-        assert_eq!(leaves(&[1, 2, 3], &[], &[1, 2, 3]), None);
-        assert_eq!(leaves(&[1, 2, 3], &[2], &[1, 2, 3]), None, "another one is drained");
-        assert_eq!(leaves(&[1, 2, 3], &[1], &[1, 2, 3]), Some((2, true)));
-        assert_eq!(leaves(&[1, 2, 3], &[1, 2], &[1, 2, 3]), Some((3, true)));
-        assert_eq!(leaves(&[1, 2, 3], &[1], &[1, 3]), Some((3, true)), "the other is behind");
-        assert_eq!(leaves(&[1, 2, 3], &[1], &[1]), None, "nobody else can");
-        assert_eq!(leaves(&[1, 2, 3], &[1, 2, 3], &[1, 2, 3]), None, "nobody is to");
-        assert_eq!(leaves(&[4, 2, 3], &[4], &[1, 2, 3, 4]), Some((2, false)));
-        let changes = |drained: &[u8], ready: &[u8]| {
-            super::leaves(&LogSight { set_can_change: true, ..sight(&[1, 2, 4], drained, ready) })
-        };
-        assert_eq!(changes(&[], &[1, 2, 3]), Some(Leaves::Changes));
-        assert_eq!(changes(&[1], &[1, 2, 3]), Some(Leaves::Kept(NodeId(2))));
-        assert_eq!(changes(&[1], &[1]), Some(Leaves::Changes), "nobody else can own it");
-    }
-
-    #[test]
-    fn at_a_start_logs_that_lie_unevenly_go_at_once() {
-        let began = Instant::now();
-        let uneven = logs(&[(1, 1, true), (2, 2, false), (1, 3, true)]);
-        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
-        assert_eq!(moves(&mut balance, began, (5, 7), &uneven), [(6, 2, 3)]);
-        // One node has two on disks, whatever the one in memory makes of that.
-        let mut uneven = logs(&[(1, 1, true), (2, 2, false), (1, 3, true), (3, 1, false)]);
-        uneven[3].in_memory = true;
-        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
-        assert_eq!(moves(&mut balance, began, (5, 7), &uneven), [(6, 2, 3)]);
-        // Each has one, though not its own: that can wait.
-        let even = logs(&[(2, 1, false), (3, 2, false), (1, 3, true)]);
-        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
-        assert_eq!(moves(&mut balance, began, (0, 310), &even), [(300, 2, 3)]);
-        // So does one whose owner is in none of the zones in which it is to be owned.
-        let mut outside = even.clone();
-        outside[2].is_outside = true;
-        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
-        assert_eq!(moves(&mut balance, began, (5, 7), &outside), [(6, 2, 3)]);
-        // Later nothing is hurried.
-        let mut balance = Balance::new(ME, BalanceTimes::default(), began);
-        assert_eq!(moves(&mut balance, began, (31, 340), &uneven), [(331, 2, 3)]);
-    }
-}
+mod tests;

@@ -1,6 +1,7 @@
 //! A node of a cluster, put together: its directory, logs, port and catalog.
 
 use crate::about::About;
+use crate::balance::loads::Loads;
 use crate::balance::{self, BalanceTimes, Moving, OnMove};
 use crate::beginning::{begin, tell_count};
 use crate::config::ClusterConfig;
@@ -212,7 +213,7 @@ impl Cluster {
         nodes::follow(Arc::clone(&began.roll), door, following, (local, report.clone()))?;
         began.roll.tell_spare(&report);
         let moving = Arc::new(Moving::default());
-        balance::start(&life, began.roll.me(), logs.clone(), Arc::clone(&moving), times)?;
+        balance::start(&life, Arc::clone(&began.roll), logs.clone(), Arc::clone(&moving), times)?;
         let id = founding.cluster;
         let nodes = Nodes::new(Arc::clone(&node));
         Ok(Arc::new(Self { logs, id, nodes, node, moving }))
@@ -230,6 +231,11 @@ impl Cluster {
     /// as it is, and who has it open hears of that by [`QuorumLog::watch`].
     pub fn take_moves(&self, mover: OnMove) {
         self.moving.set(mover);
+    }
+
+    /// Tells what clients ask of the logs, for balance. Holds for [`LOADS_HOLD`](balance::loads::LOADS_HOLD).
+    pub fn set_loads(&self, loads: Loads) {
+        self.moving.set_loads(loads);
     }
 
     /// Node ports of the other nodes, as they are now.

@@ -102,6 +102,7 @@ pub mod trim_holds;
 pub mod zones;
 
 pub use about::{KeyNames, Versions};
+pub use balance::loads::{ASKED, BUSY, LOADS_HOLD, Loads, LogLoad};
 pub use balance::{Move, OnMove};
 pub use cluster::{Cluster, Prepared};
 pub use config::{BUILT_IN, CORE_NODES_MAX, ClusterConfig, ConfigError, Logs, OtherBucket};

@@ -7,6 +7,35 @@ use nuthatch_catalog_group::LogNumber;
 use nuthatch_quorum::types::NodeId;
 use std::collections::BTreeSet;
 
+/// What decides who is to own a log.
+pub(crate) struct Owners {
+    /// The nodes that are to keep it, the one in its place first; none: that is not known.
+    pub(crate) wished: Vec<NodeId>,
+    /// All that keep logs, in their order: they count where no others are known.
+    pub(crate) keepers: Vec<NodeId>,
+    /// Those that are to own nothing while others can.
+    pub(crate) drained: BTreeSet<NodeId>,
+    /// Those in zones in which logs are to be owned that could own it.
+    pub(crate) favoured: BTreeSet<NodeId>,
+}
+
+impl Owners {
+    /// The node that is to own a log. Before anything is known of who is to keep it, the one in its place.
+    pub(crate) fn preferred(&self, number: LogNumber) -> NodeId {
+        let found = preferred(number, &self.wished, &self.drained, &self.favoured);
+        found.unwrap_or_else(|| self.keepers[number.index() % self.keepers.len()])
+    }
+
+    /// The nodes that may own it while there are such ones: not drained, and favoured if any of them is.
+    pub(crate) fn may_own(&self) -> BTreeSet<NodeId> {
+        let known = if self.wished.is_empty() { &self.keepers } else { &self.wished };
+        let able = known.iter().copied().filter(|node| !self.drained.contains(node));
+        let able: BTreeSet<NodeId> = able.collect();
+        let inside: BTreeSet<NodeId> = able.intersection(&self.favoured).copied().collect();
+        if inside.is_empty() { able } else { inside }
+    }
+}
+
 /// The node that is to own a log of those that are to keep it, which are named in `wished`: the first. The logs of one that is
 /// drained are spread over the others. Where some are `favoured` and not drained, those own all logs: each its own, and
 /// those of the others in turn. None where nobody is known.

@@ -9,7 +9,7 @@ use crate::host::{Host, Status};
 use crate::in_bucket::{Binding, QuorumTenure};
 use crate::in_memory::{MEMORY_LOG, MemoryUsage};
 use crate::life::Life;
-use crate::owners::preferred;
+use crate::owners::Owners;
 use crate::replica_view::ReplicaView;
 use crate::roll::Roll;
 use nuthatch_catalog_group::LogNumber;
@@ -62,6 +62,9 @@ pub struct LogSight {
     pub wished: Vec<NodeId>,
     /// The nodes that are to own no log while others can.
     pub drained: BTreeSet<NodeId>,
+    /// The nodes to which balance may give it: none that is drained, and only those in zones in which logs are to be owned, if there
+    /// are such ones.
+    pub may_own: BTreeSet<NodeId>,
     /// It is to be owned in some zones, and its owner is in none of them.
     pub owner_is_outside: bool,
     /// This node owns it, and those that are to keep it have everything and do not all count yet: it can begin anew with them
@@ -534,7 +537,13 @@ impl QuorumLog {
             lag: sight.lag,
             fit: sight.fit,
         };
-        let preferred = self.preferred(&keepers);
+        let owners = Owners {
+            wished: self.host.wished(),
+            keepers: self.roll.keepers(),
+            drained: self.roll.drained(),
+            favoured: self.favoured(&keepers),
+        };
+        let preferred = owners.preferred(self.number);
         let is_inside = |node: NodeId| self.roll.is_in_owner_zone(node);
         LogSight {
             number: self.number,
@@ -544,8 +553,9 @@ impl QuorumLog {
             owner_is_outside: is_inside(preferred) && owner.is_some_and(|owner| !is_inside(owner)),
             preferred: self.named(preferred),
             keepers: keepers.into_iter().map(keeper).collect(),
-            wished: self.host.wished(),
-            drained: self.roll.drained(),
+            may_own: owners.may_own(),
+            wished: owners.wished,
+            drained: owners.drained,
             set_can_change: self.host.set_can_change(),
         }
     }
@@ -553,16 +563,6 @@ impl QuorumLog {
     /// True if another node was heard within a lease (200 ms), and for how long it was not; none: never.
     pub(crate) fn hears(&self, node: NodeId) -> (bool, Option<Duration>) {
         self.host.hears(node)
-    }
-
-    /// The node that is to own it. Before anything is known of who is to keep it, the one in its place.
-    fn preferred(&self, keepers: &[Sight]) -> NodeId {
-        let (wished, drained) = (self.host.wished(), self.roll.drained());
-        let favoured = self.favoured(keepers);
-        preferred(self.number, &wished, &drained, &favoured).unwrap_or_else(|| {
-            let keepers = self.roll.keepers();
-            keepers[self.number.index() % keepers.len()]
-        })
     }
 
     /// The keepers in zones in which logs are to be owned that are there, and could own it once they have everything.

@@ -114,6 +114,7 @@ impl JetStream {
                 let handed = self.core.step_down(&question.log, Some(question.to))?;
                 handed.await.ok().filter(|is_done| *is_done).map(|_| Vec::new())
             }
+            NodeAsks::Load => serde_json::to_vec(&self.loads.of_node()).ok(),
             NodeAsks::Source(question) => self.moves.apart.answer_source(&question).await,
         }
     }

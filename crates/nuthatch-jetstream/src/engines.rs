@@ -1,6 +1,7 @@
 //! The engines' queues, as the service and connections send to them.
 
 use crate::log_table::{AttachedLog, LogTable};
+use crate::log_traffic::Asked;
 use crate::logs_port::{LogsPort, NotTaken};
 use nuthatch_log::LogHandle;
 use nuthatch_log::SendError as QueueError;
@@ -110,9 +111,21 @@ impl LogsPort for Engines {
     }
 
     fn logs(&self) -> Vec<JsLog> {
-        let describe =
-            |log: &Arc<AttachedLog>| JsLog { name: log.name.clone(), stats: log.handle.stats() };
+        let describe = |log: &Arc<AttachedLog>| {
+            let Asked { own, others } = log.traffic.asked();
+            JsLog {
+                name: log.name.clone(),
+                stats: log.handle.stats(),
+                asked_here: own,
+                asked_elsewhere: others,
+            }
+        };
         self.logs.all().iter().map(describe).collect()
+    }
+
+    fn asked(&self) -> Vec<(String, LogId, Asked)> {
+        let all = self.logs.all().into_iter();
+        all.map(|log| (log.name.clone(), log.id, log.traffic.asked())).collect()
     }
 
     fn health(&self) -> JsHealth {

@@ -543,10 +543,16 @@ impl JetStreamPort for JetStreamHandle {
         privileged: bool,
         seen: u64,
     ) -> Result<(), SendError> {
-        let Some(handle) = self.engines.handle(log) else {
+        let weight = weight(&event);
+        let note = |log: &AttachedLog| {
+            if let Event::Batch(batch) = &event {
+                log.traffic.note(&batch.peer.outlet, weight as u64);
+            }
+            log.handle.clone()
+        };
+        let Some(handle) = self.engines.logs.with(log, note) else {
             return Err(SendError::Closed(event));
         };
-        let weight = weight(&event);
         match handle.send_seen(event, weight, seen, privileged) {
             Err(QueueError::Stale(Event::Batch(batch))) => {
                 self.send_rerouted(log, batch, privileged)

@@ -77,7 +77,7 @@ async fn serve(
     let spawned = core.spawn(&format!("log-{name}")).map_err(|error| error.to_string());
     let handle = spawned.inspect_err(|_| server.logs.remove(&name))?;
     let named = name.clone();
-    let log = AttachedLog { id, slot, name, handle: handle.clone() };
+    let log = AttachedLog::new(id, slot, name, handle.clone());
     if let Err(why) = jetstream.attach(log).await {
         server.logs.remove(&named);
         // Its threads end; what is on the disk is found again.

@@ -1,6 +1,7 @@
 //! The logs that are attached: each with its identity, its name and its queue. They come and go while
 //! the server runs.
 
+use crate::log_traffic::LogTraffic;
 use crate::registry::is_memory_log;
 use arc_swap::ArcSwap;
 use nuthatch_log::LogHandle;
@@ -20,6 +21,8 @@ pub struct AttachedLog {
     pub name: String,
     /// Its queue.
     pub handle: LogHandle<Event<Peer>>,
+    /// What clients ask of it.
+    pub(crate) traffic: LogTraffic,
 }
 
 /// Why a log cannot be attached.
@@ -162,6 +165,16 @@ impl LogTable {
 }
 
 impl AttachedLog {
+    /// A log of which nothing was asked yet.
+    pub(crate) fn new(
+        id: LogId,
+        slot: LogSlot,
+        name: String,
+        handle: LogHandle<Event<Peer>>,
+    ) -> Self {
+        Self { id, slot, name, handle, traffic: LogTraffic::default() }
+    }
+
     /// True if it is in memory.
     pub(crate) fn is_memory(&self) -> bool {
         is_memory_log(&self.name)

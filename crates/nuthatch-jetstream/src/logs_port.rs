@@ -1,5 +1,6 @@
 //! Port from the JetStream service to the logs below it.
 
+use crate::log_traffic::Asked;
 use nuthatch_server::jetstream_port::{BoxFuture, JsHealth, JsLog, LogId, StreamRoute};
 use nuthatch_streams::{Op, OpResult, Respond};
 use tokio::sync::oneshot;
@@ -64,6 +65,11 @@ pub trait LogsPort: Send + Sync + 'static {
 
     /// Counters of the logs, the default one first.
     fn logs(&self) -> Vec<JsLog> {
+        Vec::new()
+    }
+
+    /// What clients asked so far of each attached log, by its name.
+    fn asked(&self) -> Vec<(String, LogId, Asked)> {
         Vec::new()
     }
 

@@ -11,6 +11,16 @@ pub(super) const NODE_SOURCE: &str = "NODE.SOURCE";
 /// The owner of a quorum log is to hand it over.
 pub(super) const NODE_HANDOVER: &str = "NODE.HANDOVER";
 
+/// How much clients ask of the quorum logs of a node ([`NodeLoad`]).
+pub(super) const NODE_LOAD: &str = "NODE.LOAD";
+
+/// What a node says of the quorum logs that it owns.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct NodeLoad {
+    /// Bytes a second that clients ask of all of them.
+    pub(super) rate: u64,
+}
+
 /// Asks the owner of a log how a copy in it stands.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
 pub(super) struct CopyQuestion {
@@ -60,6 +70,8 @@ pub(super) enum NodeAsks {
     Source(SourceQuestion),
     /// A quorum log is to be handed over.
     Handover(HandoverQuestion),
+    /// How much clients ask of its quorum logs.
+    Load,
 }
 
 impl NodeAsks {
@@ -68,6 +80,7 @@ impl NodeAsks {
         match question {
             NODE_LIST => Some(Self::Infos(serde_json::from_slice(body).unwrap_or_default())),
             NODE_USAGE => Some(Self::Usage),
+            NODE_LOAD => Some(Self::Load),
             NODE_COPY => serde_json::from_slice(body).ok().map(Self::Copy),
             NODE_HANDOVER => serde_json::from_slice(body).ok().map(Self::Handover),
             NODE_SOURCE => serde_json::from_slice(body).ok().map(Self::Source),

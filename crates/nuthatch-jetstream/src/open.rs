@@ -70,7 +70,7 @@ pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
     for (name, slot, core) in opened {
         let id = LogId(core.log_id());
         let handle = core.spawn(&format!("log-{name}")).map_err(|error| error.to_string())?;
-        let log = AttachedLog { id, slot, name, handle };
+        let log = AttachedLog::new(id, slot, name, handle);
         engines.logs.attach(log).map_err(|error| error.to_string())?;
     }
     let started = JetStreamHandle::start(

@@ -3,12 +3,13 @@
 use crate::core_port::CorePort;
 use crate::log_names::LogPlace;
 use crate::logs_port::LogsPort;
-use crate::node_questions::{NODE_LIST, NODE_USAGE};
+use crate::node_questions::{NODE_LIST, NODE_LOAD, NODE_USAGE, NodeLoad};
 use crate::outcome::{Answer, LOG_HAS_LEFT, described};
 use crate::pending_changes::{Changing, ELSEWHERE, claim};
 use crate::registry::is_quorum_log;
 use nuthatch_protocol::js::{StorageType, StreamConfig, StreamInfo};
 use nuthatch_protocol::jserror::JsError;
+use nuthatch_server::account_id::SYSTEM_ACCOUNT_ID;
 use nuthatch_server::logs::QUORUM_MEMORY_LOG;
 use nuthatch_server::served::{Leader, NodeState, Offline, Scope, Served, ServedStream};
 use nuthatch_server::shares::Share;
@@ -318,6 +319,18 @@ impl OtherNodes {
         served.reserved(storage == StorageType::Memory, except)
     }
 
+    /// How much clients ask of the quorum logs of each other node, by its name. One of an earlier version does not say it.
+    pub(super) async fn loads(&self) -> BTreeMap<String, u64> {
+        let account = SYSTEM_ACCOUNT_ID;
+        let Some(served) = self.core.served(account) else { return BTreeMap::new() };
+        let nodes = served.nodes().into_iter().map(|(node, ..)| (node, Vec::new())).collect();
+        let answers = self.answers(account, NODE_LOAD, nodes).await.into_iter();
+        let told = answers.filter_map(|(node, answer)| {
+            Some((node, serde_json::from_slice::<NodeLoad>(&answer?).ok()?.rate))
+        });
+        told.collect()
+    }
+
     /// Asks all nodes to do something, and waits for them; `false`: not all have answered.
     pub(super) async fn ask_all(&self, account: AccountId, call: &str) -> bool {
         let Some(served) = self.core.served(account) else { return true };
@@ -357,6 +370,25 @@ impl OtherNodes {
         question: &str,
         nodes: Vec<(String, Vec<u8>)>,
     ) -> Vec<Vec<u8>> {
+        let mut answers = Vec::new();
+        for (node, answer) in self.answers(account, question, nodes).await {
+            match answer {
+                Some(answer) => answers.push(answer),
+                None => self
+                    .core
+                    .say(&format!("node {node} does not answer {question}: its part is missing")),
+            }
+        }
+        answers
+    }
+
+    /// Asks nodes and returns what each answers in time.
+    async fn answers(
+        &self,
+        account: AccountId,
+        question: &str,
+        nodes: Vec<(String, Vec<u8>)>,
+    ) -> Vec<(String, Option<Vec<u8>>)> {
         let Some(served) = self.core.served(account) else { return Vec::new() };
         let late = Instant::now() + GATHERED_WITHIN;
         let asked: Vec<_> = nodes
@@ -369,12 +401,8 @@ impl OtherNodes {
         let mut answers = Vec::new();
         for (node, answer) in asked {
             let answered = async { answer?.await.ok()? };
-            match timeout_at(late, answered).await {
-                Ok(Some(answer)) => answers.push(answer.to_vec()),
-                _ => self
-                    .core
-                    .say(&format!("node {node} does not answer {question}: its part is missing")),
-            }
+            let answer = timeout_at(late, answered).await.ok().flatten();
+            answers.push((node, answer.map(|answer| answer.to_vec())));
         }
         answers
     }

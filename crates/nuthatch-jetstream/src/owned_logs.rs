@@ -5,6 +5,7 @@ use crate::banner;
 use crate::begun_anew;
 use crate::durable_logs::quorum_log;
 use crate::handle::JetStreamHandle;
+use crate::log_loads::LOOK_EVERY;
 use crate::log_table::AttachedLog;
 use crate::standbys::Standbys;
 use nuthatch_log::LogHandle;
@@ -20,7 +21,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// A log gets so long to tell the pull requests that wait.
 const PULLS_MAX: Duration = Duration::from_millis(500);
@@ -71,7 +72,9 @@ impl OwnedLogs {
     /// For this server's service.
     pub(super) fn new(server: &Arc<Server>, jetstream: &Arc<JetStreamHandle>) -> Self {
         let (open, standbys) = (Mutex::default(), Standbys::new(server));
-        Self { server: Arc::downgrade(server), jetstream: jetstream.clone(), open, standbys }
+        let weak = Arc::downgrade(server);
+        tokio::spawn(tell_loads(weak.clone(), Arc::downgrade(jetstream)));
+        Self { server: weak, jetstream: jetstream.clone(), open, standbys }
     }
 
     async fn serve(&self, number: u8, lost: OnLost) -> Result<Vec<String>, String> {
@@ -95,7 +98,7 @@ impl OwnedLogs {
         if quorum.is_in_memory() {
             self.restore(&handle, report.epoch.0).await;
         }
-        let log = AttachedLog { id, slot, name: name.clone(), handle: handle.clone() };
+        let log = AttachedLog::new(id, slot, name.clone(), handle.clone());
         let open = Open { id, slot, name: name.clone(), handle, tier };
         // Infos say so from the first one on.
         self.jetstream.service().replicas.leads(id);
@@ -163,6 +166,24 @@ impl OwnedLogs {
         if self.jetstream.notify(slot, end).is_ok() {
             let _ = timeout(PULLS_MAX, all_told.recv()).await;
         }
+    }
+}
+
+/// Tells balance what clients ask of the logs, for as long as there is a server.
+async fn tell_loads(server: Weak<Server>, jetstream: Weak<JetStreamHandle>) {
+    loop {
+        sleep(LOOK_EVERY).await;
+        let (Some(server), Some(jetstream)) = (server.upgrade(), jetstream.upgrade()) else {
+            return;
+        };
+        let Some(cluster) = server.cluster.get().cloned() else { continue };
+        let options = server.options();
+        let Some(node) = options.cluster.as_ref().map(|cluster| &cluster.name) else { return };
+        let number = |name: &str| {
+            let mut logs = cluster.logs().iter();
+            logs.find(|log| log.name() == name).map(|log| log.number())
+        };
+        cluster.set_loads(jetstream.service().loads.loads(node, number).await);
     }
 }
 

@@ -15,6 +15,7 @@ use crate::imports::StreamImports;
 use crate::lists::Lists;
 use crate::load::Loading;
 use crate::log_calls::LogCalls;
+use crate::log_loads::LogLoads;
 use crate::logs_port::LogsPort;
 use crate::moves::StreamMoves;
 use crate::other_nodes::OtherNodes;
@@ -80,6 +81,7 @@ pub struct JetStream {
     pub(super) step_downs: StepDowns,
     pub(super) elections: Arc<Elections>,
     pub(super) replicas: Arc<Replicas>,
+    pub(super) loads: LogLoads,
     pub(super) verdicts: Verdicts,
     pub(super) moves: Arc<StreamMoves>,
     pub(super) imports: StreamImports,
@@ -123,6 +125,7 @@ impl JetStream {
             step_downs: parts.step_downs(),
             elections: parts.elections.clone(),
             replicas: parts.replicas.clone(),
+            loads: LogLoads::new(parts.logs.clone(), parts.nodes.clone()),
             verdicts: Verdicts { streams: parts.streams.clone(), calls: parts.calls.clone() },
             snapshots: Arc::new(parts.snapshots(&transfers)),
             restores: Arc::new(parts.restores(checks, &infos, &transfers)),

@@ -19,6 +19,7 @@ use nuthatch_log::stats::LatencySnapshot;
 use nuthatch_protocol::js::{ConsumerInfo, StreamConfig, StreamState, Time};
 use nuthatch_streams::{AccountId, Event};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -431,6 +432,10 @@ pub struct JsLog {
     pub name: String,
     /// Its counters and gauges.
     pub stats: nuthatch_log::StatsSnapshot,
+    /// Bytes that clients of this node asked of it so far, with a share for each operation.
+    pub asked_here: u64,
+    /// The same of clients of other nodes, by the names of those.
+    pub asked_elsewhere: BTreeMap<String, u64>,
 }
 
 /// The JetStream service for monitoring.

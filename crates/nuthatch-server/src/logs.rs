@@ -12,7 +12,7 @@ pub use self::memory::{memory_store_bytes, quorum_memory_bytes, standby_memory_b
 /// Name of the cluster's log that is in the memory of its nodes.
 pub use nuthatch_cluster::MEMORY_LOG as QUORUM_MEMORY_LOG;
 /// A log that the nodes of a cluster keep together.
-pub use nuthatch_cluster::{Followed, KeeperSight, QuorumLog};
+pub use nuthatch_cluster::{BUSY, Followed, KeeperSight, Loads, LogLoad, LogNumber, QuorumLog};
 
 use nuthatch_object::Bucket;
 use nuthatch_streams::steady::StepEvent;

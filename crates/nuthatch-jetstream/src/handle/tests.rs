@@ -62,7 +62,7 @@ fn open_with<S: Sink<Peer = Peer>>(slot: u32, name: &str, sink: S) -> AttachedLo
     let (core, _) = opened.expect("an empty log opens");
     let id = LogId(core.log_id());
     let handle = core.spawn(name).expect("a thread");
-    AttachedLog { id, slot, name: name.to_owned(), handle }
+    AttachedLog::new(id, slot, name.to_owned(), handle)
 }
 
 /// Keeps the log's engine from doing anything until what is returned is dropped.
@@ -207,7 +207,7 @@ async fn a_log_is_attached_once() {
     assert_eq!(same_name, Err(AttachError::SameName { name: "memory".to_owned() }));
     let known = handle.engines.logs.at(LogSlot(0)).expect("the default log");
     let (id, queue) = (known.id, known.handle.clone());
-    let copy = AttachedLog { id, slot: LogSlot(2), name: "copy".to_owned(), handle: queue };
+    let copy = AttachedLog::new(id, LogSlot(2), "copy".to_owned(), queue);
     let refused = handle.attach(copy).await;
     assert!(matches!(refused, Err(AttachError::SameIdentity { id: same, .. }) if same == id));
     assert_eq!(handle.slots().len(), 2);

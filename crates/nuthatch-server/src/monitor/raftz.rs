@@ -131,6 +131,7 @@ mod tests {
             keepers: [1, 2, 3].map(keeper).into(),
             wished: Vec::new(),
             drained: std::collections::BTreeSet::new(),
+            may_own: std::collections::BTreeSet::new(),
             owner_is_outside: false,
             set_can_change: false,
         };

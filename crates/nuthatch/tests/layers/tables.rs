@@ -87,6 +87,7 @@ pub const JETSTREAM_LAYERS: &[&[&str]] = &[
     &[
         "foreign",
         "core_port",
+        "log_traffic",
         "logs_port",
         "outcome",
         "envelope",
@@ -111,6 +112,7 @@ pub const JETSTREAM_LAYERS: &[&[&str]] = &[
         "log_calls",
         "changing",
         "other_nodes",
+        "log_loads",
         "replicas",
         "placement",
         "placing",

@@ -117,6 +117,8 @@ metrics! {
             "Other nodes that are away, do not count for its majority yet or lack more than 16 entries; told by its owner alone");
         QUORUM_LAG = gauge("nuthatch_quorum_log_replica_lag_entries", &["log", "node"],
             "Entries (syncs of the log) that a node lacks; likewise");
+        QUORUM_ASKED = counter("nuthatch_quorum_log_asked_bytes", &["log", "node"],
+            "Bytes that clients of a node have asked of a log since it came to its owner, with 64 or more for each operation; told by the owner alone");
         QUORUM_STANDBY = gauge("nuthatch_quorum_log_standby_bytes", LOG,
             "Memory, about, in which this node follows a log of another node, to take it over faster; 0: it does not");
         QUORUM_MEMORY = gauge("nuthatch_quorum_log_memory_bytes", LOG,

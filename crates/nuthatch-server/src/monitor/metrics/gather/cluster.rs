@@ -3,16 +3,18 @@
 use super::super::Family;
 use super::super::table as t;
 use super::{put, put_all};
+use crate::logs::is_quorum_log;
 use crate::server::Server;
 use nuthatch_cluster::{KeeperSight, LogSight, MEMORY_LOG, MemoryUsage};
 use std::collections::BTreeSet;
 
-const ALL: [&t::Metric; 9] = [
+const ALL: [&t::Metric; 10] = [
     &t::CLUSTER_NODES,
     &t::CLUSTER_CONNECTED,
     &t::QUORUM_OWNED,
     &t::QUORUM_BEHIND,
     &t::QUORUM_LAG,
+    &t::QUORUM_ASKED,
     &t::QUORUM_STANDBY,
     &t::QUORUM_MEMORY,
     &t::QUORUM_MEMORY_MAX,
@@ -44,6 +46,7 @@ pub(super) fn of_cluster(page: &mut Vec<Family>, server: &Server) {
         all.iter().filter_map(|k| Some((vec![*log, k.node.name.as_str()], k.lag?)))
     });
     put_all(page, &t::QUORUM_LAG, lags);
+    put_asked(page, server);
     let standby = cluster.logs().iter().map(|log| (log.name(), log.followed()));
     let standby: Vec<_> = standby.map(|(log, of)| (log, of.map_or(0, |of| of.bytes))).collect();
     let standby = standby.iter().map(|(log, bytes)| (vec![log.as_str()], *bytes));
@@ -56,6 +59,19 @@ pub(super) fn of_cluster(page: &mut Vec<Family>, server: &Server) {
     put_all(page, &t::QUORUM_MEMORY_MAX, usage(|usage| usage.bytes_max));
     let anew = in_memory.iter().map(|log| (vec![MEMORY_LOG], log.began_anew()));
     put_all(page, &t::QUORUM_ANEW, anew);
+}
+
+/// What clients ask of the quorum logs that this node owns, which alone of its logs are asked by those of other nodes.
+fn put_asked(page: &mut Vec<Family>, server: &Server) {
+    let options = server.options();
+    let node = options.cluster.as_ref().map_or("", |cluster| &cluster.name);
+    let logs = server.jetstream().view().logs();
+    let asked = logs.iter().filter(|log| is_quorum_log(&log.name)).flat_map(|log| {
+        let others = log.asked_elsewhere.iter().map(|(node, asked)| (node.as_str(), *asked));
+        let all = others.chain([(node, log.asked_here)]);
+        all.map(|(node, asked)| (vec![log.name.as_str(), node], asked))
+    });
+    put_all(page, &t::QUORUM_ASKED, asked);
 }
 
 /// The other nodes that at least one account is connected to.
