@@ -6,8 +6,10 @@ mod quorum_nodes;
 mod support;
 
 use publishing::Load;
-use quorum_nodes::{ACCOUNTS, Node, Nodes};
+use quorum_nodes::{ACCOUNTS, Node, Nodes, free_ports};
 use serde_json::{Value, json};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -101,6 +103,47 @@ fn the_loss_of_a_zone_of_three_is_outlived() {
     lost.iter().for_each(|at| nodes.wait_text(*at, "keeps the quorum log"));
     nodes.publish(load.acked);
     nodes.expect(load.acked + 1);
+}
+
+/// What a monitoring port says.
+fn metrics(port: u16) -> String {
+    let mut socket = TcpStream::connect(("127.0.0.1", port)).expect("monitoring answers");
+    socket.write_all(b"GET /metrics HTTP/1.0\r\nHost: n\r\n\r\n").expect("a request");
+    let mut text = String::new();
+    socket.read_to_string(&mut text).expect("an answer");
+    text
+}
+
+/// The owner of a log counts what clients of each node ask of it.
+#[test]
+fn what_is_asked_of_a_log_is_counted_by_the_nodes_of_its_clients() {
+    let mut nodes = Nodes::of(3, TempDir::new("zones-asked"), "built-in");
+    nodes.configure(ACCOUNTS);
+    let ports = free_ports(3);
+    for (node, port) in nodes.nodes.iter_mut().zip(&ports) {
+        node.args.extend(["-m".to_owned(), port.to_string()]);
+        node.start();
+    }
+    nodes.create_replicated();
+    let found = wait_status(&nodes.nodes[0], "there is an owner", |status| {
+        owner_of_first(status).is_some()
+    });
+    let owner = owner_of_first(&found).expect("as waited for");
+    let from = (owner + 1) % 3;
+    let mut client = nodes.client(from);
+    for _ in 0..50 {
+        let answer = client.request("Q.asked", b"", &[b'x'; 1000], TIMEOUT).expect("an answer");
+        assert!(answer.payload.starts_with(b"{\"stream\""), "{answer:?}");
+    }
+    let name =
+        format!("nuthatch_quorum_log_asked_bytes_total{{log=\"default\",node=\"n{from}\"}} ");
+    let told = |at: usize| {
+        let page = metrics(ports[at]);
+        page.lines().find_map(|line| line.strip_prefix(&name)?.parse::<u64>().ok())
+    };
+    let asked = told(owner).expect("the owner tells it");
+    assert!((50_000..100_000).contains(&asked), "{asked}");
+    assert_eq!(told(from), None, "nobody else does");
 }
 
 /// Two zones for three nodes, and one that does not say where it is.

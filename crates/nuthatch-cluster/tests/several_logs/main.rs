@@ -3,6 +3,7 @@
 
 mod hanging;
 mod hangs;
+mod loads;
 mod rests;
 mod zones;
 
