@@ -20,6 +20,23 @@ fn limit_files(bytes: libc::rlim_t) {
     }
 }
 
+/// Files of this process cannot become larger than a byte, until this is dropped: where the test fails meanwhile, what it says
+/// goes to a file too.
+struct NoRoom;
+
+impl NoRoom {
+    fn begin() -> Self {
+        limit_files(1);
+        Self
+    }
+}
+
+impl Drop for NoRoom {
+    fn drop(&mut self) {
+        limit_files(libc::RLIM_INFINITY);
+    }
+}
+
 /// Every disk fails at once; then the keeper's directory of one node is of no use.
 #[test]
 fn failed_disks_and_damage_end_brokers_and_not_their_host() {
@@ -32,7 +49,7 @@ fn failed_disks_and_damage_end_brokers_and_not_their_host() {
     nodes.publish(0, 50);
     let mut client = nodes.client(1);
     client.subscribe("core", "").expect("subscribe");
-    limit_files(1);
+    let no_room = NoRoom::begin();
     let mut other = nodes.client(0);
     for number in 0..20 {
         if nodes.brokers.iter().flatten().all(|broker| broker.fault().is_some()) {
@@ -53,7 +70,7 @@ fn failed_disks_and_damage_end_brokers_and_not_their_host() {
     assert!(client.round_trip(support::WAIT).is_err(), "its connections have ended");
     drop((client, other));
     until("the brokers' threads have ended", || threads() == before);
-    limit_files(libc::RLIM_INFINITY);
+    drop(no_room);
     nodes.open_all();
     nodes.publish(2, 20);
     nodes.check(1);
