@@ -173,6 +173,9 @@ fn told(sight: &LogSight, me: NodeId, moves: Move, goal: Goal) -> String {
     match (sight.wished.contains(&me), sight.drained.contains(&me), goal) {
         (false, ..) => format!("goes to node {name}: this one is to keep it no more"),
         (true, true, _) => format!("goes to node {name}: this one is drained"),
+        (true, false, _) if sight.asked_owner == Some(to) => {
+            format!("goes to node {name}, which is to own it by `move-log`")
+        }
         (true, false, Goal::LessBusy(_)) => format!(
             "goes to node {name}, whose other logs are asked for less than those of this one"
         ),
@@ -271,9 +274,13 @@ fn leaves(sight: &LogSight) -> Option<Leaves> {
     leaves_to(sight).or_else(|| sight.set_can_change.then_some(Leaves::Changes))
 }
 
-/// Who of those that are to keep a log, and are not drained, gets it from an owner that is not to keep or to own it.
+/// Who of those that are to keep a log, and are not drained, gets it from an owner that is not to keep or to own it; the one that
+/// people want to own it at once.
 fn leaves_to(sight: &LogSight) -> Option<Leaves> {
     let owner = sight.owner.as_ref()?.id;
+    if let Some(asked) = sight.asked_owner.filter(|asked| *asked != owner) {
+        return sight.is_ready(asked, LAG_MAX).then_some(Leaves::Kept(asked));
+    }
     let is_kept = sight.wished.contains(&owner);
     if sight.wished.is_empty() || (is_kept && !sight.drained.contains(&owner)) {
         return None;

@@ -14,7 +14,9 @@ use crate::life::{Life, Unended};
 use crate::line_limit::LineLimit;
 use crate::links::{Links, Local};
 use crate::myself::{Myself, OfAllLogs};
-use crate::nodes::{self, Finalize, Finalizing, Nodes, NodesError, NodesSight, Replacement};
+use crate::nodes::{
+    self, Finalize, Finalizing, MovedLog, Nodes, NodesError, NodesSight, Replacement,
+};
 use crate::port;
 use crate::quorum_log::QuorumLog;
 use crate::roll::OnRemoved;
@@ -231,6 +233,20 @@ impl Cluster {
     /// as it is, and who has it open hears of that by [`QuorumLog::watch`].
     pub fn take_moves(&self, mover: OnMove) {
         self.moving.set(mover);
+    }
+
+    /// Has a quorum log owned by a node, by name, from now on, whenever that can own it; none: by whichever is best. With
+    /// `only_look` nothing is changed. Waits for the catalog, not for the log to be there.
+    ///
+    /// # Errors
+    /// [`NodesError`].
+    pub fn move_log(
+        &self,
+        log: &str,
+        to: Option<&str>,
+        only_look: bool,
+    ) -> Result<MovedLog, NodesError> {
+        self.nodes.move_log(&self.logs, (log, to), only_look)
     }
 
     /// Tells what clients ask of the logs, for balance. Holds for [`LOADS_HOLD`](balance::loads::LOADS_HOLD).

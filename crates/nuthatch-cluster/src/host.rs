@@ -14,6 +14,7 @@ mod sending;
 mod status;
 mod steps;
 mod syncs;
+mod wishing;
 mod work_signal;
 
 use self::beats::Late;
@@ -23,6 +24,7 @@ pub use self::sending::ColdPacket;
 pub use self::status::{NotOwner, Status};
 use self::steps::Who;
 pub use self::syncs::PendingSync;
+pub use self::wishing::NotWished;
 use self::work_signal::WorkSignal;
 use crate::alarms::{self, Named};
 use crate::clock::now;
@@ -357,10 +359,11 @@ impl Host {
         self.cores().node.counts()
     }
 
-    /// The nodes that are wished to keep the log, as far as is known; in the first place the one that is to own it.
-    pub(crate) fn wished(&self) -> Vec<NodeId> {
+    /// The nodes that are wished to keep the log, as far as is known, first the one in its place; and the one that people want
+    /// to own it.
+    pub(crate) fn wished(&self) -> (Vec<NodeId>, Option<NodeId>) {
         let core = self.cores();
-        core.node.wish().map_or_else(Vec::new, |wish| wish.keepers.clone())
+        core.node.wish().map_or_else(Default::default, |wish| (wish.keepers.clone(), wish.owner))
     }
 
     /// The other nodes, from now on.

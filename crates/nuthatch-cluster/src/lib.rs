@@ -113,7 +113,9 @@ pub use in_memory::{MEMORY_LOG, MemoryUsage};
 pub use key::{ClusterKey, KeyError};
 pub use life::{END_MAX, Life, Unended};
 pub use membership::Membership;
-pub use nodes::{Drain, Finalize, Finalizing, NodeSight, NodesError, NodesSight, Replacement};
+pub use nodes::{
+    Drain, Finalize, Finalizing, MovedLog, NodeSight, NodesError, NodesSight, Replacement,
+};
 pub use nuthatch_catalog_group::{LogCount, LogNumber, Protocol, Zone, ZoneError};
 pub use quorum_log::{Followed, KeeperSight, LogSight, NodeName, QuorumLog};
 pub use replica_view::ReplicaView;

@@ -2,6 +2,7 @@
 
 use crate::about::Versions;
 use crate::group::{ChangeError, Door};
+use crate::host::NotWished;
 use crate::links::{Links, Local};
 use crate::myself::Myself;
 use crate::quorum_log::{LogSight, QuorumLog};
@@ -21,9 +22,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 mod finalizing;
+mod moving;
 mod spare;
 
 pub use finalizing::{Finalize, Finalizing};
+pub use moving::MovedLog;
 use spare::Choice;
 
 /// Between two looks whether the others know where this node is.
@@ -135,6 +138,33 @@ pub enum NodesError {
         /// Those that there are.
         nodes: String,
     },
+    /// There is no such log.
+    #[error("the cluster has no quorum log {name}: its logs are {logs}")]
+    NoSuchLog {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        logs: String,
+    },
+    /// The node is to keep no copy of the log.
+    #[error(
+        "node {name} is to keep no copy of the log, so it cannot own it: it is a spare, or about to be one"
+    )]
+    KeepsNoCopy {
+        /// The node.
+        name: String,
+    },
+    /// The node is to own nothing.
+    #[error(
+        "node {name} is drained, so it is to own no log: take that back first (`nuthatch cluster undrain {name}`)"
+    )]
+    Drained {
+        /// The node.
+        name: String,
+    },
+    /// The catalog does not answer.
+    #[error(transparent)]
+    NotWished(NotWished),
     /// There is nobody to take the place.
     #[error(
         "the cluster has no spare that could take the place of {name}: start another node with an empty directory, a \

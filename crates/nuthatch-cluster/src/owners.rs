@@ -11,6 +11,8 @@ use std::collections::BTreeSet;
 pub(crate) struct Owners {
     /// The nodes that are to keep it, the one in its place first; none: that is not known.
     pub(crate) wished: Vec<NodeId>,
+    /// The one that people want to own it.
+    pub(crate) asked: Option<NodeId>,
     /// All that keep logs, in their order: they count where no others are known.
     pub(crate) keepers: Vec<NodeId>,
     /// Those that are to own nothing while others can.
@@ -22,8 +24,16 @@ pub(crate) struct Owners {
 impl Owners {
     /// The node that is to own a log. Before anything is known of who is to keep it, the one in its place.
     pub(crate) fn preferred(&self, number: LogNumber) -> NodeId {
+        if let Some(asked) = self.asked() {
+            return asked;
+        }
         let found = preferred(number, &self.wished, &self.drained, &self.favoured);
         found.unwrap_or_else(|| self.keepers[number.index() % self.keepers.len()])
+    }
+
+    /// The node that people want to own it, if that is to keep it and is not drained.
+    pub(crate) fn asked(&self) -> Option<NodeId> {
+        self.asked.filter(|node| self.wished.contains(node) && !self.drained.contains(node))
     }
 
     /// The nodes that may own it while there are such ones: not drained, and favoured if any of them is.

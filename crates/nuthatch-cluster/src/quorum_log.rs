@@ -65,6 +65,8 @@ pub struct LogSight {
     /// The nodes to which balance may give it: none that is drained, and only those in zones in which logs are to be owned, if there
     /// are such ones.
     pub may_own: BTreeSet<NodeId>,
+    /// The node that people want to own it ([`Cluster::move_log`](crate::Cluster::move_log)), if that can.
+    pub asked_owner: Option<NodeId>,
     /// It is to be owned in some zones, and its owner is in none of them.
     pub owner_is_outside: bool,
     /// This node owns it, and those that are to keep it have everything and do not all count yet: it can begin anew with them
@@ -537,8 +539,10 @@ impl QuorumLog {
             lag: sight.lag,
             fit: sight.fit,
         };
+        let (wished, asked) = self.host.wished();
         let owners = Owners {
-            wished: self.host.wished(),
+            wished,
+            asked,
             keepers: self.roll.keepers(),
             drained: self.roll.drained(),
             favoured: self.favoured(&keepers),
@@ -554,6 +558,7 @@ impl QuorumLog {
             preferred: self.named(preferred),
             keepers: keepers.into_iter().map(keeper).collect(),
             may_own: owners.may_own(),
+            asked_owner: owners.asked(),
             wished: owners.wished,
             drained: owners.drained,
             set_can_change: self.host.set_can_change(),
@@ -570,6 +575,10 @@ impl QuorumLog {
         let able = keepers.iter().filter(|keeper| keeper.near && keeper.counts && keeper.fit);
         let nodes = able.map(|keeper| keeper.member.node);
         nodes.filter(|node| self.roll.is_in_owner_zone(*node)).collect()
+    }
+
+    pub(crate) fn host(&self) -> &Host {
+        &self.host
     }
 
     /// Has the cores tell other nodes that this one is alive, as there are now.

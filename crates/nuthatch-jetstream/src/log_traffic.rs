@@ -19,11 +19,11 @@ pub(crate) struct LogTraffic {
 
 /// What was counted so far.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Asked {
+pub struct Asked {
     /// Of clients of this node.
-    pub(crate) own: u64,
+    pub own: u64,
     /// Of those of other nodes, by their names.
-    pub(crate) others: BTreeMap<String, u64>,
+    pub others: BTreeMap<String, u64>,
 }
 
 /// Other nodes by name of which is counted; what further ones ask is not: names come from nodes of the cluster only, of which

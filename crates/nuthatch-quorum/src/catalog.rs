@@ -53,7 +53,8 @@ pub struct LogRow {
 pub struct Wish {
     /// The nodes that are to keep the log.
     pub keepers: Vec<NodeId>,
-    /// The one that is to own it; none where that does not matter.
+    /// The one that is to own it, by somebody's word; none where that does not matter. Drivers bring it about: the cores do
+    /// nothing for it.
     pub owner: Option<NodeId>,
 }
 

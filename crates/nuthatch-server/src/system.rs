@@ -23,6 +23,7 @@ use std::sync::{Arc, Weak};
 pub mod events;
 
 mod actions;
+mod cluster_logs;
 mod nodes;
 mod offline_streams;
 mod statsz;

@@ -3,6 +3,7 @@
 mod drain;
 mod finalize;
 mod forget;
+mod logs;
 pub mod recover;
 mod resize;
 mod state;
@@ -18,6 +19,7 @@ use serde_json::{Value, json};
 use self::drain::DrainArgs;
 use self::finalize::FinalizeArgs;
 use self::forget::ForgetArgs;
+use self::logs::MoveLogArgs;
 use self::recover::RecoverArgs;
 use self::resize::ResizeArgs;
 use crate::error::CliError;
@@ -53,6 +55,10 @@ pub enum ClusterCommand {
         /// Name of the node
         node: String,
     },
+    /// Show the quorum logs: who owns each, who is to, and how far the copies are
+    Logs,
+    /// Have a node own a quorum log from now on, whenever it can
+    MoveLog(MoveLogArgs),
     /// Give up what is known of streams that only a node had which is away, so that their names are free
     ForgetLog(ForgetArgs),
     /// End a rolling upgrade: the nodes use what all their programs know, and older programs can be no nodes any more
@@ -104,6 +110,8 @@ pub fn run(command: &ClusterCommand, connect: &ConnectArgs) -> Result<(), CliErr
         ClusterCommand::Shrink(args) => resize::run(&mut session, args, false),
         ClusterCommand::Drain(args) => drain::drain(&mut session, args, connect),
         ClusterCommand::Undrain { node } => drain::undrain(&mut session, node),
+        ClusterCommand::Logs => logs::show(&mut session),
+        ClusterCommand::MoveLog(args) => logs::move_log(&mut session, args, connect),
         ClusterCommand::ForgetLog(args) => forget::run(&mut session, args),
         ClusterCommand::Finalize(args) => finalize::run(&mut session, args),
         ClusterCommand::Keep { node } => keep(&mut session, node),

@@ -92,7 +92,9 @@ impl Figures<'_> {
     /// Where a log goes that this node owns; `ready`: the nodes that could own it, and may.
     pub(super) fn goal(&self, sight: &LogSight, ready: &BTreeSet<NodeId>) -> Goal {
         let Some(load) = self.loads.own.get(&sight.number) else { return Goal::Place };
-        if sight.owner_is_outside || load.rate < ASKED {
+        // What people want counts for more.
+        let is_asked_for = sight.asked_owner.is_some() || sight.owner_is_outside;
+        if is_asked_for || load.rate < ASKED {
             return Goal::Place;
         }
         let one = Weighed { figures: self, sight, load };

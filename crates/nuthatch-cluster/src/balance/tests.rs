@@ -156,6 +156,7 @@ fn sight(wished: &[u8], drained: &[u8], ready: &[u8]) -> LogSight {
         may_own: wished.iter().copied().collect(),
         wished,
         drained,
+        asked_owner: None,
         owner_is_outside: false,
         set_can_change: false,
     }
@@ -178,6 +179,13 @@ fn who_is_to_own_nothing_leaves_its_logs_to_who_is() {
     assert_eq!(leaves(&[1, 2, 3], &[1], &[1]), None, "nobody else can");
     assert_eq!(leaves(&[1, 2, 3], &[1, 2, 3], &[1, 2, 3]), None, "nobody is to");
     assert_eq!(leaves(&[4, 2, 3], &[4], &[1, 2, 3, 4]), Some((2, false)));
+    let asked = |asked: u8, ready: &[u8]| {
+        let asked_owner = Some(NodeId(asked));
+        super::leaves(&LogSight { asked_owner, ..sight(&[1, 2, 3], &[], ready) })
+    };
+    assert_eq!(asked(3, &[1, 2, 3]), Some(Leaves::Kept(NodeId(3))), "by somebody's word");
+    assert_eq!(asked(3, &[1, 2]), None, "it is behind");
+    assert_eq!(asked(1, &[1, 2, 3]), None, "it is there");
     let changes = |drained: &[u8], ready: &[u8]| {
         super::leaves(&LogSight { set_can_change: true, ..sight(&[1, 2, 4], drained, ready) })
     };

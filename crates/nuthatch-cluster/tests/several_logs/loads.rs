@@ -84,3 +84,51 @@ fn a_log_goes_to_its_clients_and_away_from_other_busy_logs() {
     let _told = Told::new(&nodes, [(0, 0), (0, 0), (0, 0)]);
     wait("each owns its own again", || owners(&nodes) == [Some(0), Some(1), Some(2)]);
 }
+
+/// Somebody says who is to own a log: it goes there, comes back there after that node was away, whatever is asked of it, and goes
+/// to its place when that is taken back. So with any catalog.
+fn owned_where_people_want(built_in: bool) {
+    let name = if built_in { "moved-built-in" } else { "moved-directory" };
+    let nodes = Nodes::start_in(name, (built_in, lively()), ["a", "b", "c"], &[]);
+    wait("each owns its own", || owners(&nodes) == [Some(0), Some(1), Some(2)]);
+    let move_log = |at: usize, to: Option<&str>| nodes.clusters[at].move_log("default", to, false);
+    let would = nodes.clusters[1].move_log("default", Some("n1"), true).expect("it could");
+    assert_eq!((would.owner.as_deref(), would.before), (Some("n0"), None));
+    let moved = move_log(2, Some("n1")).expect("it is taken");
+    assert_eq!((moved.log.as_str(), moved.before), ("default", None));
+    wait("it goes where it is to be", || owners(&nodes) == [Some(1), Some(1), Some(2)]);
+    let told = Told::new(&nodes, [(4 * MIB, 2), (4 * MIB, 2), (0, 0)]);
+    wait("the other one of its node goes", || {
+        let [first, second, _] = owners(&nodes);
+        first == Some(1) && second.is_some_and(|owner| owner != 1)
+    });
+    rest_there(&nodes);
+    drop(told);
+    // A handover for another reason: it comes back by itself.
+    wait("somebody else has it for a moment", || {
+        nodes.log(1, 0).hand_over_to(NodeId(3));
+        nodes.log(1, 0).owned().is_none()
+    });
+    wait("it is back", || owners(&nodes)[0] == Some(1));
+    let again = move_log(0, None).expect("it is taken back");
+    assert_eq!(again.before.as_deref(), Some("n1"));
+    wait("each owns its own again", || owners(&nodes) == [Some(0), Some(1), Some(2)]);
+    let refused = |log: &str, to: &str| {
+        let refused = nodes.clusters[0].move_log(log, Some(to), false);
+        refused.expect_err("refused").to_string()
+    };
+    let no_log = "the cluster has no quorum log other: its logs are default, default-1, default-2";
+    assert_eq!(refused("other", "n1"), no_log);
+    assert!(refused("default", "n9").contains("the cluster has no node n9"));
+    assert_eq!(nodes.clusters[0].move_log("default", None, false).expect("as it is").before, None);
+}
+
+#[test]
+fn a_log_is_owned_where_people_want_by_the_built_in_catalog() {
+    owned_where_people_want(true);
+}
+
+#[test]
+fn a_log_is_owned_where_people_want_by_a_catalog_in_a_directory() {
+    owned_where_people_want(false);
+}

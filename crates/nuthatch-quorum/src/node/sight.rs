@@ -1,7 +1,7 @@
 //! What a node shows of the log and its keepers, for people and for whoever spreads logs over nodes.
 
 use super::{Node, Role};
-use crate::catalog::{LogRow, Wish};
+use crate::catalog::{LogRow, Snapshot, Wish};
 use crate::timing::CHANGE_LAG_MAX;
 use crate::types::{Epoch, Member, NodeId, Time, majority};
 
@@ -30,6 +30,12 @@ impl Node {
     #[must_use]
     pub fn row(&self) -> Option<&LogRow> {
         self.log_row()
+    }
+
+    /// All of the catalog, as it was last read.
+    #[must_use]
+    pub fn catalog(&self) -> Option<&Snapshot> {
+        self.row.as_ref()
     }
 
     /// What is wanted of the log, as it was last read.

@@ -1,4 +1,5 @@
-//! What is wanted of the log, and how a node brings it about: planned handover, another set, another owner.
+//! What is wanted of the log, and how a node brings it about: planned handover, another set. That a certain node is to own it is
+//! for the driver, which closes the log before ([`Event::HandOverTo`](super::Event::HandOverTo)).
 //!
 //! An owner that stays in the set that is wished takes over from itself with that set. What is in flight then has an unknown
 //! fate, so the driver is to have closed the log by that time: once the set can change ([`Node::set_can_change`]) its driver
@@ -23,8 +24,8 @@ impl Node {
         }
     }
 
-    /// An owner brings about what is wanted of the log: it brings new disks what it has, hands over to another owner, or takes
-    /// over from itself with another set, where its driver does not have it do so for a while.
+    /// An owner brings about what is wanted of the log: it brings new disks what it has, hands over where it is to keep
+    /// the log no more, or takes over from itself with another set, where its driver does not have it do so for a while.
     pub(super) fn look_at_wish(&mut self, now: Time, out: &mut Out) {
         if now.since(self.admit_at) < ADMIT_POLL || self.proposal.is_some() {
             return;
@@ -33,7 +34,6 @@ impl Node {
         let (Role::Owner(_), Some(snapshot)) = (&self.role, &self.row) else { return };
         let me = self.me();
         let (target, new) = (snapshot.target_of(me), snapshot.newcomers_for(me));
-        let wished = snapshot.wish.value.owner.filter(|wished| *wished != me.node);
         if !target.contains(&me) {
             self.changeable_since = None;
             let since = *self.unwished_since.get_or_insert(now);
@@ -43,9 +43,6 @@ impl Node {
             return;
         }
         self.unwished_since = None;
-        if let Some(wished) = wished {
-            self.hand_over(|member| member.node == wished, now);
-        }
         let Role::Owner(owner) = &mut self.role else { unreachable!("as above") };
         owner.teach(&new, now);
         if !self.set_can_change(now) {

@@ -132,6 +132,7 @@ mod tests {
             wished: Vec::new(),
             drained: std::collections::BTreeSet::new(),
             may_own: std::collections::BTreeSet::new(),
+            asked_owner: None,
             owner_is_outside: false,
             set_can_change: false,
         };

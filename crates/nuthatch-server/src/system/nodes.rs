@@ -1,6 +1,6 @@
 //! `$SYS.REQ.CLUSTER.…`: which nodes the cluster has, and that one is to be replaced, or is not. One node of the cluster answers.
 
-use super::{Answer, Failure, offline_streams};
+use super::{Answer, Failure, cluster_logs, offline_streams};
 use crate::server::Server;
 use nuthatch_cluster::{
     Cluster, Drain, Finalize, Followed, NodeSight, NodesError, NodesSight, Protocol, QuorumLog,
@@ -39,6 +39,8 @@ pub(super) async fn about_nodes(
         "DRAIN" => drain(cluster, options).await,
         "FINALIZE" => finalize(cluster, options).await,
         "KEEP" => keep(cluster, options).await,
+        "LOGS" => Ok(Answer::Data(cluster_logs::described(&cluster))),
+        "MOVE_LOG" => cluster_logs::move_log(cluster, options).await,
         "FORGET" => offline_streams::forget(server, options),
         _ => Ok(Answer::Silence),
     }
@@ -235,12 +237,17 @@ async fn finalize(cluster: Arc<Cluster>, options: &Map<String, Value>) -> Result
     }
 }
 
-fn code(error: &NodesError) -> u16 {
+pub(super) fn code(error: &NodesError) -> u16 {
     use nuthatch_cluster::group::ChangeError;
     match error {
-        NodesError::NoSuchNode { .. } | NodesError::Gone { .. } => 404,
+        NodesError::NoSuchNode { .. } | NodesError::NoSuchLog { .. } | NodesError::Gone { .. } => {
+            404
+        }
+        NodesError::NotWished(_) => 503,
         NodesError::Change(ChangeError::NoMajority | ChangeError::Busy) => 503,
         NodesError::OtherCatalog
+        | NodesError::KeepsNoCopy { .. }
+        | NodesError::Drained { .. }
         | NodesError::NoSpare { .. }
         | NodesError::Busy { .. }
         | NodesError::NotReplaced { .. }

@@ -75,6 +75,16 @@ pub(super) fn complete(data: &mut Value, pages: &[Value]) {
     data["why_not"] = json!(why);
 }
 
+/// Adds to what a node knows of the logs (`LOGS`) which copies are behind, as their owners say: `behind` of each log.
+pub(super) fn complete_logs(data: &mut Value, pages: &[Value]) {
+    let owners = Owners::of(pages);
+    for log in data["logs"].as_array_mut().into_iter().flatten() {
+        let of_log = owners.behind.iter().filter(|behind| log["name"] == behind.log.as_str());
+        let behind = of_log.map(|behind| json!({ "node": behind.node, "lag": behind.lag }));
+        log["behind"] = behind.collect();
+    }
+}
+
 /// In which logs a node is not current, for people; none: in none.
 fn lacks(node: &Value, owners: &Owners, names: &[String]) -> Option<String> {
     let is_new = |log: &String| uncounted(node, names).any(|name| name == *log);

@@ -30,6 +30,7 @@ fn sight(number: u8, owner: u8, nodes: u8) -> LogSight {
         wished: (1..=nodes).map(NodeId).collect(),
         drained: BTreeSet::new(),
         may_own: (1..=nodes).map(NodeId).collect(),
+        asked_owner: None,
         owner_is_outside: false,
         set_can_change: false,
     }

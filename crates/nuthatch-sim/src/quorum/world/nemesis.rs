@@ -90,7 +90,9 @@ impl World {
                     self.schedule.after(pause, Happening::HandsOver { at: owner });
                     self.event(owner, Event::Prepare)?;
                 } else {
-                    self.event(owner, Event::HandOver)?;
+                    // As drivers do.
+                    let wished = self.catalog.state().wish.value.owner;
+                    self.event(owner, wished.map_or(Event::HandOver, Event::HandOverTo))?;
                 }
             }
             Fault::Wish => self.wish(),
