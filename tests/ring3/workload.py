@@ -1,6 +1,7 @@
 """Clients that publish with ids, compare and set keys, work off a queue, and read, all the time, at whichever node answers."""
 
 import asyncio
+import json
 import random
 import time
 
@@ -305,7 +306,7 @@ class Workload:
         while not self.is_over.is_set():
             try:
                 before, sent = client.stats["reconnects"], 0
-                sub, led_by = await self.consumer(js, following), await self.led_by(js)
+                sub, led_by = await self.consumer(js, following), await self.led_by(client)
                 while not self.is_over.is_set():
                     message = await sub.next_msg(timeout=2 * ANSWER_S)
                     seq = message.metadata.sequence.stream
@@ -314,7 +315,7 @@ class Workload:
                     # that of its node to the owner, of which the number of the delivery tells.
                     number = message.metadata.sequence.consumer
                     if seq > following:
-                        is_sent = number > sent + 1 and await self.led_by(js) != led_by
+                        is_sent = number > sent + 1 and await self.led_by(client) != led_by
                         if client.is_connected and client.stats["reconnects"] == before and not is_sent:
                             self.history.findings.append(f"a consumer brought {seq} after {following - 1} over one connection, by delivery {number} after {sent}, led by {led_by}")
                         break
@@ -322,9 +323,13 @@ class Workload:
             except UNREACHED:
                 await asyncio.sleep(0.05)
 
-    async def led_by(self, js):
-        info = await js.stream_info(STREAM)
-        return info.cluster.leader if info.cluster else None
+    async def led_by(self, client):
+        """Who leads the stream, and since when: the same node may lead it again after another one did."""
+        info = json.loads((await client.request(f"$JS.API.STREAM.INFO.{STREAM}", timeout=ANSWER_S)).data)
+        if "error" in info:
+            raise APIError.from_error(info["error"])
+        cluster = info.get("cluster") or {}
+        return cluster.get("leader"), cluster.get("leader_since")
 
     async def consumer(self, js, first):
         config = ConsumerConfig(

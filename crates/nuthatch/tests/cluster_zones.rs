@@ -29,13 +29,19 @@ fn started(name: &str, zones: &[&str], more: &[&str]) -> Nodes {
     nodes
 }
 
-/// `nuthatch cluster status` as the system's user.
-fn status(at: &Node, how: &[&str]) -> String {
+/// What `nuthatch cluster` says as the system's user: to the output, and to the errors where it fails.
+fn cluster(at: &Node, how: &[&str]) -> Result<String, String> {
     let url = format!("nats://sys:pw@127.0.0.1:{}", at.port);
     let mut command = Command::new(env!("CARGO_BIN_EXE_nuthatch"));
-    command.args(["cluster", "status", "-s", &url]).args(how).stdin(Stdio::null());
+    command.arg("cluster").args(how).args(["-s", &url]).stdin(Stdio::null());
     let output = command.output().expect("it runs");
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    let text = |of: &[u8]| String::from_utf8_lossy(of).into_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}
+
+/// `nuthatch cluster status`.
+fn status(at: &Node, how: &[&str]) -> String {
+    cluster(at, &[&["status"], how].concat()).unwrap_or_default()
 }
 
 /// Waits until the status as JSON is so.
@@ -144,6 +150,50 @@ fn what_is_asked_of_a_log_is_counted_by_the_nodes_of_its_clients() {
     let asked = told(owner).expect("the owner tells it");
     assert!((50_000..100_000).contains(&asked), "{asked}");
     assert_eq!(told(from), None, "nobody else does");
+}
+
+/// A log goes to another node by name while somebody publishes, and stays there until that is taken back.
+#[test]
+fn a_log_is_moved_by_name_under_load() {
+    let nodes = started("zones-moved", &["a", "b", "c"], &[]);
+    nodes.create_replicated();
+    let is_known = |status: &Value| owner_of_first(status).is_some();
+    let found = wait_status(&nodes.nodes[0], "there is an owner", is_known);
+    let owner = owner_of_first(&found).expect("as waited for");
+    let to = (owner + 1) % 3;
+    let (mut client, done) = (nodes.client((owner + 2) % 3), AtomicBool::new(false));
+    let load = std::thread::scope(|scope| {
+        let publishing = scope.spawn(|| {
+            let (mut load, deadline) = (Load::default(), Instant::now() + 4 * TIMEOUT);
+            while !done.load(Ordering::Acquire) {
+                let (id, body) = (format!("m-{}", load.acked), load.acked.to_string());
+                load.publish(&mut client, ("Q.load", &id, &body), deadline);
+            }
+            load
+        });
+        let name = format!("n{to}");
+        let would = cluster(&nodes.nodes[0], &["move-log", "default", &name, "--dry-run"]);
+        let would = would.expect("it says what would happen");
+        assert!(would.contains(&format!("Log default goes from n{owner} to {name}")), "{would}");
+        let moved = cluster(&nodes.nodes[0], &["move-log", "default", &name, "--force"]);
+        assert_eq!(moved.as_deref(), Ok(&*format!("{name} owns log default\n")));
+        std::thread::sleep(Duration::from_millis(500));
+        done.store(true, Ordering::Release);
+        publishing.join().expect("all are acknowledged")
+    });
+    assert_eq!(load.errors, [""; 0], "{load:?}");
+    nodes.expect(load.acked);
+    let table = cluster(&nodes.nodes[owner], &["logs"]).expect("a table");
+    let line = table.lines().find(|line| line.starts_with("default ")).expect("the first log");
+    assert!(line.contains(&format!("n{to} (move-log)")), "{table}");
+    let json = cluster(&nodes.nodes[owner], &["logs", "--json"]).expect("JSON");
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    let log = &json["logs"][0];
+    assert_eq!((&log["owner"], &log["moved_by_hand"]), (&json!(format!("n{to}")), &json!(true)));
+    let refused = cluster(&nodes.nodes[0], &["move-log", "other", "n1", "--force"]);
+    assert!(refused.expect_err("refused").contains("no quorum log other"));
+    let back = cluster(&nodes.nodes[0], &["move-log", "default", "--anywhere", "--force"]);
+    assert!(back.expect("it is taken back").contains("whichever node is best"));
 }
 
 /// Two zones for three nodes, and one that does not say where it is.

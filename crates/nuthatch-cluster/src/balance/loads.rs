@@ -8,6 +8,7 @@
 use crate::quorum_log::LogSight;
 use nuthatch_catalog_group::{LogNumber, Zone};
 use nuthatch_quorum::types::NodeId;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -123,18 +124,23 @@ struct Weighed<'a> {
 }
 
 impl Weighed<'_> {
-    /// The node with the least to do, if the log is worth a move there. Only the busiest node gives anything away for that: two
-    /// would give to the same one.
+    /// The node with the least to do, if the log is worth a move there; of those that have about as little, the nearest to the log's
+    /// clients. Only the busiest node gives anything away for that: two would give to the same one.
     fn less_busy(&self, ready: &BTreeSet<NodeId>) -> Option<NodeId> {
         let (here, others) = (self.figures.own_total(), &self.figures.loads.others);
         if self.load.rate < BUSY || others.values().any(|load| *load > here) {
             return None;
         }
-        let known = ready.iter().filter_map(|node| Some((self.total(*node)?, *node)));
-        let (there, node) = known.min()?;
-        let after = (here - self.load.rate).max(there + self.load.rate);
-        let gains = here.max(there).saturating_sub(after);
-        (gains * 100 >= here * GAIN).then_some(node)
+        // What the busier of both has afterwards.
+        let after = |there: u64| (here - self.load.rate).max(there + self.load.rate);
+        let known = ready.iter().filter_map(|node| Some((after(self.total(*node)?), *node)));
+        let known: Vec<(u64, NodeId)> = known.collect();
+        let least = known.iter().map(|(after, _)| *after).min()?;
+        let as_little = |(after, _): &&(u64, NodeId)| after * 100 <= least * (100 + PLACE_COST);
+        let near =
+            |(after, node): &&(u64, NodeId)| (Reverse(self.asked_near(*node)), *after, *node);
+        let (after, node) = known.iter().filter(as_little).min_by_key(near).copied()?;
+        (here.saturating_sub(after) * 100 >= here * GAIN).then_some(node)
     }
 
     /// A node in the zone where the log's clients are, if they are not here. Of several the one with the least to do, its own
@@ -167,9 +173,13 @@ impl Weighed<'_> {
     }
 
     fn is_nearer(&self, place: NodeId) -> bool {
-        let zone = |node| self.name(node).and_then(|name| self.figures.zones.get(name));
-        zone(place).map(|zone| self.asked_from(zone))
-            >= zone(self.figures.me).map(|zone| self.asked_from(zone))
+        self.asked_near(place) >= self.asked_near(self.figures.me)
+    }
+
+    /// What is asked of the log by clients in a node's zone; 0: it has none.
+    fn asked_near(&self, node: NodeId) -> u64 {
+        let zone = self.name(node).and_then(|name| self.figures.zones.get(name));
+        zone.map_or(0, |zone| self.asked_from(zone))
     }
 
     /// True if the log's move to a node adds no more than so much to what the busier of both has.

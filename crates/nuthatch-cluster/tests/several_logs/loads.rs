@@ -2,6 +2,7 @@
 
 use super::{Nodes, lively, wait};
 use nuthatch_cluster::{ASKED, Loads, LogLoad, LogNumber};
+use nuthatch_quorum::types::NodeId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -92,8 +93,9 @@ fn owned_where_people_want(built_in: bool) {
     let nodes = Nodes::start_in(name, (built_in, lively()), ["a", "b", "c"], &[]);
     wait("each owns its own", || owners(&nodes) == [Some(0), Some(1), Some(2)]);
     let move_log = |at: usize, to: Option<&str>| nodes.clusters[at].move_log("default", to, false);
-    let would = nodes.clusters[1].move_log("default", Some("n1"), true).expect("it could");
-    assert_eq!((would.owner.as_deref(), would.before), (Some("n0"), None));
+    let would = || nodes.clusters[1].move_log("default", Some("n1"), true).expect("it could");
+    wait("it is heard who owns it", || would().owner.as_deref() == Some("n0"));
+    assert_eq!(would().before, None);
     let moved = move_log(2, Some("n1")).expect("it is taken");
     assert_eq!((moved.log.as_str(), moved.before), ("default", None));
     wait("it goes where it is to be", || owners(&nodes) == [Some(1), Some(1), Some(2)]);
