@@ -49,6 +49,9 @@ const WHOLE_AT_START: Duration = Duration::from_secs(1);
 /// Between two attempts to give away a log that this node is to keep no more.
 const AGAIN: Duration = Duration::from_secs(10);
 
+/// For so long a log goes at once to a node that people have just named; afterwards, and after each takeover, as to any place.
+const ASKED_FOR: Duration = Duration::from_secs(60);
+
 /// Between two attempts to have a log begin anew with other keepers: less than its core waits, which closes nothing.
 const CHANGE_AGAIN: Duration = Duration::from_secs(3);
 
@@ -139,7 +142,11 @@ pub(crate) fn start(
         while !lives.pause(times.poll) {
             let now = Instant::now();
             let sights: Vec<LogSight> = logs.iter().map(|log| log.sight()).collect();
-            let loads = moving.loads.lock().at(now);
+            let mut loads = moving.loads.lock().at(now);
+            if let Some(loads) = &mut loads {
+                // What has left since is no load of this node.
+                loads.own.retain(|log, _| owner_of(&sights[log.index()]) == Some(me));
+            }
             let zones = loads.as_ref().map(|_| named_zones(&roll)).unwrap_or_default();
             let figures = loads.as_ref().map(|loads| Figures { loads, zones: &zones, me });
             let seen = sights.iter().zip(&logs);
@@ -153,6 +160,10 @@ pub(crate) fn start(
             }
         }
     })
+}
+
+fn owner_of(sight: &LogSight) -> Option<NodeId> {
+    sight.owner.as_ref().map(|owner| owner.id)
 }
 
 /// Where nodes are, by their names.
@@ -173,7 +184,7 @@ fn told(sight: &LogSight, me: NodeId, moves: Move, goal: Goal) -> String {
     match (sight.wished.contains(&me), sight.drained.contains(&me), goal) {
         (false, ..) => format!("goes to node {name}: this one is to keep it no more"),
         (true, true, _) => format!("goes to node {name}: this one is drained"),
-        (true, false, _) if sight.asked_owner == Some(to) => {
+        (true, false, _) if sight.asked_owner.as_ref().is_some_and(|asked| asked.id == to) => {
             format!("goes to node {name}, which is to own it by `move-log`")
         }
         (true, false, Goal::LessBusy(_)) => format!(
@@ -200,6 +211,8 @@ struct Seen {
     in_memory: bool,
     /// Its owner is in no zone in which it is to be owned.
     is_outside: bool,
+    /// The node that people want to own it.
+    asked: Option<NodeId>,
     /// What is to be done with it at once.
     leaves: Option<Leaves>,
 }
@@ -240,7 +253,7 @@ impl Leaves {
 impl Seen {
     fn of(sight: &LogSight, in_memory: bool, figures: Option<&Figures<'_>>) -> Self {
         let is_ready = |node: &NodeId| sight.is_ready(*node, LAG_MAX);
-        let owner = sight.owner.as_ref().map(|owner| owner.id);
+        let owner = owner_of(sight);
         let goal = figures.filter(|figures| owner == Some(figures.me)).map(|figures| {
             let others = sight.may_own.iter().copied().filter(|node| *node != figures.me);
             figures.goal(sight, &others.filter(is_ready).collect::<BTreeSet<_>>())
@@ -253,6 +266,7 @@ impl Seen {
             ready: false,
             in_memory,
             is_outside: sight.owner_is_outside,
+            asked: sight.asked_owner.as_ref().map(|asked| asked.id),
             leaves: leaves(sight),
         };
         Self { ready: seen.to().is_some_and(|to| is_ready(&to)), ..seen }
@@ -274,13 +288,9 @@ fn leaves(sight: &LogSight) -> Option<Leaves> {
     leaves_to(sight).or_else(|| sight.set_can_change.then_some(Leaves::Changes))
 }
 
-/// Who of those that are to keep a log, and are not drained, gets it from an owner that is not to keep or to own it; the one that
-/// people want to own it at once.
+/// Who of those that are to keep a log, and are not drained, gets it from an owner that is not to keep or to own it.
 fn leaves_to(sight: &LogSight) -> Option<Leaves> {
     let owner = sight.owner.as_ref()?.id;
-    if let Some(asked) = sight.asked_owner.filter(|asked| *asked != owner) {
-        return sight.is_ready(asked, LAG_MAX).then_some(Leaves::Kept(asked));
-    }
     let is_kept = sight.wished.contains(&owner);
     if sight.wished.is_empty() || (is_kept && !sight.drained.contains(&owner)) {
         return None;
@@ -300,6 +310,25 @@ struct Held {
     ready_since: Option<(NodeId, Instant)>,
     /// Until then what was to be done with it at once is not tried again.
     tried_until: Option<Instant>,
+    /// The node that people want to own it, as was seen last.
+    asked: Option<NodeId>,
+    /// Until then it goes there at once: that was said while this node has owned it.
+    asked_until: Option<Instant>,
+}
+
+impl Held {
+    fn new(seen: &Seen, now: Instant) -> Self {
+        let (ready_since, tried_until, asked_until) = (None, None, None);
+        let (epoch, asked) = (seen.epoch, seen.asked);
+        Self { epoch, since: now, ready_since, tried_until, asked, asked_until }
+    }
+
+    /// It goes at once to the node that people have just named, if that can own it: then it is in that place.
+    fn is_asked_for(&self, seen: &Seen, now: Instant) -> Option<Leaves> {
+        let is_new = self.asked_until.is_some_and(|until| now < until);
+        let to = seen.to().filter(|to| is_new && seen.ready && seen.asked == Some(*to))?;
+        (seen.owner != Some(to)).then_some(Leaves::Kept(to))
+    }
 }
 
 /// Decides what a node gives away.
@@ -343,12 +372,14 @@ impl Balance {
         if self.moved.is_some_and(|moved| now.duration_since(moved) < every) {
             return None;
         }
-        let due = |held: &Held| {
+        let due = |(log, held): &(&LogNumber, &Held)| {
+            // At a start nothing is known of what is asked.
+            let is_known = !starts || seen[log.index()].goal == Goal::Place;
             let ready =
                 held.ready_since.is_some_and(|(_, since)| now.duration_since(since) >= whole);
-            ready && now.duration_since(held.since) >= rest
+            is_known && ready && now.duration_since(held.since) >= rest
         };
-        let (log, held) = self.held.iter().find(|(_, held)| due(held))?;
+        let (log, held) = self.held.iter().find(due)?;
         let (to, _) = held.ready_since.expect("it is due");
         let log = *log;
         self.moved = Some(now);
@@ -359,7 +390,9 @@ impl Balance {
         let due = |held: &Held| held.tried_until.is_none_or(|until| now >= until);
         let is_leaving = self.held.values().any(|held| !due(held));
         let (log, held, leaves) = self.held.iter_mut().find_map(|(log, held)| {
-            let leaves = seen[log.index()].leaves.filter(|_| due(held))?;
+            let seen = &seen[log.index()];
+            let leaves =
+                seen.leaves.or_else(|| held.is_asked_for(seen, now)).filter(|_| due(held))?;
             (!is_leaving || leaves.hurries()).then_some((*log, held, leaves))
         })?;
         held.tried_until = Some(now + leaves.again());
@@ -371,10 +404,13 @@ impl Balance {
             self.held.remove(&log);
             return;
         }
-        let new = Held { epoch: seen.epoch, since: now, ready_since: None, tried_until: None };
+        let new = Held::new(seen, now);
         let held = self.held.entry(log).or_insert(new);
         if held.epoch != seen.epoch {
             *held = new;
+        }
+        if held.asked != seen.asked {
+            (held.asked, held.asked_until) = (seen.asked, Some(now + ASKED_FOR));
         }
         let to = seen.to().filter(|to| seen.ready && *to != self.me);
         let same = held.ready_since.filter(|(node, _)| Some(*node) == to);

@@ -4,6 +4,7 @@
 //! without it, by the thread that brought the event: a keeper's answer then costs no change of threads. The owner's
 //! own sync is made by a thread of its own, because two others can commit without it.
 
+mod agreed_wall;
 mod beats;
 mod core;
 mod cores;
@@ -17,6 +18,7 @@ mod syncs;
 mod wishing;
 mod work_signal;
 
+use self::agreed_wall::AgreedWall;
 use self::beats::Late;
 use self::core::Core;
 pub use self::ending::Way;
@@ -119,6 +121,7 @@ pub struct Host {
     /// When a part of another node's files came last, by the clock of the cores.
     part_at: AtomicU64,
     began_anew: AtomicU64,
+    agreed_wall: AgreedWall,
     /// The node has ended: no step is taken any more, and nothing answered.
     has_ended: AtomicBool,
     /// For the thread that tends the files.
@@ -161,6 +164,7 @@ impl Host {
             helpers,
             part_at: AtomicU64::new(0),
             began_anew: AtomicU64::new(0),
+            agreed_wall: AgreedWall::default(),
             has_ended: AtomicBool::new(false),
             work: WorkSignal::default(),
         });
@@ -359,6 +363,11 @@ impl Host {
         self.cores().node.counts()
     }
 
+    /// True if a majority agrees with this node's wall clock as it is now: it may have been set since the cores looked at it.
+    pub(crate) fn clock_is_agreed(&self) -> bool {
+        self.agreed_wall.is_agreed()
+    }
+
     /// The nodes that are wished to keep the log, as far as is known, first the one in its place; and the one that people want
     /// to own it.
     pub(crate) fn wished(&self) -> (Vec<NodeId>, Option<NodeId>) {
@@ -547,6 +556,9 @@ impl Host {
     /// Takes over into the status what a step has changed.
     fn note(&self, core: &mut Core) {
         self.tell_set(core);
+        let at = now();
+        let agreed = core.node.expiry_clock(at);
+        self.agreed_wall.note(agreed, at);
         let owner = core.node.owner();
         let mut status = self.status.lock();
         let next = Status {
@@ -554,7 +566,7 @@ impl Host {
             commit: core.commit,
             promised: core.node.keeper().promise().epoch,
             incarnation: core.node.keeper().identity().incarnation,
-            clock_agreed: core.node.expiry_clock(now()).is_some(),
+            clock_agreed: agreed.is_some(),
             broken: core.node.needs_restart() || core.dir_failed,
             ..*status
         };

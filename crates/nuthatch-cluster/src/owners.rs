@@ -24,7 +24,7 @@ pub(crate) struct Owners {
 impl Owners {
     /// The node that is to own a log. Before anything is known of who is to keep it, the one in its place.
     pub(crate) fn preferred(&self, number: LogNumber) -> NodeId {
-        if let Some(asked) = self.asked() {
+        if let Some(asked) = self.able_asked() {
             return asked;
         }
         let found = preferred(number, &self.wished, &self.drained, &self.favoured);
@@ -32,7 +32,7 @@ impl Owners {
     }
 
     /// The node that people want to own it, if that is to keep it and is not drained.
-    pub(crate) fn asked(&self) -> Option<NodeId> {
+    fn able_asked(&self) -> Option<NodeId> {
         self.asked.filter(|node| self.wished.contains(node) && !self.drained.contains(node))
     }
 

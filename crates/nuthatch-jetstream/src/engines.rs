@@ -112,7 +112,7 @@ impl LogsPort for Engines {
 
     fn logs(&self) -> Vec<JsLog> {
         let describe = |log: &Arc<AttachedLog>| {
-            let Asked { own, others } = log.traffic.asked();
+            let Asked { own, others } = log.asked();
             JsLog {
                 name: log.name.clone(),
                 stats: log.handle.stats(),
@@ -125,7 +125,7 @@ impl LogsPort for Engines {
 
     fn asked(&self) -> Vec<(String, LogId, Asked)> {
         let all = self.logs.all().into_iter();
-        all.map(|log| (log.name.clone(), log.id, log.traffic.asked())).collect()
+        all.map(|log| (log.name.clone(), log.id, log.asked())).collect()
     }
 
     fn health(&self) -> JsHealth {

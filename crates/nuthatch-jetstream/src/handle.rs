@@ -5,6 +5,7 @@ use crate::call_places::Place;
 use crate::core_port::CorePort;
 use crate::engines::{EVENT_BASE_BYTES, Engines};
 use crate::log_table::{AttachError, AttachedLog};
+use crate::log_traffic::asker;
 use crate::registry::{DEFAULT_LOG, Entry, is_memory_log, is_quorum_log, quorum_log_number};
 use crate::request::Call;
 use crate::service::{JetStream, Settings};
@@ -544,16 +545,18 @@ impl JetStreamPort for JetStreamHandle {
         seen: u64,
     ) -> Result<(), SendError> {
         let weight = weight(&event);
-        let note = |log: &AttachedLog| {
-            if let Event::Batch(batch) = &event {
-                log.traffic.note(&batch.peer.outlet, weight as u64);
-            }
-            log.handle.clone()
-        };
-        let Some(handle) = self.engines.logs.with(log, note) else {
+        let found = self.engines.logs.with(log, |log| (log.handle.clone(), log.traffic.clone()));
+        let Some((handle, traffic)) = found else {
             return Err(SendError::Closed(event));
         };
+        let from = traffic.zip(asker(&event));
         match handle.send_seen(event, weight, seen, privileged) {
+            Ok(()) => {
+                if let Some((traffic, from)) = from {
+                    traffic.note(&from, weight as u64);
+                }
+                Ok(())
+            }
             Err(QueueError::Stale(Event::Batch(batch))) => {
                 self.send_rerouted(log, batch, privileged)
             }

@@ -42,8 +42,10 @@ impl LogLoads {
 
     /// What this node says of itself.
     pub(super) fn of_node(&self) -> NodeLoad {
-        let meters = self.meters.lock();
-        NodeLoad { rate: meters.0.values().map(|meter| meter.load("").rate).sum() }
+        let (meters, attached) = (self.meters.lock(), self.logs.attached());
+        let is_here = |log: &LogId| attached.iter().any(|(_, id)| id == log);
+        let here = meters.0.iter().filter(|(log, _)| is_here(log));
+        NodeLoad { rate: here.map(|(_, meter)| meter.load("").rate).sum() }
     }
 
     /// Looks at what was counted since the last look.

@@ -1,8 +1,8 @@
 //! The logs that are attached: each with its identity, its name and its queue. They come and go while
 //! the server runs.
 
-use crate::log_traffic::LogTraffic;
-use crate::registry::is_memory_log;
+use crate::log_traffic::{Asked, LogTraffic};
+use crate::registry::{is_memory_log, is_quorum_log};
 use arc_swap::ArcSwap;
 use nuthatch_log::LogHandle;
 use nuthatch_server::jetstream_port::{LogId, LogSlot, Peer};
@@ -21,8 +21,8 @@ pub struct AttachedLog {
     pub name: String,
     /// Its queue.
     pub handle: LogHandle<Event<Peer>>,
-    /// What clients ask of it.
-    pub(crate) traffic: LogTraffic,
+    /// What clients ask of it, if several nodes keep it.
+    pub(crate) traffic: Option<Arc<LogTraffic>>,
 }
 
 /// Why a log cannot be attached.
@@ -172,7 +172,13 @@ impl AttachedLog {
         name: String,
         handle: LogHandle<Event<Peer>>,
     ) -> Self {
-        Self { id, slot, name, handle, traffic: LogTraffic::default() }
+        let traffic = is_quorum_log(&name).then(Arc::default);
+        Self { id, slot, name, handle, traffic }
+    }
+
+    /// What clients asked of it so far; of a log of just this node nothing is counted.
+    pub(crate) fn asked(&self) -> Asked {
+        self.traffic.as_ref().map(|traffic| traffic.asked()).unwrap_or_default()
     }
 
     /// True if it is in memory.

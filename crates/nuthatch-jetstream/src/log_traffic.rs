@@ -2,9 +2,12 @@
 //!
 //! Counted is what comes: publishes, acknowledgements, pulls, gets. What is delivered is not, but for what asks for it.
 
+use nuthatch_server::jetstream_port::Peer;
 use nuthatch_server::outlet::Outlet;
+use nuthatch_streams::Event;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes since the log was attached: what its queue was given, with the share of each operation beside its own bytes. About:
@@ -52,5 +55,13 @@ impl LogTraffic {
     /// What was counted so far.
     pub(crate) fn asked(&self) -> Asked {
         Asked { own: self.own.load(Ordering::Relaxed), others: self.others.lock().clone() }
+    }
+}
+
+/// The connection that a batch came over; none: it is no batch.
+pub(crate) fn asker(event: &Event<Peer>) -> Option<Arc<Outlet>> {
+    match event {
+        Event::Batch(batch) => Some(batch.peer.outlet.clone()),
+        _ => None,
     }
 }

@@ -84,8 +84,8 @@ pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
     if options.cluster.is_some() {
         jetstream.engines().open_local_by(local_opener::opener(server, &jetstream));
     }
-    let quorum: Arc<dyn QuorumLogs> = Arc::new(OwnedLogs::new(server, &jetstream));
-    let quorum = options.cluster.is_some().then_some(quorum);
+    let owned = || Arc::new(OwnedLogs::new(server, &jetstream)) as Arc<dyn QuorumLogs>;
+    let quorum = options.cluster.is_some().then(owned);
     Ok(StartedJetStream { jetstream, lines, quorum })
 }
 

@@ -5,13 +5,13 @@ use crate::banner;
 use crate::begun_anew;
 use crate::durable_logs::quorum_log;
 use crate::handle::JetStreamHandle;
-use crate::log_loads::LOOK_EVERY;
+use crate::log_loads::{LOOK_EVERY, LogLoads};
 use crate::log_table::AttachedLog;
 use crate::standbys::Standbys;
 use nuthatch_log::LogHandle;
 use nuthatch_object::TieredDisk;
 use nuthatch_server::jetstream_port::{BoxFuture, JetStreamPort as _, LogId, LogSlot, Peer};
-use nuthatch_server::logs::QUORUM_MEMORY_LOG;
+use nuthatch_server::logs::{LogNumber, QUORUM_MEMORY_LOG};
 use nuthatch_server::process::{OnLost, QuorumLogs};
 use nuthatch_server::server::Server;
 use nuthatch_streams::{EndOfPulls, Event};
@@ -73,7 +73,8 @@ impl OwnedLogs {
     pub(super) fn new(server: &Arc<Server>, jetstream: &Arc<JetStreamHandle>) -> Self {
         let (open, standbys) = (Mutex::default(), Standbys::new(server));
         let weak = Arc::downgrade(server);
-        tokio::spawn(tell_loads(weak.clone(), Arc::downgrade(jetstream)));
+        let loads = Arc::downgrade(&jetstream.service().loads);
+        tokio::spawn(tell_loads(weak.clone(), loads));
         Self { server: weak, jetstream: jetstream.clone(), open, standbys }
     }
 
@@ -169,21 +170,23 @@ impl OwnedLogs {
     }
 }
 
-/// Tells balance what clients ask of the logs, for as long as there is a server.
-async fn tell_loads(server: Weak<Server>, jetstream: Weak<JetStreamHandle>) {
+/// Tells balance what clients ask of the logs, for as long as there is a server, which it does not keep.
+async fn tell_loads(server: Weak<Server>, loads: Weak<LogLoads>) {
     loop {
         sleep(LOOK_EVERY).await;
-        let (Some(server), Some(jetstream)) = (server.upgrade(), jetstream.upgrade()) else {
-            return;
+        let Some(options) = server.upgrade().map(|server| server.options()) else { return };
+        let Some(cluster) = server.upgrade().and_then(|server| server.cluster.get().cloned())
+        else {
+            continue;
         };
-        let Some(cluster) = server.cluster.get().cloned() else { continue };
-        let options = server.options();
-        let Some(node) = options.cluster.as_ref().map(|cluster| &cluster.name) else { return };
-        let number = |name: &str| {
-            let mut logs = cluster.logs().iter();
-            logs.find(|log| log.name() == name).map(|log| log.number())
-        };
-        cluster.set_loads(jetstream.service().loads.loads(node, number).await);
+        let (Some(node), Some(loads)) = (options.cluster.as_ref(), loads.upgrade()) else { return };
+        let numbers: BTreeMap<String, LogNumber> =
+            cluster.logs().iter().map(|log| (log.name(), log.number())).collect();
+        let cluster = (Arc::downgrade(&cluster), drop(cluster)).0;
+        let told = loads.loads(&node.name, |name| numbers.get(name).copied()).await;
+        if let Some(cluster) = cluster.upgrade() {
+            cluster.set_loads(told);
+        }
     }
 }
 

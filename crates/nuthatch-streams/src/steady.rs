@@ -119,23 +119,36 @@ impl<T: TimeSource> SteadyClock<T> {
         Self { source, state, tell, judge: OnceLock::new() }
     }
 
-    /// From now on `judge` decides whether the wall clock is followed. If it does not agree with it now, time goes on
-    /// from `last`, if that is earlier than the wall clock: nobody may have used this clock before.
+    /// From now on `judge` decides whether the wall clock is followed. Time begins with what the wall clock shows now, if `judge`
+    /// agrees with that, whatever it showed when this clock was made: it may have been set meanwhile. Otherwise time goes on
+    /// from `last`, if that is earlier than the wall clock. Nobody may have used this clock before.
     ///
     /// # Panics
     /// When there is a judge.
     pub fn judged_by(&self, judge: Judge, last: Timestamp) {
+        // Both sides of the judgement: it is of what the clock showed in between.
+        let before = self.wall_ahead_nanos();
         let agreed = judge();
+        let (wall, at) = (self.source.wall_nanos(), self.source.monotonic());
+        let stands =
+            wall.saturating_sub(to_nanos(at)).abs_diff(before) <= AGREED_STEP_MAX.as_nanos() as u64;
         assert!(self.judge.set(judge).is_ok(), "a clock has one judge");
-        if agreed {
+        let mut state = self.lock();
+        (state.at, state.is_ahead) = (at, false);
+        if agreed && stands {
+            state.nanos = wall;
             return;
         }
-        let mut state = self.lock();
-        state.carry_to(self.source.monotonic());
-        state.nanos = state.nanos.min(last.0);
+        state.nanos = wall.min(last.0);
         state.not_agreed = true;
         drop(state);
         (self.tell)(StepEvent::NotAgreed);
+    }
+
+    /// How far the wall clock is ahead of the one that nobody sets.
+    fn wall_ahead_nanos(&self) -> i64 {
+        let at = self.source.monotonic();
+        self.source.wall_nanos().saturating_sub(to_nanos(at))
     }
 
     /// How far the wall clock is ahead by a step that is not followed; `None` if there is none.

@@ -189,7 +189,8 @@ fn a_log_is_moved_by_name_under_load() {
     let json = cluster(&nodes.nodes[owner], &["logs", "--json"]).expect("JSON");
     let json: Value = serde_json::from_str(&json).expect("JSON");
     let log = &json["logs"][0];
-    assert_eq!((&log["owner"], &log["moved_by_hand"]), (&json!(format!("n{to}")), &json!(true)));
+    let name = json!(format!("n{to}"));
+    assert_eq!((&log["owner"], &log["to_be_owned_by"], &log["moved_to"]), (&name, &name, &name));
     let refused = cluster(&nodes.nodes[0], &["move-log", "other", "n1", "--force"]);
     assert!(refused.expect_err("refused").contains("no quorum log other"));
     let back = cluster(&nodes.nodes[0], &["move-log", "default", "--anywhere", "--force"]);

@@ -2,10 +2,10 @@
 //!
 //! Each owner decides that of its own logs, as all of balance, from the same figures: what it counts itself, and what the others
 //! say of theirs. Each rule wants more to begin a move than the next one wants to undo it, so that figures which vary a little
-//! move nothing to and fro: a move by load gains [`GAIN`] of what the busiest node has, one to the clients costs at most
+//! move nothing to and fro (of a log that begins to count at some rate half of that undoes it): a move by load gains [`GAIN`] of what the busiest node has, one to the clients costs at most
 //! [`CLIENTS_COST`] of it, and one back to the log's place at most [`PLACE_COST`].
 
-use crate::quorum_log::LogSight;
+use crate::quorum_log::{LogSight, NodeName};
 use nuthatch_catalog_group::{LogNumber, Zone};
 use nuthatch_quorum::types::NodeId;
 use std::cmp::Reverse;
@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// Bytes a second from which on a log counts where load is shared out: less is no load for any node. About a thousand small
-/// messages.
+/// messages. One that is where it is for that reason stays down to half of it.
 pub const BUSY: u64 = 256 << 10;
 
-/// Bytes a second from which on it matters where a log's clients are: some operations.
+/// Bytes a second from which on it matters where a log's clients are: some operations. Likewise.
 pub const ASKED: u64 = 1 << 10;
 
 /// Figures that are older count for nothing.
@@ -94,8 +94,9 @@ impl Figures<'_> {
     pub(super) fn goal(&self, sight: &LogSight, ready: &BTreeSet<NodeId>) -> Goal {
         let Some(load) = self.loads.own.get(&sight.number) else { return Goal::Place };
         // What people want counts for more.
-        let is_asked_for = sight.asked_owner.is_some() || sight.owner_is_outside;
-        if is_asked_for || load.rate < ASKED {
+        let is_named =
+            sight.asked_owner.as_ref().is_some_and(|asked| asked.id == sight.preferred.id);
+        if is_named || sight.owner_is_outside || load.rate < ASKED / 2 {
             return Goal::Place;
         }
         let one = Weighed { figures: self, sight, load };
@@ -131,6 +132,12 @@ impl Weighed<'_> {
         if self.load.rate < BUSY || others.values().any(|load| *load > here) {
             return None;
         }
+        // A node that says nothing may be the busiest.
+        let is_known =
+            |node: &NodeName| node.id == self.figures.me || others.contains_key(&node.name);
+        if !self.sight.keepers.iter().all(|keeper| !keeper.connected || is_known(&keeper.node)) {
+            return None;
+        }
         // What the busier of both has afterwards.
         let after = |there: u64| (here - self.load.rate).max(there + self.load.rate);
         let known = ready.iter().filter_map(|node| Some((after(self.total(*node)?), *node)));
@@ -147,7 +154,7 @@ impl Weighed<'_> {
     /// place first.
     fn to_clients(&self, ready: &BTreeSet<NodeId>) -> Option<NodeId> {
         let here = self.figures.zones.get(self.name(self.figures.me)?)?;
-        if self.asked_from(here) * 100 > self.load.rate * NOT_HERE {
+        if self.load.rate < ASKED || self.asked_from(here) * 100 > self.load.rate * NOT_HERE {
             return None;
         }
         let is_there = |node: &NodeId| {
@@ -184,7 +191,7 @@ impl Weighed<'_> {
 
     /// True if the log's move to a node adds no more than so much to what the busier of both has.
     fn costs(&self, node: NodeId, at_most: u64) -> bool {
-        if self.load.rate < BUSY {
+        if self.load.rate < BUSY / 2 {
             return true;
         }
         let Some(there) = self.total(node) else { return false };

@@ -14,6 +14,7 @@ fn logs(of: &[(u8, u8, bool)]) -> Vec<Seen> {
         ready: *ready,
         in_memory: false,
         is_outside: false,
+        asked: None,
         leaves: None,
     };
     of.iter().map(seen).collect()
@@ -179,13 +180,10 @@ fn who_is_to_own_nothing_leaves_its_logs_to_who_is() {
     assert_eq!(leaves(&[1, 2, 3], &[1], &[1]), None, "nobody else can");
     assert_eq!(leaves(&[1, 2, 3], &[1, 2, 3], &[1, 2, 3]), None, "nobody is to");
     assert_eq!(leaves(&[4, 2, 3], &[4], &[1, 2, 3, 4]), Some((2, false)));
-    let asked = |asked: u8, ready: &[u8]| {
-        let asked_owner = Some(NodeId(asked));
-        super::leaves(&LogSight { asked_owner, ..sight(&[1, 2, 3], &[], ready) })
-    };
-    assert_eq!(asked(3, &[1, 2, 3]), Some(Leaves::Kept(NodeId(3))), "by somebody's word");
-    assert_eq!(asked(3, &[1, 2]), None, "it is behind");
-    assert_eq!(asked(1, &[1, 2, 3]), None, "it is there");
+    // Somebody's word for a node that is not there keeps nobody from being drained.
+    let asked_owner = Some(NodeName { id: NodeId(3), name: "n3".to_owned() });
+    let away = LogSight { asked_owner, ..sight(&[1, 2, 3], &[1], &[1, 2]) };
+    assert_eq!(super::leaves(&away), Some(Leaves::Kept(NodeId(2))));
     let changes = |drained: &[u8], ready: &[u8]| {
         super::leaves(&LogSight { set_can_change: true, ..sight(&[1, 2, 4], drained, ready) })
     };
@@ -217,4 +215,32 @@ fn at_a_start_logs_that_lie_unevenly_go_at_once() {
     // Later nothing is hurried.
     let mut balance = Balance::new(ME, BalanceTimes::default(), began);
     assert_eq!(moves(&mut balance, began, (31, 340), &uneven), [(331, 2, 3)]);
+}
+
+#[test]
+fn a_log_goes_at_once_to_the_node_that_is_named_and_later_as_to_its_place() {
+    let began = Instant::now();
+    let mut balance = Balance::new(ME, BalanceTimes::default(), began);
+    let mut seen = logs(&[(1, 1, true), (2, 2, true), (3, 3, true)]);
+    assert_eq!(moves(&mut balance, began, (100, 110), &seen), []);
+    (seen[0].asked, seen[0].preferred) = (Some(NodeId(3)), NodeId(3));
+    assert_eq!(moves(&mut balance, began, (110, 115), &seen), [(110, 0, 3)]);
+    // It is back after a takeover, and rests.
+    seen[0].epoch = Epoch(9);
+    assert_eq!(moves(&mut balance, began, (115, 420), &seen), [(415, 0, 3)]);
+    // Another word, while that node is not ready.
+    (seen[0].asked, seen[0].preferred, seen[0].ready) = (Some(NodeId(2)), NodeId(2), false);
+    assert_eq!(moves(&mut balance, began, (420, 430), &seen), []);
+    seen[0].ready = true;
+    assert_eq!(moves(&mut balance, began, (430, 431), &seen), [(430, 0, 2)]);
+}
+
+#[test]
+fn at_a_start_no_log_goes_by_what_is_asked_of_it() {
+    let began = Instant::now();
+    let mut balance = Balance::new(ME, BalanceTimes::default(), began);
+    let mut uneven = logs(&[(1, 1, true), (2, 2, false), (1, 1, true), (3, 3, true)]);
+    uneven[0].goal = Goal::LessBusy(NodeId(2));
+    uneven[3].preferred = NodeId(1);
+    assert_eq!(moves(&mut balance, began, (5, 29), &uneven), []);
 }

@@ -26,8 +26,8 @@ fn described_log(log: &QuorumLog) -> Value {
         "store": store,
         "epoch": epoch.0,
         "owner": owner.map(|owner| owner.name),
-        "place": preferred.name,
-        "moved_by_hand": asked_owner.is_some(),
+        "to_be_owned_by": preferred.name,
+        "moved_to": asked_owner.map(|asked| asked.name),
         "keepers": keepers.iter().map(named).collect::<Vec<_>>(),
         "followed": log.followed().map(|followed| followed.bytes),
     })

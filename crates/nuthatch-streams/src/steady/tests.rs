@@ -143,6 +143,35 @@ fn a_clock_that_nobody_agrees_with_is_not_believed_at_the_start() {
 }
 
 #[test]
+fn a_clock_that_is_set_right_before_it_is_judged_begins_with_what_it_shows_then() {
+    let rig = Rig::new();
+    rig.step(2 * HOUR);
+    let (machine, events) = (rig.machine.clone(), rig.events.clone());
+    let clock =
+        SteadyClock::new(machine, Box::new(move |event| events.lock().expect("lock").push(event)));
+    // Others are waited for, and meanwhile somebody sets it right.
+    rig.pass(1);
+    rig.step(-2 * HOUR);
+    clock.judged_by(Box::new(|| true), Timestamp(START));
+    assert_eq!(clock.now().0, START + SECOND, "not two hours later");
+    assert_eq!(rig.events(), []);
+}
+
+#[test]
+fn a_clock_that_is_set_while_it_is_judged_is_not_believed() {
+    let rig = Rig::new();
+    let machine = rig.machine.clone();
+    // What it showed before was right.
+    let judge = Box::new(move || {
+        machine.0.lock().expect("lock").0 += 2 * HOUR;
+        true
+    });
+    rig.clock.judged_by(judge, Timestamp(START));
+    assert_eq!(rig.clock.now().0, START, "from the last stamp on");
+    assert_eq!(rig.events(), [StepEvent::NotAgreed]);
+}
+
+#[test]
 fn a_step_is_followed_as_long_as_others_agree_and_only_then() {
     let (rig, others) = judged(true, -HOUR);
     assert_eq!(rig.pass(10), 10);

@@ -48,9 +48,11 @@ pub(super) fn show(session: &mut Session) -> Result<(), CliError> {
 }
 
 fn place(log: &Value) -> String {
-    match log["moved_by_hand"] == true {
-        true => format!("{} (move-log)", text(&log["place"])),
-        false => text(&log["place"]),
+    let by = text(&log["to_be_owned_by"]);
+    match log["moved_to"].as_str() {
+        Some(to) if to == by => format!("{by} (move-log)"),
+        Some(to) => format!("{by} (move-log to {to}, which cannot)"),
+        None => by,
     }
 }
 
@@ -108,15 +110,15 @@ fn plan(would: &Value) -> String {
     let Some(node) = would["node"].as_str() else {
         return match would["before"].as_str() {
             Some(before) => format!(
-                "Log {log} is not kept at {before} any more: it is owned by whichever node is best, which moves it when it has \
-                 rested.\n"
+                "Log {log} is not kept at {before} any more: it is owned by whichever node is best. In a cluster of several \
+                 logs it goes there when it has rested.\n"
             ),
             None => format!("Log {log} is owned by whichever node is best already.\n"),
         };
     };
     let back = format!(
-        "While {node} is away or drained another node owns it, and gives it back as soon as {node} has everything, whatever \
-         clients ask of it (`nuthatch cluster move-log {log} --anywhere` takes that back)"
+        "While {node} is away or drained another node owns it, and gives it back as to its place, minutes after {node} has \
+         everything, whatever clients ask of it (`nuthatch cluster move-log {log} --anywhere` takes that back)"
     );
     match owner == node {
         true => format!("Log {log} is owned by {node}, and stays there. {back}.\n"),

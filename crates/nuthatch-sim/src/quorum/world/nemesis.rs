@@ -90,8 +90,9 @@ impl World {
                     self.schedule.after(pause, Happening::HandsOver { at: owner });
                     self.event(owner, Event::Prepare)?;
                 } else {
-                    // As drivers do.
+                    // To one that is wished, as balance does, or to any, as at a clean stop.
                     let wished = self.catalog.state().wish.value.owner;
+                    let wished = wished.filter(|_| self.schedule.rng.chance(500));
                     self.event(owner, wished.map_or(Event::HandOver, Event::HandOverTo))?;
                 }
             }
