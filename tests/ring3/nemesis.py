@@ -26,6 +26,8 @@ ON_DISKS = {"restore", "restore-behind", "wipe-behind", "rot", "rot-files", "rot
 AHEAD_S = [-7200, -300, -3, 3, 300, 7200]
 # What nodes know of clocks that they heard is of no use to them any more.
 CLOCKS_FORGOTTEN_S = 3
+# What a node says that has just become the owner of a log, before it opens it.
+OWNS = " owns the quorum log"
 STOPPED_S = 5
 
 
@@ -280,7 +282,8 @@ class Nemesis:
 
     async def clock_alone(self, fault, victims):
         """One node's wall clock is two hours ahead from its start on, and no majority is left that could tell it; in the end it
-        may own the log, and nobody knows which clock is right."""
+        may own the log, and nobody knows which clock is right. In half of the cases it is set right as soon as it owns a log,
+        while it waits for what the others say of its clock."""
         away = len(victims) // 2
         node, others, dead = victims[0], victims[1:-away], victims[-away:]
         for one in (*dead, node):
@@ -291,9 +294,15 @@ class Nemesis:
         for one in others:
             one.kill()
         await asyncio.sleep(1)
+        owned = node.said().count(OWNS)
         for one in others:
             one.start()
-        await asyncio.sleep(2 + fault.hold_s)
+        late = time.monotonic() + 2 + fault.hold_s
+        while time.monotonic() < late:
+            await asyncio.sleep(0.02)
+            if fault.seed % 2 and node.said().count(OWNS) > owned:
+                await asyncio.sleep(random.Random(fault.seed).uniform(0, 0.5))
+                break
         self.effects["owners with a wrong clock"] += self.owner() == node.at
         for one in dead:
             one.start()

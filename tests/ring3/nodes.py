@@ -111,8 +111,8 @@ class Cluster:
         # However small a log is here: every takeover goes on from a standby, unless there was no time for one.
         self.config = self.dir / "nodes.conf"
         self.config.write_text('jetstream { quorum { standby_above: "0s" } }\n')
-        # How many replicas a stream is created with: our quorum log replicates by itself.
-        self.replicas = count if is_nats else 1
+        # How many replicas a stream is created with.
+        self.replicas = count
         self.nodes = [(NatsNode if is_nats else Node)(self, at, disk(at)) for at in range(count)]
         self.clocks = RightClocks()
         self.catalog = f"file://{self.dir}/catalog"

@@ -48,14 +48,14 @@ mod tests {
     fn a_clock_that_was_set_since_is_not_the_one_that_was_agreed_with() {
         const SECOND: u64 = 1_000_000;
         let agreed = AgreedWall::default();
-        let (wall, at) = (WallTime(5_000 * SECOND), Time(100 * SECOND));
+        let (wall, at) = (WallTime(9_000 * SECOND), Time(100 * SECOND));
         assert!(!agreed.agrees_with(wall, at), "nobody has said so");
         agreed.note(Some(wall), at);
         let later = |seconds: u64| Time((100 + seconds) * SECOND);
-        assert!(agreed.agrees_with(WallTime(5_010 * SECOND), later(10)));
-        assert!(!agreed.agrees_with(WallTime((5_010 + 7_200) * SECOND), later(10)));
-        assert!(!agreed.agrees_with(WallTime((5_010 - 7_200) * SECOND), later(10)));
+        assert!(agreed.agrees_with(WallTime(9_010 * SECOND), later(10)));
+        assert!(!agreed.agrees_with(WallTime((9_010 + 7_200) * SECOND), later(10)));
+        assert!(!agreed.agrees_with(WallTime((9_010 - 7_200) * SECOND), later(10)));
         agreed.note(None, later(11));
-        assert!(!agreed.agrees_with(WallTime(5_011 * SECOND), later(11)));
+        assert!(!agreed.agrees_with(WallTime(9_011 * SECOND), later(11)));
     }
 }
