@@ -8,6 +8,10 @@
 //! What a start would mend on the way (a damaged footer, a checkpoint that cannot be used) it leaves as it is, or has a start
 //! read all: see [`StandbyError::Changed`].
 
+mod reading;
+
+pub use reading::{StandbyLog, StandbyReader};
+
 use super::chain_check::{add_frame, frames_on, just_made};
 use super::replay::push_places;
 use super::settle::Todo;
