@@ -6,7 +6,7 @@
 use crate::consumer::EndOfPulls;
 use crate::op::{Op, Respond};
 use bytes::Bytes;
-use nuthatch_log::StreamId;
+use nuthatch_log::{Lsn, StreamId};
 use std::any::Any;
 
 /// A half-open range of bytes inside a [`ClientBatch::buf`].
@@ -202,6 +202,17 @@ pub struct DirectGetItem {
     pub reply: Span,
     /// JSON request, or empty with `subject`.
     pub body: Span,
+    /// Another node asks which can answer it, unless the stream has changed.
+    pub unless_changed: Option<UnlessChanged>,
+}
+
+/// What a node that follows the log says of itself with a direct get of one of its clients.
+#[derive(Clone, Copy, Debug)]
+pub struct UnlessChanged {
+    /// It has read the log up to here.
+    pub position: Lsn,
+    /// Under this subject the request goes back to it, with its reply, headers and body, if the stream is as it was there.
+    pub back: Span,
 }
 
 /// An answer to a flow control request. Without it a push consumer with flow control stalls.

@@ -311,6 +311,7 @@ impl Turn<'_> {
         let Some(route) = own.or_else(mirror) else { return self.get_of_mirror(publish, stream) };
         let reply = publish.reply.unwrap_or_default();
         let item = DirectGetItem {
+            unless_changed: None,
             stream: route.stream,
             for_origin,
             hint: self.mux_hint(reply),
