@@ -165,6 +165,12 @@ impl<M: Machine> Standby<M> {
         Ok(standby)
     }
 
+    /// Identity of the log.
+    #[must_use]
+    pub const fn log_id(&self) -> u64 {
+        self.log_id
+    }
+
     /// The last position that it has read.
     #[must_use]
     pub const fn last(&self) -> Lsn {

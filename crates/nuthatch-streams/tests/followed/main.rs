@@ -37,6 +37,8 @@ const QUEUE: usize = 3;
 static FOLLOWED: AtomicU64 = AtomicU64::new(0);
 static FOUND: AtomicU64 = AtomicU64::new(0);
 static ASKED: AtomicU64 = AtomicU64::new(0);
+/// Logs that were opened from what had followed them.
+static TAKEN_OVER: AtomicU64 = AtomicU64::new(0);
 
 const fn id(stream: usize) -> StreamId {
     StreamId(stream as u32 + 1)
@@ -83,7 +85,7 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut chance = SeededEntropy::new(seed);
         let (disk, now_ns) = (MemDisk::default(), 1_700_000_000 * SECOND_NS);
-        let mut rig = Rig::open(&disk, seed, now_ns);
+        let (mut rig, _) = Rig::open(&disk, seed, now_ns, None);
         for stream in 0..STREAMS.len() {
             let (account, config) = (AccountId::GLOBAL, config(stream, &mut chance));
             rig.send_op(Op::CreateStream { id: id(stream), account, config });
@@ -98,7 +100,7 @@ impl World {
             7 => self.delete(),
             8 if self.chance.below(2) == 0 => self.purge(),
             9 if self.chance.below(3) == 0 => self.update(),
-            10 if self.chance.below(12) == 0 => self.restart(seed),
+            10 if self.chance.below(6) == 0 => self.restart(seed),
             11 => self.pass(),
             12..=15 => self.follow(),
             _ => return self.get(),
@@ -125,7 +127,12 @@ impl World {
         self.rig().settle();
         self.lives += 1;
         self.rig = None;
-        self.rig = Some(Rig::open(&self.disk, seed + self.lives * 2, self.now_ns));
+        // What has answered reads may be what the next owner begins with.
+        let follower = self.follower.take_if(|_| self.chance.below(2) == 0);
+        let salt = seed + self.lives * 2;
+        let (rig, is_followed) = Rig::open(&self.disk, salt, self.now_ns, follower);
+        TAKEN_OVER.fetch_add(u64::from(is_followed), Ordering::Relaxed);
+        self.rig = Some(rig);
     }
 
     fn rig(&mut self) -> &mut Rig {
@@ -276,8 +283,9 @@ fn what_a_standby_answers_is_what_the_owner_would() {
         .filter_map(|seed| schedule(seed).err().map(|why| format!("seed {seed}: {why}")))
         .collect();
     assert!(failed.is_empty(), "{} failed: {:#?}", failed.len(), failed.first());
-    let [followed, found, asked] =
-        [&FOLLOWED, &FOUND, &ASKED].map(|counter| counter.load(Ordering::Relaxed));
+    let [followed, found, asked, taken_over] =
+        [&FOLLOWED, &FOUND, &ASKED, &TAKEN_OVER].map(|counter| counter.load(Ordering::Relaxed));
     println!("{followed} answered by standbys, with {found} messages, {asked} by the owner");
+    assert!(taken_over > SCHEDULES / 8, "{taken_over} opened from a standby");
     assert!(followed > 10 * SCHEDULES && found > 10 * SCHEDULES && asked > 5 * SCHEDULES);
 }

@@ -160,16 +160,25 @@ fn engine(outside: &Outside) -> Engine<Recorder> {
 }
 
 impl Rig {
-    pub fn open(disk: &MemDisk, salt: u64, now_ns: i64) -> Self {
-        let outside = Outside::default();
+    /// Opens the log, from what has followed it if there is anything; whether that was of use.
+    pub fn open(
+        disk: &MemDisk,
+        salt: u64,
+        now_ns: i64,
+        follower: Option<Follower>,
+    ) -> (Self, bool) {
+        let (standby, outside) = match follower {
+            Some(Follower { standby, outside, .. }) => (Some(standby), outside),
+            None => (None, Outside::default()),
+        };
         let clock = Arc::new(ManualClock::at(now_ns));
         let entropy = Box::new(SeededEntropy::new(salt));
-        let from = (None, || engine(&outside));
+        let from = (standby, || engine(&outside));
         let disk = Arc::new(disk.clone());
         let opened = Log::open_from(options(salt % 2 == 1), disk, clock.clone(), entropy, from);
-        let (core, _) = opened.expect("opens");
+        let (core, report) = opened.expect("opens");
         let handle = core.handle();
-        Self { core, handle, clock, outside }
+        (Self { core, handle, clock, outside }, report.standby > Lsn(0))
     }
 
     pub fn settle(&mut self) {
@@ -218,6 +227,7 @@ impl Rig {
 /// What follows a log that somebody else writes.
 pub struct Follower {
     standby: Standby<Engine<Recorder>>,
+    outside: Outside,
     disk: Arc<dyn Disk>,
 }
 
@@ -230,7 +240,7 @@ impl Follower {
             let begun = Standby::begin(&Keys::default(), &disk, engine(&outside));
             let mut standby = begun.expect("reads")?;
             standby.machine_mut().name_streams();
-            return Some(Self { standby, disk });
+            return Some(Self { standby, outside, disk });
         };
         while follower.standby.follow(&follower.disk).ok()? {}
         Some(follower)

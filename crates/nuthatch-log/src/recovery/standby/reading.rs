@@ -58,6 +58,11 @@ impl Default for StandbyReader {
 }
 
 impl StandbyReader {
+    /// Somebody else reads: who may read from the disk as much as anybody.
+    pub const fn begin(&mut self) {
+        self.loads = 0;
+    }
+
     /// Reads what the last look at the standby was in want of; may wait for the disk. `false`: nothing was wanted that could be
     /// read, it cannot be read now, or too much has been read already. The log's owner has to be asked then.
     #[must_use]
