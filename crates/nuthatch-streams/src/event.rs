@@ -118,8 +118,15 @@ impl Item {
         }
     }
 
-    /// The stream that it is for, to change it.
-    pub const fn stream_mut(&mut self) -> &mut StreamId {
+    /// It goes to this stream, of another log perhaps: what a node has read of the former log says nothing of that.
+    pub const fn move_to(&mut self, stream: StreamId) {
+        if let Self::DirectGet(get) = self {
+            get.unless_changed = None;
+        }
+        *self.stream_mut() = stream;
+    }
+
+    const fn stream_mut(&mut self) -> &mut StreamId {
         match self {
             Self::Publish(item) => &mut item.stream,
             Self::Ack(item) => &mut item.stream,

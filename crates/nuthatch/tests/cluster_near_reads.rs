@@ -91,13 +91,18 @@ impl Cluster {
 
     /// Gets that a node has answered from what it follows.
     fn near(&self, at: usize) -> u64 {
-        let mut socket = TcpStream::connect(("127.0.0.1", self.monitors[at])).expect("it answers");
-        socket.write_all(b"GET /metrics HTTP/1.0\r\nHost: n\r\n\r\n").expect("a request");
-        let mut page = String::new();
-        socket.read_to_string(&mut page).expect("an answer");
-        let of =
-            |line: &str| line.strip_prefix("nuthatch_direct_gets_own_zone_total ")?.parse().ok();
-        page.lines().find_map(of).expect("it is told")
+        let of = |line: &str| {
+            line.strip_prefix("nuthatch_direct_gets_own_zone_total ")?.parse::<u64>().ok()
+        };
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            // A node that has just started tells it a moment later.
+            if let Some(near) = self.page(at).and_then(|page| page.lines().find_map(of)) {
+                return near;
+            }
+            assert!(Instant::now() < deadline, "{at} does not tell it");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Waits until a node answers gets of this subject itself.

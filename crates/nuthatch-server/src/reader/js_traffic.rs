@@ -486,7 +486,9 @@ fn each_span(item: &mut Item, visit: &mut impl FnMut(&mut Span)) {
             spans.into_iter().for_each(visit);
         }
         Item::DirectGet(d) => {
-            [&mut d.subject, &mut d.reply, &mut d.body, &mut d.headers].into_iter().for_each(visit);
+            let back = d.unless_changed.as_mut().map(|unless| &mut unless.back);
+            let spans = [&mut d.subject, &mut d.reply, &mut d.body, &mut d.headers];
+            spans.into_iter().chain(back).for_each(visit);
         }
         Item::Flow(f) => {
             [&mut f.consumer, &mut f.subject, &mut f.headers].into_iter().for_each(visit);
