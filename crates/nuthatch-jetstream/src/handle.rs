@@ -1,5 +1,7 @@
 //! The JetStream service as connections see it: routes, API requests, queues of the engines.
 
+mod long_calls;
+
 use crate::audit::{self, Called, ServerIdentity};
 use crate::call_places::Place;
 use crate::core_port::CorePort;
@@ -11,10 +13,12 @@ use crate::request::Call;
 use crate::service::{JetStream, Settings};
 use crate::settings;
 use crate::stream_table::StreamTable;
+use long_calls::{LongCalls, spawn_told};
 use nuthatch_log::SendError as QueueError;
 use nuthatch_log::StreamId;
 use nuthatch_server::account::Accounts;
 use nuthatch_server::advertised::{AdvertisedStream, AskedAt, Streams, Taken, subjects_of};
+use nuthatch_server::jetstream_port::followed::FollowedStreams;
 use nuthatch_server::jetstream_port::reroute;
 use nuthatch_server::jetstream_port::{
     ApiRequest, BoxFuture, JetStreamPort, JsView, LogId, LogSlot, NodeQuestion, Peer, SendError,
@@ -27,9 +31,9 @@ use nuthatch_server::shares::AccountTurns;
 use nuthatch_streams::{AccountId, ClientBatch, Event, Op};
 use rustc_hash::FxHashMap;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
-use tokio::runtime::{Handle, Runtime};
+use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
 /// The API prefix after a domain has been taken off.
@@ -52,56 +56,15 @@ pub struct JetStreamHandle {
     /// Names of streams need no log: they do not wait for calls that wait for one.
     name_turns: Arc<AccountTurns>,
     domain: Option<String>,
+    /// What follows logs of other nodes, once there may be any.
+    followed: OnceLock<Arc<dyn FollowedStreams>>,
 }
-
-/// Threads for calls whose handling grows with the request, or that tell of very much: connections
-/// and timers do not wait for what they compute.
-const LONG_CALL_THREADS: usize = 2;
 
 /// A stream with more subjects is told and compared there.
 const LONG_SUBJECTS: usize = 1024;
 /// Such calls of one account that are under way at a time; they wait for their log, too, but not for
 /// each other's computing.
 const LONG_CALLS_OF_ACCOUNT_MAX: usize = 4;
-
-/// The runtime of those threads.
-struct LongCalls(Option<Runtime>);
-
-impl LongCalls {
-    fn new() -> Result<Self, String> {
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        builder.worker_threads(LONG_CALL_THREADS).thread_name("calls").enable_all();
-        let runtime = builder.build().map_err(|error| format!("no threads for calls: {error}"))?;
-        Ok(Self(Some(runtime)))
-    }
-
-    /// Carries out a call; what is returned hears of its end.
-    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> oneshot::Receiver<()> {
-        let runtime = self.0.as_ref().expect("it is there until it is dropped");
-        spawn_told(runtime.handle(), work)
-    }
-}
-
-impl Drop for LongCalls {
-    fn drop(&mut self) {
-        // A runtime may not be waited for on a thread of another one.
-        self.0.take().into_iter().for_each(Runtime::shutdown_background);
-    }
-}
-
-/// Carries out `work`; what is returned hears of its end.
-fn spawn_told(
-    runtime: &Handle,
-    work: impl Future<Output = ()> + Send + 'static,
-) -> oneshot::Receiver<()> {
-    let (done, receiver) = oneshot::channel();
-    runtime.spawn(async move {
-        work.await;
-        // There is no receiver when the connection is gone.
-        let _ = done.send(());
-    });
-    receiver
-}
 
 /// Takes the first step of a future at once; `true`: it is done.
 fn first_step<F: Future<Output = ()> + ?Sized>(future: Pin<&mut F>) -> bool {
@@ -110,6 +73,11 @@ fn first_step<F: Future<Output = ()> + ?Sized>(future: Pin<&mut F>) -> bool {
 }
 
 impl JetStreamHandle {
+    /// Direct gets may be answered from what follows logs of other nodes.
+    pub(super) fn set_followed(&self, followed: Arc<dyn FollowedStreams>) {
+        assert!(self.followed.set(followed).is_ok(), "it is set once, at the start");
+    }
+
     /// Builds the service on the engines and loads the registry from them.
     ///
     /// # Errors
@@ -138,6 +106,7 @@ impl JetStreamHandle {
             long_turns,
             name_turns,
             domain,
+            followed: OnceLock::new(),
         }))
     }
 
@@ -315,6 +284,10 @@ impl JetStreamPort for JetStreamHandle {
         changed: &mut Vec<Box<[u8]>>,
     ) -> bool {
         self.streams.read().changes_since(version, account, changed)
+    }
+
+    fn followed(&self) -> Option<&dyn FollowedStreams> {
+        self.followed.get().map(|followed| &**followed)
     }
 
     fn find(&self, account: AccountId, wanted: Wanted<'_>) -> Option<StreamRoute> {

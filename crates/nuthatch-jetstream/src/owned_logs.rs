@@ -72,6 +72,7 @@ impl OwnedLogs {
     /// For this server's service.
     pub(super) fn new(server: &Arc<Server>, jetstream: &Arc<JetStreamHandle>) -> Self {
         let (open, standbys) = (Mutex::default(), Standbys::new(server));
+        jetstream.set_followed(standbys.clone());
         let weak = Arc::downgrade(server);
         let loads = Arc::downgrade(&jetstream.service().loads);
         tokio::spawn(tell_loads(weak.clone(), loads));

@@ -5,6 +5,8 @@
 //! owner has it; all of them together stay within a bound of memory, above which one is dropped, which costs the time that
 //! opening takes without it and nothing else.
 
+mod reads;
+
 use crate::durable_logs::{DurableLog, quorum_log};
 use crate::engine::{LogStandby, engine, engine_config};
 use crate::settings::account_bounds;
@@ -16,6 +18,7 @@ use nuthatch_server::server::Server;
 use nuthatch_server::sink::ServerSink;
 use nuthatch_streams::{Engine, EngineConfig};
 use parking_lot::Mutex;
+use reads::{Readers, Reads};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,6 +60,7 @@ pub(super) struct Standbys {
     by_log: Mutex<BTreeMap<u8, Arc<Place>>>,
     /// Held by the one that reads a whole log.
     reading: Mutex<()>,
+    reads: Reads,
 }
 
 /// That of one log.
@@ -66,10 +70,15 @@ struct Place {
     kept: Mutex<Option<Kept>>,
     /// Memory that it takes, about.
     bytes: AtomicU64,
+    readers: Readers,
 }
 
 struct Kept {
     standby: LogStandby,
+    /// Which one it is of those that this node has begun.
+    number: u64,
+    /// The files that it was read from.
+    files: Arc<dyn Disk>,
     /// With which its machine was made.
     config: EngineConfig,
     /// The last entry that was applied to the files that it has read.
@@ -83,8 +92,14 @@ impl Place {
     /// Takes it out: who drops it does so without the lock.
     fn take(&self) -> Option<Kept> {
         let mut kept = self.kept.lock();
-        self.bytes.store(0, Ordering::Relaxed);
+        self.forget();
         kept.take()
+    }
+
+    /// There is none any more.
+    fn forget(&self) {
+        self.bytes.store(0, Ordering::Relaxed);
+        self.readers.keep(None);
     }
 
     fn note_bytes(&self, standby: &LogStandby) {
@@ -129,8 +144,12 @@ impl Next {
 impl Standbys {
     /// For logs of this server.
     pub(super) fn new(server: &Arc<Server>) -> Arc<Self> {
-        let (by_log, reading) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { server: Arc::downgrade(server), by_log, reading })
+        Arc::new_cyclic(|standbys| Self {
+            server: Arc::downgrade(server),
+            by_log: Mutex::default(),
+            reading: Mutex::default(),
+            reads: Reads::new(standbys, server),
+        })
     }
 
     /// Follows a log from now on whenever another node owns it, where that is worth it.
@@ -258,7 +277,7 @@ impl Follower {
             let is_stale = |kept: &mut Kept| kept.applied > applied || kept.config != now;
             let stale = kept.take_if(|kept| !kept.is_whole || is_stale(kept));
             if stale.is_some() {
-                self.place.bytes.store(0, Ordering::Relaxed);
+                self.place.forget();
             }
             (stale, kept.is_some())
         };
@@ -311,6 +330,8 @@ impl Follower {
                 Ok(true) => {}
                 Ok(false) => {
                     kept.applied = applied;
+                    kept.files = Arc::clone(&files);
+                    self.place.readers.keep(Some(&files));
                     if self.counted.elapsed() >= COUNT_EVERY {
                         kept.standby.pass_time();
                         self.place.note_bytes(&kept.standby);
@@ -324,7 +345,7 @@ impl Follower {
                 Err(why) => {
                     // What was read in part is nothing to open a log from.
                     let gone = place.take();
-                    self.place.bytes.store(0, Ordering::Relaxed);
+                    self.place.forget();
                     drop(place);
                     drop(gone);
                     return Err(why);
@@ -345,7 +366,7 @@ impl Follower {
         if self.log.owned().is_some() {
             return Ok(());
         }
-        let Some(standby) = begun? else { return Ok(()) };
+        let Some(mut standby) = begun? else { return Ok(()) };
         let took = began.elapsed();
         let above = options.cluster.as_ref().map_or(Duration::MAX, |cluster| cluster.standby_above);
         if took < above {
@@ -356,8 +377,9 @@ impl Follower {
         }
         self.next = Next::Now;
         let (last, mib) = (standby.last(), bytes_of(&standby) >> 20);
-        let since = Instant::now();
-        let kept = Kept { standby, config, applied: read_to, is_whole: true, since };
+        standby.machine_mut().name_streams();
+        let (since, number) = (Instant::now(), self.standbys.reads.next_number());
+        let kept = Kept { standby, number, files, config, applied: read_to, is_whole: true, since };
         let left = {
             let mut place = self.place.kept.lock();
             match self.log.owned() {

@@ -46,7 +46,7 @@ pub use machine::{
 };
 pub use options::{Compression, LogOptions, Reporter, SyncPolicy};
 pub use record::{RecordKind, RecordRef};
-pub use recovery::standby::{Standby, StandbyError};
+pub use recovery::standby::{Standby, StandbyError, StandbyLog, StandbyReader};
 pub use recovery::{DamageKind, Log, OpenError, RecoveryReport};
 pub use sealed_segments::{Chain, SealedSegment};
 pub use sequencer::{CloseError, LOST, LogCore, LogHandle, LogInner, SendError, Turn};

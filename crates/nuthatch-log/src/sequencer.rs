@@ -16,6 +16,7 @@ mod worker;
 
 pub use inbox::{CloseError, LogHandle, SendError};
 pub use inner::{LogInner, Parts};
+pub use reads::ready;
 pub use segments::{SegmentInfo, Segments};
 
 use crate::env::{Standing, Tenure};

@@ -8,7 +8,8 @@ use common::{
 };
 use nuthatch_log::env::{Fault, MemDisk, SeededEntropy};
 use nuthatch_log::{
-    Disk, Inspection, LogOptions, Lsn, OpenError, Reporter, Standby, StandbyError, StreamId,
+    Disk, Inspection, LogAccess, LogOptions, Lsn, OpenError, Read, Reporter, Seq, Standby,
+    StandbyError, StandbyReader, StreamId,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -152,7 +153,9 @@ impl World {
         loop {
             match standby.follow(&disk) {
                 Ok(true) => {}
-                Ok(false) => return,
+                Ok(false) => {
+                    return read_all(standby, &disk, self.rig.as_mut().expect("open"));
+                }
                 Err(StandbyError::Changed { .. }) => {
                     LEFT_BEHIND.fetch_add(1, Ordering::Relaxed);
                     self.standby = None;
@@ -163,6 +166,32 @@ impl World {
         }
     }
 }
+
+/// Every message of a standby is read from its files as its owner reads it.
+fn read_all(standby: &mut Standby<Toy>, disk: &Arc<dyn Disk>, rig: &mut Rig) {
+    let live = standby.machine().streams.iter();
+    let live: Vec<(StreamId, u64)> =
+        live.flat_map(|(id, stream)| stream.live.keys().map(|seq| (*id, *seq))).collect();
+    let mut reader = StandbyReader::default();
+    for (stream, seq) in live {
+        let body = loop {
+            let found = standby.read(&mut reader, |_, log| match log.read(stream, Seq(seq)) {
+                Read::Ready(stored) => Some(stored.record.body.to_vec()),
+                Read::Pending => None,
+                other => panic!("{stream} {seq}: {other:?}"),
+            });
+            match found {
+                Some(body) => break body,
+                None => assert!(reader.load(disk), "{stream} {seq} cannot be read"),
+            }
+        };
+        assert_eq!(rig.read(stream.0, seq), Outcome::Body(body), "{stream} {seq}");
+        READ.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Messages that were read from standbys' files.
+static READ: AtomicU64 = AtomicU64::new(0);
 
 /// Segments that all cases of the property compacted: the property says nothing without.
 static COMPACTED: AtomicU64 = AtomicU64::new(0);
@@ -223,6 +252,8 @@ fn every_way_of_replaying_gives_the_same_state() {
     let followed = FOLLOWED.load(Ordering::Relaxed);
     let left_behind = LEFT_BEHIND.load(Ordering::Relaxed);
     assert!(followed > 50 && left_behind > 5, "{followed} standbys, {left_behind} left behind");
+    let read = READ.load(Ordering::Relaxed);
+    assert!(read > 1000, "only {read} messages were read from standbys' files");
     let packed = PACKED.load(Ordering::Relaxed);
     assert!(packed > 10, "messages were compressed only {packed} times");
 }

@@ -3,6 +3,8 @@
 //! Connections ask it who owns a subject, hand it API requests, and send it their traffic in
 //! batches. Answers come back through `ServerSink` (from engines) and `Router` (from the service).
 
+pub mod followed;
+mod questions;
 pub mod reroute;
 
 use crate::account::Accounts;
@@ -12,12 +14,12 @@ use crate::msg_trace::{StreamQuestion, StreamVerdict};
 use crate::options::Options;
 use crate::outlet::Client;
 pub use crate::peer::Peer;
-use crate::served::Scope;
 use bytes::Bytes;
 use nuthatch_log::StreamId;
 use nuthatch_log::stats::LatencySnapshot;
 use nuthatch_protocol::js::{ConsumerInfo, StreamConfig, StreamState, Time};
 use nuthatch_streams::{AccountId, Event};
+pub use questions::NodeQuestion;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -54,22 +56,6 @@ pub struct ApiRequest {
     pub headers: Bytes,
     /// Request body.
     pub body: Bytes,
-}
-
-/// A call of the API that another node of the cluster hands on.
-pub struct NodeQuestion {
-    /// Whose it is; the connection is that of the node.
-    pub from: Requester,
-    /// How it is to be handled.
-    pub scope: Scope,
-    /// What follows `$JS.API.`.
-    pub call: String,
-    /// Header block or empty.
-    pub headers: Bytes,
-    /// Request body.
-    pub body: Bytes,
-    /// Takes the answer; `None`: there is none.
-    pub answer: Box<dyn FnOnce(Option<Vec<u8>>) + Send>,
 }
 
 /// Which stream is looked for.
@@ -232,6 +218,11 @@ pub trait JetStreamPort: Send + Sync + 'static {
     /// # Errors
     /// What kept a log from closing cleanly: it recovers at the next start.
     fn stop(&self) -> Result<(), String>;
+
+    /// Streams of other nodes that this node follows.
+    fn followed(&self) -> Option<&dyn followed::FollowedStreams> {
+        None
+    }
 
     /// What `/jsz`, `/varz` and `/healthz` show.
     fn view(&self) -> &dyn JsView;

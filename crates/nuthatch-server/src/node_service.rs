@@ -165,7 +165,10 @@ impl Node {
         let link = self.link(&conn, &peer, solicited);
         let token = link.token.clone();
         leaf::join(server, &conn, link);
-        conn.send(&NodeInfo::joined(token).encode());
+        let options = server.options();
+        let zone = options.cluster.as_ref().and_then(|cluster| cluster.zone.as_ref());
+        let zone = zone.map(ToString::to_string).unwrap_or_default();
+        conn.send(&NodeInfo::joined(token, zone).encode());
         // The writer pings from now on.
         conn.connected.notify_one();
         self.joined(&conn, &peer, remote.ip()).await;

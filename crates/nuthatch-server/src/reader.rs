@@ -43,6 +43,7 @@ pub mod front;
 mod intake;
 mod js_traffic;
 mod leaf;
+mod near_gets;
 mod pacing;
 mod publish;
 mod refusal;

@@ -21,12 +21,16 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
+mod gets;
 mod known;
 mod offline;
 mod state;
 mod stream;
 mod stream_set;
 mod table;
+
+pub(crate) use gets::{NodeGets, StreamOwner};
+pub(crate) use table::message_of_node;
 
 pub use offline::{LogKey, OFFLINE_STREAMS_MAX, Offline, StreamsOfLog};
 pub use state::{NodeState, OwnLog};

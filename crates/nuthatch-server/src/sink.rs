@@ -12,6 +12,7 @@ use crate::member_rng::MemberRng;
 use crate::own_publishes::OwnPublishes;
 use crate::peer::{MuxRoute, Peer, TRACED_HINT};
 use crate::route::{self};
+use crate::served::message_of_node;
 use memchr::memchr;
 use nuthatch_streams::{AccountId, Delivery, Message, Sink};
 use std::sync::{Arc, Weak};
@@ -143,6 +144,11 @@ impl Sink for ServerSink {
         {
             self.route(account, &Outgoing::from_message(message));
         }
+    }
+
+    fn send_back(&mut self, peer: &Peer, message: &Message<'_>) {
+        let Message { subject, reply, headers, body } = *message;
+        peer.outlet.hand_over(message_of_node((subject, reply), headers, body));
     }
 
     fn publish(&mut self, account: AccountId, message: &Message<'_>) {

@@ -25,6 +25,7 @@ mod details;
 mod direct;
 mod dispatch;
 mod fast;
+mod followed;
 mod interest;
 mod ledger;
 mod migration;
@@ -54,6 +55,7 @@ pub(crate) use recovery::SNAPSHOT_VERSION;
 
 pub use batches::BatchLimits;
 use dispatch::Dispatcher;
+pub use followed::{FollowedAnswer, FollowedGet, FollowedStep, FollowedStream};
 use interest::Sweeps;
 use ledger::Ledger;
 use nuthatch_log::{
@@ -132,6 +134,8 @@ pub struct Engine<S: Sink> {
     details: details::DetailQuestions,
     /// Those of them that are to leave once everything has committed.
     leaving: Vec<StreamId>,
+    /// A standby that is read: its streams by name.
+    names: Option<Box<followed::Names>>,
     scratch: Scratch,
 }
 
@@ -171,6 +175,7 @@ impl<S: Sink> Engine<S> {
             settling: migration::Settlements::default(),
             details: details::DetailQuestions::default(),
             leaving: Vec::new(),
+            names: None,
             scratch: Scratch::default(),
         }
     }
@@ -364,7 +369,9 @@ impl<S: Sink> Machine for Engine<S> {
     }
 
     fn apply(&mut self, record: &RecordRef<'_>) {
+        self.unname(record);
         self.recovery.replay(record, &mut self.streams);
+        self.note_replayed(record);
     }
 
     fn unreadable_records(&self) -> u64 {
@@ -372,6 +379,7 @@ impl<S: Sink> Machine for Engine<S> {
     }
 
     fn recovered<L: LogAccess>(&mut self, log: &mut L) {
+        self.names = None;
         self.finish_recovery(log);
     }
 

@@ -6,7 +6,7 @@
 use crate::consumer::EndOfPulls;
 use crate::op::{Op, Respond};
 use bytes::Bytes;
-use nuthatch_log::StreamId;
+use nuthatch_log::{Lsn, StreamId};
 use std::any::Any;
 
 /// A half-open range of bytes inside a [`ClientBatch::buf`].
@@ -118,8 +118,15 @@ impl Item {
         }
     }
 
-    /// The stream that it is for, to change it.
-    pub const fn stream_mut(&mut self) -> &mut StreamId {
+    /// It goes to this stream, of another log perhaps: what a node has read of the former log says nothing of that.
+    pub const fn move_to(&mut self, stream: StreamId) {
+        if let Self::DirectGet(get) = self {
+            get.unless_changed = None;
+        }
+        *self.stream_mut() = stream;
+    }
+
+    const fn stream_mut(&mut self) -> &mut StreamId {
         match self {
             Self::Publish(item) => &mut item.stream,
             Self::Ack(item) => &mut item.stream,
@@ -202,6 +209,17 @@ pub struct DirectGetItem {
     pub reply: Span,
     /// JSON request, or empty with `subject`.
     pub body: Span,
+    /// Another node asks which can answer it, unless the stream has changed.
+    pub unless_changed: Option<UnlessChanged>,
+}
+
+/// What a node that follows the log says of itself with a direct get of one of its clients.
+#[derive(Clone, Copy, Debug)]
+pub struct UnlessChanged {
+    /// It has read the log up to here.
+    pub position: Lsn,
+    /// Under this subject the request goes back to it, with its reply, headers and body, if the stream is as it was there.
+    pub back: Span,
 }
 
 /// An answer to a flow control request. Without it a push consumer with flow control stalls.

@@ -23,10 +23,12 @@ pub mod validate;
 
 pub use budget::AccountBounds;
 pub use consumer::EndOfPulls;
-pub use engine::{BatchLimits, Engine, EngineConfig};
+pub use engine::{
+    BatchLimits, Engine, EngineConfig, FollowedAnswer, FollowedGet, FollowedStep, FollowedStream,
+};
 pub use event::{
     AckItem, ClientBatch, DirectGetItem, Event, FlowItem, HandOff, Item, PublishItem, PullItem,
-    Span,
+    Span, UnlessChanged,
 };
 pub use index::{MessageIndex, MessageMeta};
 pub use op::{Op, OpOutcome, OpResult, Respond};

@@ -77,6 +77,12 @@ rules! {
     ASKED_COPY_STAYS = "streams.asked-copy-stays";
     /// The log that has a stream's state counts, and not the one that it came from (A16).
     NEW_HOME_COUNTS = "streams.new-home-counts";
+    /// A record that is no message marks its stream as changed: whoever follows the log and lacks it answers no reads.
+    MARK_CHANGES = "streams.mark-changes";
+    /// A stream counts as changed while the log does not know what has left it: nobody who follows the log does.
+    UNWRITTEN_IS_CHANGED = "streams.unwritten-is-changed";
+    /// Who follows the log answers a read from just what its owner has vouched for.
+    FOLLOWED_AS_VOUCHED = "streams.followed-as-vouched";
     /// A restore that was not finished is dropped at a start.
     DROP_UNFINISHED_RESTORE = "streams.drop-unfinished-restore";
     /// A mirror or source does not ask again for what it has stored.

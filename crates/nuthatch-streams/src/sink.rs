@@ -51,6 +51,9 @@ pub trait Sink: Send + 'static {
     /// and `hint` what the item carried. The quick path of [`Sink::publish`].
     fn reply(&mut self, account: AccountId, peer: &Self::Peer, hint: u32, message: &Message<'_>);
 
+    /// Sends a request back to the node that it came from: only that one may see the subject.
+    fn send_back(&mut self, _peer: &Self::Peer, _message: &Message<'_>) {}
+
     /// Publishes through core routing.
     fn publish(&mut self, account: AccountId, message: &Message<'_>);
 

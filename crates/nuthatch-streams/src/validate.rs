@@ -16,7 +16,8 @@ mod tests;
 pub use crate::consumer::{FILTERS_MAX, WORKQUEUE_FILTERS_MAX, consumer_filters};
 use crate::stream::LAST_SEQ_MAX;
 use nuthatch_protocol::js::{
-    DiscardPolicy, Nanos, PersistMode, Placement, RetentionPolicy, StorageType, StreamConfig,
+    DiscardPolicy, Metadata, Nanos, PersistMode, Placement, RetentionPolicy, StorageType,
+    StreamConfig,
 };
 use nuthatch_protocol::jserror::JsError;
 
@@ -24,6 +25,10 @@ use nuthatch_protocol::jserror::JsError;
 pub const NAME_BYTES_MAX: usize = 255;
 /// Longest description, in bytes (`JSMaxDescriptionLen`).
 pub const DESCRIPTION_BYTES_MAX: usize = 4096;
+/// Metadata of a stream's configuration that says how direct gets of it are answered.
+pub const DIRECT_KEY: &str = "_nuthatch.direct";
+/// By any node that follows its log, without asking the owner.
+pub const DIRECT_STALE: &str = "stale";
 /// Most metadata, keys and values, in bytes (`JSMaxMetadataLen`).
 pub const METADATA_BYTES_MAX: usize = 128 * 1024;
 /// Most subjects of one stream. nats-server has no limit but that of a request's size.
@@ -196,7 +201,18 @@ fn check_texts(config: &StreamConfig) -> Result<(), JsError> {
         let text = format!("stream metadata exceeds maximum size of {METADATA_BYTES_MAX} bytes");
         return Err(invalid(text));
     }
-    Ok(())
+    match config.metadata.get(DIRECT_KEY).map(String::as_str) {
+        None | Some(DIRECT_STALE) => Ok(()),
+        Some(other) => Err(invalid(format!(
+            "metadata {DIRECT_KEY} is {other:?}: the only value is {DIRECT_STALE:?}, without it direct gets are never stale"
+        ))),
+    }
+}
+
+/// True if direct gets may be answered from what follows the stream's log, without asking its owner.
+#[must_use]
+pub fn answers_stale(metadata: &Metadata) -> bool {
+    metadata.get(DIRECT_KEY).is_some_and(|value| value == DIRECT_STALE)
 }
 
 fn check_numbers(config: &mut StreamConfig, pedantic: bool) -> Result<(), JsError> {

@@ -13,6 +13,8 @@
 mod clock;
 #[path = "control/main.rs"]
 mod control;
+#[path = "followed/main.rs"]
+mod followed;
 #[path = "histories/main.rs"]
 mod histories;
 #[path = "interest.rs"]
@@ -28,8 +30,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The suites, in the order in which they are asked.
-const SUITES: [&str; 6] =
-    ["clock::", "control::", "histories::", "interest::", "moving::", "power_cut::"];
+const SUITES: [&str; 7] =
+    ["clock::", "control::", "followed::", "histories::", "interest::", "moving::", "power_cut::"];
 
 /// Unit tests that find what no schedule over a disk can show.
 const UNIT_TESTS: [&str; 3] = ["engine::tests::", "control::", "migration::"];

@@ -8,6 +8,10 @@
 //! What a start would mend on the way (a damaged footer, a checkpoint that cannot be used) it leaves as it is, or has a start
 //! read all: see [`StandbyError::Changed`].
 
+mod reading;
+
+pub use reading::{StandbyLog, StandbyReader};
+
 use super::chain_check::{add_frame, frames_on, just_made};
 use super::replay::push_places;
 use super::settle::Todo;
@@ -159,6 +163,12 @@ impl<M: Machine> Standby<M> {
             standby.index.exchange(&FxHashSet::from_iter([tail.entry.id]), FxHashMap::default());
         }
         Ok(standby)
+    }
+
+    /// Identity of the log.
+    #[must_use]
+    pub const fn log_id(&self) -> u64 {
+        self.log_id
     }
 
     /// The last position that it has read.

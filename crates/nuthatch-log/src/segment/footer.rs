@@ -258,6 +258,14 @@ impl FooterBuilder {
         }
     }
 
+    /// The place whose stretch may hold a message of what was taken in so far.
+    #[must_use]
+    pub fn place(&self, stream: StreamId, seq: Seq) -> Option<&IndexPosition> {
+        let places = &self.streams.get(&stream)?.places;
+        let after = places.partition_point(|place| place.first <= seq);
+        places.get(after.checked_sub(1)?).filter(|place| seq <= place.last)
+    }
+
     /// The last position taken in.
     #[must_use]
     pub const fn end(&self) -> Lsn {

@@ -315,7 +315,12 @@ fn message_at(owner: Option<&Bytes>, offset: u32) -> Read<'_> {
     }
 }
 
-fn ready<'a>(record: &'a [u8], owner: &'a Bytes) -> Read<'a> {
+/// The message whose record begins here, in a checked frame of `owner`.
+///
+/// # Panics
+/// It is the record of something else.
+#[must_use]
+pub fn ready<'a>(record: &'a [u8], owner: &'a Bytes) -> Read<'a> {
     match decode_record(record) {
         Ok((record, _)) if record.kind == RecordKind::Message => {
             Read::Ready(StoredMessage { record, owner })

@@ -340,6 +340,7 @@ fn direct_get(
     };
     let mut parts = Parts::new(message, b"");
     let item = DirectGetItem {
+        unless_changed: None,
         stream: route.stream,
         for_origin,
         hint: 0,

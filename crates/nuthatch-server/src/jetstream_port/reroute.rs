@@ -17,7 +17,7 @@ pub fn split(
         let old = StreamRoute { log, stream: item.stream() };
         let new = moved(old).unwrap_or(old);
         has_moved |= new != old;
-        *item.stream_mut() = new.stream;
+        item.move_to(new.stream);
         match parts.iter_mut().find(|(known, _)| *known == new.log) {
             Some((_, part)) => part.items.push(item),
             None => {

@@ -3,6 +3,7 @@
 use crate::conn::Connection;
 use crate::msg_trace::SERVER_PROTOCOL;
 use crate::options::{LeafCompression, LeafOptions, SubjectPermission};
+use crate::served::NodeGets;
 use crate::server::Server;
 use crate::version::{API_LEVEL, NATS_VERSION};
 use nuthatch_protocol::wire::write;
@@ -96,17 +97,28 @@ pub(crate) struct NodeInfo {
     /// It takes part in traces of messages.
     #[serde(skip_serializing_if = "is_false")]
     pub(crate) traces: bool,
+    /// It sends direct gets back to nodes that can answer them.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) sends_back: bool,
+    /// Its zone, if it has one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) zone: String,
 }
 
 impl NodeInfo {
     /// Of a node that is about to end.
-    pub(crate) const fn leaving() -> Self {
-        Self { ldm: true, token: String::new(), traces: true }
+    pub(crate) fn leaving() -> Self {
+        Self { ldm: true, traces: true, ..Self::default() }
     }
 
-    /// With the token of a link that has joined.
-    pub(crate) const fn joined(token: String) -> Self {
-        Self { ldm: false, token, traces: true }
+    /// With the token of a link that has joined, and the zone of this node; empty: it has none.
+    pub(crate) fn joined(token: String, zone: String) -> Self {
+        Self { token, traces: true, sends_back: true, zone, ..Self::default() }
+    }
+
+    /// What it says of direct gets.
+    pub(crate) fn gets(&self) -> NodeGets {
+        NodeGets { sends_back: self.sends_back, zone: self.zone.as_str().into() }
     }
 
     /// As protocol text.

@@ -11,10 +11,12 @@ use crate::peer::MuxRoute;
 use crate::system_port::{OwnRequest, own_document};
 use bytes::Bytes;
 use memchr::memrchr;
+use nuthatch_log::Lsn;
 use nuthatch_protocol::subject::has_wildcard;
 use nuthatch_protocol::wire::Publish;
 use nuthatch_streams::{
     AckItem, ClientBatch, DirectGetItem, FlowItem, Item, Message, PublishItem, PullItem, Span,
+    UnlessChanged,
 };
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -107,7 +109,9 @@ impl Turn<'_> {
             Request::Ack(ack) => self.ack(publish, &ack),
             Request::Flow { stream, consumer } => self.flow(publish, stream, consumer),
             Request::Pull { stream, consumer } => self.pull(publish, stream, consumer),
-            Request::DirectGet { stream, subject } => self.direct_get(publish, stream, subject),
+            Request::DirectGet { stream, subject } => {
+                self.direct_get(publish, (stream, subject), None)
+            }
             Request::Call(rest) => self.call(publish, rest),
             Request::Bucket(subject) => self.publish_bucket(publish, subject),
         }
@@ -300,7 +304,13 @@ impl Turn<'_> {
         Handled::ByServer
     }
 
-    fn direct_get(&mut self, publish: &Publish<'_>, stream: &[u8], subject: &[u8]) -> Handled {
+    /// A direct get; another node asks `unless` the stream has changed: the log, the position, and where it goes back to.
+    pub(super) fn direct_get(
+        &mut self,
+        publish: &Publish<'_>,
+        (stream, subject): (&[u8], &[u8]),
+        unless: Option<(LogId, Lsn, &[u8])>,
+    ) -> Handled {
         let own = self.stream(stream);
         let for_origin = own.is_none();
         let account = self.reader.session.account.id;
@@ -311,6 +321,9 @@ impl Turn<'_> {
         let Some(route) = own.or_else(mirror) else { return self.get_of_mirror(publish, stream) };
         let reply = publish.reply.unwrap_or_default();
         let item = DirectGetItem {
+            unless_changed: unless
+                .filter(|(log, ..)| *log == route.log && !for_origin)
+                .map(|(_, position, back)| UnlessChanged { position, back: self.span(back) }),
             stream: route.stream,
             for_origin,
             hint: self.mux_hint(reply),
@@ -473,7 +486,9 @@ fn each_span(item: &mut Item, visit: &mut impl FnMut(&mut Span)) {
             spans.into_iter().for_each(visit);
         }
         Item::DirectGet(d) => {
-            [&mut d.subject, &mut d.reply, &mut d.body, &mut d.headers].into_iter().for_each(visit);
+            let back = d.unless_changed.as_mut().map(|unless| &mut unless.back);
+            let spans = [&mut d.subject, &mut d.reply, &mut d.body, &mut d.headers];
+            spans.into_iter().chain(back).for_each(visit);
         }
         Item::Flow(f) => {
             [&mut f.consumer, &mut f.subject, &mut f.headers].into_iter().for_each(visit);

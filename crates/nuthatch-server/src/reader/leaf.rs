@@ -360,6 +360,7 @@ impl<'a> Turn<'a> {
             let account = &self.reader.session.account;
             let node = (&*link.remote_name, link.is_core);
             account.served.met(node, conn.outlet(), &info.token);
+            account.served.learn_gets(&link.remote_name, info.gets());
             server.advertise(account);
         }
         if info.ldm && server.nodes.is_leaving(&link.remote_name) {
@@ -478,6 +479,9 @@ impl<'a> Turn<'a> {
     /// What another node says itself: no client sees it.
     #[cold]
     fn node_message(&mut self, what: &[u8], publish: &Publish<'_>) {
+        if self.gets_of_nodes(what, publish) {
+            return;
+        }
         let (server, conn) = (self.reader.server.clone(), self.reader.conn.clone());
         let account = self.reader.session.account.clone();
         let node = conn.link().map(|link| link.remote_name.clone()).unwrap_or_default();
@@ -556,6 +560,9 @@ impl<'a> Turn<'a> {
             Some(b'$') => self.reserved(publish),
             _ => Handled::No,
         };
+        if taken == Handled::No && self.near_get(publish) {
+            return;
+        }
         self.route(publish, taken);
     }
 

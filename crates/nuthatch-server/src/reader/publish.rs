@@ -112,6 +112,9 @@ impl Turn<'_> {
             if taken == Handled::ByServer && !self.reader.session.account.interest.sees_reserved() {
                 return;
             }
+            if taken == Handled::No && self.near_get(publish) {
+                return;
+            }
             taken
         } else {
             Handled::No

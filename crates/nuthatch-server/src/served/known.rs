@@ -43,8 +43,9 @@ impl Known {
         let table = self.nodes.get_mut(node)?;
         if told.is_first {
             let (is_told, is_core) = (table.is_told, table.is_core);
+            let gets = std::mem::take(&mut table.gets);
             *table = NodeTable::new(table.outlet.clone(), &table.token);
-            (table.is_told, table.is_core) = (is_told, is_core);
+            (table.is_told, table.is_core, table.gets) = (is_told, is_core, gets);
         }
         let was_complete = table.is_complete;
         let lost = table.logs_not_in(node, &told.state);

@@ -2,7 +2,7 @@
 
 use super::offline::{OFFLINE_STREAMS_MAX, StreamsOfLog};
 use super::stream_set::StreamSet;
-use super::{NodeState, OwnLog, OwnStream, ServedStream, TABLE_STREAMS_MAX};
+use super::{NodeGets, NodeState, OwnLog, OwnStream, ServedStream, TABLE_STREAMS_MAX};
 use crate::link::own_subject;
 use crate::outlet::Outlet;
 use nuthatch_protocol::js::StreamConfig;
@@ -72,6 +72,8 @@ pub(super) struct NodeTable {
     pub(super) is_told: bool,
     /// The quorum logs that it has, and when it said so first in the order of all that was told.
     pub(super) log_keys: FxHashMap<String, u64>,
+    /// What it does with direct gets of this node's clients.
+    pub(super) gets: NodeGets,
     /// It has not answered in time, and has said nothing since.
     pub(super) is_late: bool,
     /// When it said what is here, by its clock.
@@ -102,6 +104,7 @@ impl NodeTable {
             is_core: false,
             is_told: false,
             log_keys: FxHashMap::default(),
+            gets: NodeGets::default(),
             is_late: false,
             as_of_ms: 0,
             offline: None,
@@ -112,15 +115,8 @@ impl NodeTable {
         self.send_as((own_subject(&self.token, what).as_bytes(), b""), headers, body);
     }
 
-    pub(super) fn send_as(&self, (subject, reply): (&[u8], &[u8]), headers: &[u8], body: &[u8]) {
-        let (header_len, total_len) = (headers.len(), headers.len() + body.len());
-        let line = LeafLine { subject, reply, header_len, total_len, ..LeafLine::default() };
-        let mut out = Vec::with_capacity(total_len + LINE_BYTES);
-        push_leaf_message_line(&mut out, &line);
-        out.extend_from_slice(headers);
-        out.extend_from_slice(body);
-        out.extend_from_slice(b"\r\n");
-        self.outlet.hand_over(out);
+    pub(super) fn send_as(&self, names: (&[u8], &[u8]), headers: &[u8], body: &[u8]) {
+        self.outlet.hand_over(message_of_node(names, headers, body));
     }
 
     /// Tells of these streams, in parts; `offline`, with all that there are, is what is remembered of those that are offline.
@@ -271,6 +267,22 @@ impl NodeTable {
         self.offline = Some(begun);
         None
     }
+}
+
+/// A message to another node as protocol text: subject and reply, header block or none, and payload.
+pub(crate) fn message_of_node(
+    (subject, reply): (&[u8], &[u8]),
+    headers: &[u8],
+    body: &[u8],
+) -> Vec<u8> {
+    let (header_len, total_len) = (headers.len(), headers.len() + body.len());
+    let line = LeafLine { subject, reply, header_len, total_len, ..LeafLine::default() };
+    let mut out = Vec::with_capacity(total_len + LINE_BYTES + subject.len() + reply.len());
+    push_leaf_message_line(&mut out, &line);
+    out.extend_from_slice(headers);
+    out.extend_from_slice(body);
+    out.extend_from_slice(b"\r\n");
+    out
 }
 
 /// What streams with these subjects take in a message, about.

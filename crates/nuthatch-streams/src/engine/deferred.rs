@@ -54,7 +54,7 @@ impl<P> DeferredEvent<P> {
     /// The same for a stream that goes by another identity now.
     pub(super) fn moved_to(mut self, id: StreamId) -> Self {
         match &mut self {
-            Self::Items(batch) => batch.items.iter_mut().for_each(|item| *item.stream_mut() = id),
+            Self::Items(batch) => batch.items.iter_mut().for_each(|item| item.move_to(id)),
             Self::Change(op, _) => {
                 if let Some(stream) = op.stream_mut() {
                     *stream = id;

@@ -82,7 +82,11 @@ impl<S: Sink> StreamSlot<S> {
     /// Logs what was dropped and what no consumer's own record will tell. Without room it stays to
     /// be logged.
     pub(super) fn log_undeleted<L: LogAccess>(&mut self, log: &mut L) -> Result<(), AppendError> {
-        append_deletes(self.stream.id(), &mut self.undeleted.ranges, log).map(drop)
+        let logged = append_deletes(self.stream.id(), &mut self.undeleted.ranges, log)?;
+        if let Some(lsn) = logged {
+            self.stream.contents_mut().note_change(lsn);
+        }
+        Ok(())
     }
 
     /// If the log knows of everything that consumers let go, says so to the stream.

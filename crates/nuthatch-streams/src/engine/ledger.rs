@@ -9,7 +9,7 @@ use super::stream_slot::StreamSlot;
 use crate::budget::{AccountBounds, Budget};
 use crate::index::MessageIndex;
 use crate::op::OpOutcome;
-use crate::rules::RELEASES_BEFORE_CHANGES;
+use crate::rules::{MARK_CHANGES, RELEASES_BEFORE_CHANGES};
 use crate::sink::{AccountId, Sink};
 use crate::stream::Accounted;
 use nuthatch_log::{LogAccess, Lsn, Seq, StreamId, Timestamp};
@@ -100,13 +100,23 @@ impl Ledger {
 
     /// A record of the stream lies in frame `lsn`: its effects become visible with it.
     pub(super) fn changed<S: Sink>(&mut self, slot: &mut StreamSlot<S>, lsn: Lsn) {
-        self.stored(slot, lsn);
+        self.hold(slot, lsn);
+        if MARK_CHANGES.holds() {
+            slot.stream.contents_mut().note_change(lsn);
+        }
         self.settle(slot);
     }
 
     /// As [`Ledger::changed`]; the caller settles the stream's use later.
     #[inline]
     pub(super) fn stored<S: Sink>(&mut self, slot: &mut StreamSlot<S>, lsn: Lsn) {
+        slot.stream.contents_mut().note_change(lsn);
+        self.hold(slot, lsn);
+    }
+
+    /// Frame `lsn` has to commit before the state of now is shown.
+    #[inline]
+    fn hold<S: Sink>(&mut self, slot: &mut StreamSlot<S>, lsn: Lsn) {
         slot.stream.contents_mut().mark(lsn);
         let frame = (lsn, slot.stream.id());
         if self.frames.back() != Some(&frame) {

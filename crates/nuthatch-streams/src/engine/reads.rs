@@ -59,8 +59,31 @@ pub(super) struct DirectAsker<P> {
 }
 
 impl<P> ParkedRead<P> {
+    /// What a direct get asks for: what is behind the stream's name in its subject, and its body.
+    ///
+    /// # Errors
+    /// The status to answer with.
+    pub(super) fn direct(
+        stream: &Stream,
+        (subject, body): (&[u8], &[u8]),
+        asker: DirectAsker<P>,
+    ) -> Result<Self, (DirectAsker<P>, &'static [u8])> {
+        match read_request(subject, body) {
+            Ok(DirectGet::One(request)) => {
+                Ok(Self::One(OneRead { request, asker: Asker::Direct(asker) }))
+            }
+            Ok(DirectGet::Many(request)) => {
+                BatchGet::new(stream, &request, asker).map(|many| Self::Many(Box::new(many)))
+            }
+            Err(status) => Err((asker, status)),
+        }
+    }
+
     /// Answers, or gives the read back if it must wait.
-    fn answer<S: Sink<Peer = P>, L: LogAccess>(self, env: &mut ReadEnv<'_, S, L>) -> Option<Self> {
+    pub(super) fn answer<S: Sink<Peer = P>, L: LogAccess>(
+        self,
+        env: &mut ReadEnv<'_, S, L>,
+    ) -> Option<Self> {
         match self {
             Self::One(read) => read.answer(env).map(Self::One),
             Self::Range(read) => read.answer(env).map(Self::Range),
@@ -167,25 +190,20 @@ impl<S: Sink> Engine<S> {
             send_status(self.out.sink_mut(), account, &batch.peer, item.hint, reply, &none);
             return;
         };
+        if let Some(unless) = item.unless_changed
+            && self.is_as_at(item.stream, unless.position, log)
+        {
+            let (headers, body) = (item.headers.of(&batch.buf), item.body.of(&batch.buf));
+            let subject = unless.back.of(&batch.buf);
+            let message = Message { subject, reply, headers, body };
+            return self.out.sink_mut().send_back(&batch.peer, &message);
+        }
         let asker = DirectAsker { peer: batch.peer.clone(), hint: item.hint, reply: reply.into() };
-        match read_request(subject, item.body.of(&batch.buf)) {
-            Ok(DirectGet::One(request)) => {
-                let asker = Asker::Direct(asker);
-                self.start_read(item.stream, ParkedRead::One(OneRead { request, asker }), log);
-            }
-            Ok(DirectGet::Many(request)) => {
-                self.streams.expire(item.stream, log);
-                let Some(slot) = self.streams.get(item.stream) else { return };
-                match BatchGet::new(&slot.stream, &request, asker) {
-                    Ok(many) => {
-                        self.start_read(item.stream, ParkedRead::Many(Box::new(many)), log);
-                    }
-                    Err((asker, status)) => {
-                        asker.send_status(self.out.sink_mut(), account, status);
-                    }
-                }
-            }
-            Err(status) => asker.send_status(self.out.sink_mut(), account, status),
+        let Some((slot, ledger)) = self.streams.entry(item.stream) else { return };
+        ledger.expire(slot, log);
+        match ParkedRead::direct(&slot.stream, (subject, item.body.of(&batch.buf)), asker) {
+            Ok(read) => self.start_expired(item.stream, read, log),
+            Err((asker, status)) => asker.send_status(self.out.sink_mut(), account, status),
         }
     }
 
@@ -196,8 +214,18 @@ impl<S: Sink> Engine<S> {
         read: ParkedRead<S::Peer>,
         log: &mut L,
     ) {
-        let Some((slot, ledger)) = self.streams.entry(id) else { return };
-        ledger.expire(slot, log);
+        self.streams.expire(id, log);
+        self.start_expired(id, read, log);
+    }
+
+    /// The same of a stream from which has gone what is due.
+    fn start_expired<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        read: ParkedRead<S::Peer>,
+        log: &mut L,
+    ) {
+        let Some(slot) = self.streams.get_mut(id) else { return };
         let (stream, out, headers) = (&mut slot.stream, &mut self.out, &mut self.scratch.headers);
         slot.reads.start(read, &mut ReadEnv { stream, out, headers, log });
     }

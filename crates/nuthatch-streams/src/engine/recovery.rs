@@ -34,15 +34,6 @@ impl From<StateError> for DecodeError {
     }
 }
 
-/// About what a stream takes without messages, subjects and consumers (measured, as the others are).
-const STREAM_BYTES: u64 = 2048;
-/// A subject of a stream.
-const SUBJECT_BYTES: u64 = 128;
-/// A message id of a duplicate window.
-const ID_BYTES: u64 = 96;
-/// A consumer, without what it waits for.
-const CONSUMER_BYTES: u64 = 2048;
-
 /// Version of the snapshot's layout.
 pub const SNAPSHOT_VERSION: u8 = 1;
 
@@ -231,6 +222,14 @@ impl Recovery {
         }
     }
 
+    /// A standby: all messages that the state of a stream speaks of were indexed, and somebody looks at them.
+    pub(super) fn show<S: Sink>(&mut self, slot: &mut StreamSlot<S>) {
+        if let Some(recovering) = self.recovering.remove(&slot.stream.id()) {
+            slot.stream.reindexed(&recovering);
+        }
+        slot.stream.contents_mut().commit_all();
+    }
+
     /// The log has been read: every message that a state speaks of was indexed, and everything that
     /// was read has committed.
     pub(super) fn finish<S: Sink>(&mut self, streams: &mut Streams<S>) {
@@ -325,20 +324,6 @@ impl<S: Sink> Engine<S> {
         self.streams.iter().map(|slot| (&slot.stream, slot.consumers.len()))
     }
 
-    /// Bytes of memory that the streams take, about.
-    #[must_use]
-    pub fn memory_bytes(&self) -> u64 {
-        let of = |slot: &StreamSlot<S>| {
-            let contents = slot.stream.contents();
-            STREAM_BYTES
-                + contents.messages().memory_bytes()
-                + contents.subjects().len() as u64 * SUBJECT_BYTES
-                + slot.stream.ids() as u64 * ID_BYTES
-                + slot.consumers.len() as u64 * CONSUMER_BYTES
-        };
-        self.streams.iter().map(of).sum()
-    }
-
     /// Records that recovery did not understand.
     #[must_use]
     pub const fn unreadable_records(&self) -> u64 {
@@ -361,6 +346,7 @@ impl<S: Sink> Engine<S> {
             self.streams.schedule(id);
             self.dispatch.start(id, &mut self.streams, &mut self.out, log);
             let slot = self.streams.get_mut(id).expect("a stream that was replayed is there");
+            slot.stream.contents_mut().note_change(log.committed());
             self.sweeps.recover(slot, log.now());
             if !is_arriving {
                 // A log that takes nothing says so itself; then they are there until the next start.

@@ -47,6 +47,8 @@ pub(super) struct StreamSlot<S: Sink> {
     pub(super) sweep: Option<Sweep>,
     /// Its state in a migration between logs.
     pub(super) migration: MigrationState,
+    /// Recovery: records that may have changed what readers see.
+    pub(super) replayed: u64,
 }
 
 impl<S: Sink> StreamSlot<S> {
@@ -92,7 +94,8 @@ impl<S: Sink> StreamSlot<S> {
             headers: b"",
             body: b"",
         };
-        log.append(&record, Urgency::Lazy, true)?;
+        let lsn = log.append(&record, Urgency::Lazy, true)?.lsn;
+        self.stream.contents_mut().note_change(lsn);
         self.stream.unwritten_mut().expiry_logged(seq);
         Ok(())
     }
@@ -171,6 +174,7 @@ impl<S: Sink> StreamSlot<S> {
             undeleted: Delete::default(),
             sweep: None,
             migration: MigrationState::Here,
+            replayed: 0,
         }
     }
 }

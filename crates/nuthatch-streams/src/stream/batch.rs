@@ -407,6 +407,12 @@ impl Stream {
         self.replayed_batch = Some(Box::new(Replayed { end, at, held: Vec::new() }));
     }
 
+    /// Recovery: true while the last record of a batch has not been read.
+    #[must_use]
+    pub const fn is_mid_batch(&self) -> bool {
+        self.replayed_batch.is_some()
+    }
+
     /// Recovery: takes a record of the batch that is being read; `false` if it belongs to none.
     /// The batch takes effect with its last record.
     pub(super) fn hold_replayed(&mut self, record: &RecordRef<'_>) -> bool {

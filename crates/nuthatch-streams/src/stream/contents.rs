@@ -340,6 +340,24 @@ impl Contents {
         self.commits.mark(lsn)
     }
 
+    /// A record in frame `lsn` changes what readers see once it has committed.
+    #[inline]
+    pub fn note_change(&mut self, lsn: Lsn) {
+        self.commits.note_change(lsn);
+    }
+
+    /// The newest frame with such a record; of what was there when the log was opened, the last frame then.
+    #[must_use]
+    pub const fn changed_in(&self) -> Lsn {
+        self.commits.changed_in()
+    }
+
+    /// True if a purge past the end waits for its commit, or anything else that was assigned.
+    #[must_use]
+    pub fn is_unsettled(&self) -> bool {
+        self.uncommitted().is_some() || self.is_jumping()
+    }
+
     /// Frames up to `lsn` are durable: readers see what they hold. `dead` is told of every message
     /// that is gone now.
     pub fn commit(&mut self, lsn: Lsn, mut dead: impl FnMut(Seq, usize)) {

@@ -21,6 +21,7 @@ use nuthatch_protocol::js::StreamInfo;
 use nuthatch_streams::control::import::{Action, Happened, Importer};
 use serde_json::{Value, json};
 
+use super::make::is_of_server;
 use crate::error::CliError;
 use crate::input::check_name;
 use crate::progress::{Progress, Unit};
@@ -193,7 +194,7 @@ fn wanted(args: &LiveImportArgs, config: &Value, name: &str) -> Value {
         }
     }
     if let Some(facts) = config["metadata"].as_object_mut() {
-        facts.retain(|key, _| !key.starts_with("_nats.") && !key.starts_with("_nuthatch."));
+        facts.retain(|key, _| !is_of_server(key));
     }
     if let Some(log) = &args.log {
         config["placement"] = json!({"tags": [format!("log:{log}")]});

@@ -7,6 +7,7 @@ use clap::Args;
 use nuthatch_client::connect::ConnectArgs;
 use nuthatch_client::js::Answer;
 use nuthatch_protocol::js::StreamInfo;
+use nuthatch_streams::validate::DIRECT_KEY;
 use serde_json::{Value, json};
 
 use super::config::ConfigArgs;
@@ -158,6 +159,11 @@ fn update(session: &mut Session, name: &str, config: &Value, done: &str) -> Resu
     })
 }
 
+/// True of metadata that a server adds, not of what somebody has asked of it.
+pub(super) fn is_of_server(key: &str) -> bool {
+    key != DIRECT_KEY && (key.starts_with("_nats.") || key.starts_with("_nuthatch."))
+}
+
 /// Runs `stream copy`.
 pub fn copy(args: &CopyArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     check_name("stream", &args.destination)?;
@@ -166,7 +172,7 @@ pub fn copy(args: &CopyArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     config["name"] = args.destination.as_str().into();
     // The server adds facts about itself; the copy gets its own.
     if let Some(facts) = config["metadata"].as_object_mut() {
-        facts.retain(|key, _| !key.starts_with("_nats.") && !key.starts_with("_nuthatch."));
+        facts.retain(|key, _| !is_of_server(key));
     }
     args.config.apply(&mut config)?;
     drop(session);

@@ -121,6 +121,8 @@ metrics! {
             "Bytes that clients of a node have asked of a log since it came to its owner, with 64 or more for each operation; told by the owner alone");
         QUORUM_STANDBY = gauge("nuthatch_quorum_log_standby_bytes", LOG,
             "Memory, about, in which this node follows a log of another node, to take it over faster; 0: it does not");
+        DIRECT_GETS_NEAR = counter("nuthatch_direct_gets_own_zone", &[],
+            "Direct gets of this node's clients that were answered from a log that it follows, in place of the node that owns that");
         QUORUM_MEMORY = gauge("nuthatch_quorum_log_memory_bytes", LOG,
             "Memory that this node's replica of the log in memory takes, what is set aside for it included");
         QUORUM_MEMORY_MAX = gauge("nuthatch_quorum_log_memory_max_bytes", LOG,

@@ -259,6 +259,7 @@ impl Harness {
             Span { start, end: buf.len() as u32 }
         };
         let item = DirectGetItem {
+            unless_changed: None,
             stream: STREAM,
             for_origin: false,
             hint: 0,

@@ -37,6 +37,8 @@ pub(super) struct Commits {
     appending: Lsn,
     /// The same once that frame has committed, else an earlier one.
     settled: Lsn,
+    /// The newest frame with a record that changed what readers see, or will.
+    changed_in: Lsn,
 }
 
 impl Commits {
@@ -50,7 +52,19 @@ impl Commits {
             jump: None,
             appending: Lsn(0),
             settled: Lsn(0),
+            changed_in: Lsn(0),
         }
+    }
+
+    /// A record in frame `lsn` changes what readers see.
+    #[inline]
+    pub(super) fn note_change(&mut self, lsn: Lsn) {
+        self.changed_in = self.changed_in.max(lsn);
+    }
+
+    /// The newest frame that [`Commits::note_change`] was told of.
+    pub(super) const fn changed_in(&self) -> Lsn {
+        self.changed_in
     }
 
     /// Totals that checks see.
@@ -89,7 +103,7 @@ impl Commits {
     pub(super) fn rehome(&mut self) {
         let is_quiet = self.marks.is_empty() && self.dooms.is_empty() && self.jump.is_none();
         assert!(is_quiet, "nothing of a stream that leaves is in flight");
-        (self.appending, self.settled) = (Lsn(0), Lsn(0));
+        (self.appending, self.settled, self.changed_in) = (Lsn(0), Lsn(0), Lsn(0));
     }
 
     /// A message was stored.

@@ -3,12 +3,13 @@
 use super::super::Family;
 use super::super::table as t;
 use super::{put, put_all};
+use crate::jetstream_port::followed::FollowedStreams;
 use crate::logs::is_quorum_log;
 use crate::server::Server;
 use nuthatch_cluster::{KeeperSight, LogSight, MEMORY_LOG, MemoryUsage};
 use std::collections::BTreeSet;
 
-const ALL: [&t::Metric; 10] = [
+const ALL: [&t::Metric; 11] = [
     &t::CLUSTER_NODES,
     &t::CLUSTER_CONNECTED,
     &t::QUORUM_OWNED,
@@ -16,6 +17,7 @@ const ALL: [&t::Metric; 10] = [
     &t::QUORUM_LAG,
     &t::QUORUM_ASKED,
     &t::QUORUM_STANDBY,
+    &t::DIRECT_GETS_NEAR,
     &t::QUORUM_MEMORY,
     &t::QUORUM_MEMORY_MAX,
     &t::QUORUM_ANEW,
@@ -51,6 +53,8 @@ pub(super) fn of_cluster(page: &mut Vec<Family>, server: &Server) {
     let standby: Vec<_> = standby.map(|(log, of)| (log, of.map_or(0, |of| of.bytes))).collect();
     let standby = standby.iter().map(|(log, bytes)| (vec![log.as_str()], *bytes));
     put_all(page, &t::QUORUM_STANDBY, standby);
+    let near = server.jetstream().followed().map(FollowedStreams::answered);
+    put(page, &t::DIRECT_GETS_NEAR, near.unwrap_or(0));
     let in_memory: Vec<_> = cluster.logs().iter().filter(|log| log.is_in_memory()).collect();
     let usage = |of: fn(MemoryUsage) -> u64| {
         in_memory.iter().filter_map(move |log| Some((vec![MEMORY_LOG], of(log.memory()?))))
