@@ -116,10 +116,10 @@ impl Reads {
     }
 
     /// Puts a request in; gives it back if too many wait. `true`: a thread is to be begun for it.
-    fn put(&self, request: FollowedRequest) -> Result<bool, FollowedRequest> {
+    fn put(&self, request: FollowedRequest) -> Result<bool, Box<FollowedRequest>> {
         let mut queue = self.queue.lock();
         if queue.waiting.len() >= READS_WAITING_MAX {
-            return Err(request);
+            return Err(Box::new(request));
         }
         queue.waiting.push_back(request);
         let is_begun = queue.threads < READS_AT_ONCE;

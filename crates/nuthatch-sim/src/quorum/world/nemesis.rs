@@ -90,10 +90,8 @@ impl World {
                     self.schedule.after(pause, Happening::HandsOver { at: owner });
                     self.event(owner, Event::Prepare)?;
                 } else {
-                    // To one that is wished, as balance does, or to any, as at a clean stop.
-                    let wished = self.catalog.state().wish.value.owner;
-                    let wished = wished.filter(|_| self.schedule.rng.chance(500));
-                    self.event(owner, wished.map_or(Event::HandOver, Event::HandOverTo))?;
+                    let handover = self.handover();
+                    self.event(owner, handover)?;
                 }
             }
             Fault::Wish => self.wish(),
@@ -217,6 +215,13 @@ impl World {
         let seen = self.catalog.state().revision;
         let txn = Txn { id, key: Key::Wish, revision: wish.revision, seen, value };
         self.catalog.call(&Call::Propose(txn));
+    }
+
+    /// To the node that is wished, as balance does, or to any, as at a clean stop.
+    fn handover(&mut self) -> Event {
+        let wished = self.catalog.state().wish.value.owner;
+        let wished = wished.filter(|_| self.schedule.rng.chance(500));
+        wished.map_or(Event::HandOver, Event::HandOverTo)
     }
 
     /// The links between the owner and another node go away for less than a second.
