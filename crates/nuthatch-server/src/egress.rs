@@ -22,6 +22,11 @@ const SLOT_BYTES: usize = 64 * 1024;
 /// add what they have read.
 const NODE_FULL_SHARE: usize = 4;
 
+/// True if so much waits for a node of the cluster that producers should wait.
+pub(crate) fn is_full_node(outlet: &Outlet) -> bool {
+    outlet.leads_to_node() && outlet.outbox.pending() > outlet.outbox.limit() / NODE_FULL_SHARE
+}
+
 /// A message to deliver.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a> {
@@ -244,6 +249,11 @@ impl EgressBatch {
             Appended::Overflow => outlet.close_slow_consumer(),
             Appended::Closed => {}
         }
+    }
+
+    /// Has producers wait for a node: so much waits for it.
+    pub(crate) fn note_full_node(&mut self, node: &Arc<Outlet>) {
+        self.full_node = Some(node.clone());
     }
 
     /// The node of the cluster, if any, for which so much waits after a flush that producers should wait.

@@ -256,6 +256,34 @@ fn a_get_behind_a_publish_of_the_same_client_sees_it() {
     }
 }
 
+/// A mirror at the client's node answers nothing in the place of its origin, also where a get comes back and the standby has read
+/// on meanwhile.
+#[test]
+fn a_mirror_at_the_clients_node_does_not_answer_for_its_origin() {
+    let cluster = Cluster::new("near-mirror", &["a", "b", "c"]);
+    cluster.create(&json!({}));
+    let reads = (cluster.owner(0) + 1) % NODES;
+    let log = ["default", "default-1", "default-2"][reads];
+    let mirror = json!({
+        "name": "M", "mirror": {"name": "R"}, "mirror_direct": true, "allow_direct": true, "num_replicas": 3,
+        "placement": {"tags": [format!("log:{log}")]},
+    });
+    let is_made = |answer: &Value| answer.get("error").is_none();
+    cluster.nodes.until(0, "STREAM.CREATE.M", &mirror, is_made);
+    let mut client = cluster.nodes.client(reads);
+    assert!(put(&mut client, "R.m", 0));
+    cluster.wait_near(reads, "R.m");
+    for count in 1..=300_u64 {
+        assert!(put(&mut client, "R.m", count));
+        // The standby has read all of it then, perhaps.
+        std::thread::sleep(Duration::from_millis(count % 40));
+        let found = last(&mut client, "R.m").expect("it was written");
+        let headers = String::from_utf8_lossy(&found.headers);
+        assert!(headers.contains("Nats-Stream: R\r\n"), "{headers}");
+        assert_eq!(number(&found), count);
+    }
+}
+
 /// Owners are killed while clients write and read: nobody reads less than was acknowledged before.
 #[test]
 fn no_get_is_wrong_while_owners_go() {

@@ -16,6 +16,7 @@ use nuthatch_server::server::Server;
 use nuthatch_streams::{AccountId, FollowedAnswer, FollowedGet, FollowedStep, Message};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
@@ -25,6 +26,12 @@ const READS_AT_ONCE: usize = 4;
 
 /// Direct gets that wait for one of them; what comes beyond goes to the owners of the logs.
 const READS_WAITING_MAX: usize = 256;
+
+/// The same of one account.
+const READS_OF_ACCOUNT_MAX: usize = 64;
+
+/// What clients hear, and ask again by themselves, while nobody serves the stream.
+const NO_RESPONDERS: &[u8] = b"NATS/1.0 503\r\n\r\n";
 
 /// Direct gets from standbys that are under way.
 pub(super) struct Reads {
@@ -64,7 +71,8 @@ impl Readers {
 
     fn give_back(&self, files: Arc<dyn Disk>, reader: StandbyReader) {
         let mut readers = self.0.lock();
-        if readers.len() < READS_AT_ONCE {
+        // One for each log is kept.
+        if readers.is_empty() {
             readers.push((files, reader));
         }
     }
@@ -84,7 +92,12 @@ impl Drop for Reading {
 impl Reading {
     fn run(self) {
         while let Some(request) = self.next() {
-            self.0.read(&request);
+            let read = catch_unwind(AssertUnwindSafe(|| self.0.read(&request)));
+            if read.is_err() {
+                // What it has read may be half changed; the panic was told.
+                self.0.give_up(request.mark.number);
+                self.0.reads.pass_on(&request);
+            }
         }
     }
 
@@ -115,10 +128,11 @@ impl Reads {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Puts a request in; gives it back if too many wait. `true`: a thread is to be begun for it.
+    /// Puts a request in; gives it back if too many wait, of its account or of all. `true`: a thread is to be begun for it.
     fn put(&self, request: FollowedRequest) -> Result<bool, Box<FollowedRequest>> {
         let mut queue = self.queue.lock();
-        if queue.waiting.len() >= READS_WAITING_MAX {
+        let of_account = queue.waiting.iter().filter(|one| one.account == request.account).count();
+        if queue.waiting.len() >= READS_WAITING_MAX || of_account >= READS_OF_ACCOUNT_MAX {
             return Err(Box::new(request));
         }
         queue.waiting.push_back(request);
@@ -127,14 +141,25 @@ impl Reads {
         Ok(is_begun)
     }
 
-    /// The node that serves the stream answers: this one, if that has changed meanwhile.
+    /// The node that serves the stream answers: this one, if that has changed meanwhile. Where none does, that is said.
     fn pass_on(&self, request: &FollowedRequest) {
         let FollowedRequest { account, subject, reply, headers, body, .. } = request;
-        self.core.send(*account, &Message { subject, reply, headers, body });
+        if !self.core.send(*account, &Message { subject, reply, headers, body }) {
+            let none = Message { subject: reply, reply: b"", headers: NO_RESPONDERS, body: b"" };
+            self.core.publish(*account, &none);
+        }
     }
 }
 
 impl Standbys {
+    /// Nothing is answered or taken over any more from what was followed of a log: it begins anew.
+    fn give_up(&self, number: u8) {
+        let Some(place) = self.by_log.lock().get(&number).cloned() else { return };
+        if let Some(kept) = place.kept.lock().as_mut() {
+            kept.is_whole = false;
+        }
+    }
+
     fn read(&self, request: &FollowedRequest) {
         let Some(answers) = self.answers(request) else { return self.reads.pass_on(request) };
         // Before they are there: who has got one finds it counted.
@@ -151,7 +176,7 @@ impl Standbys {
         let FollowedMark { number, standby, stream } = request.mark;
         let place = self.by_log.lock().get(&number).cloned()?;
         let literal = request.subject.slice(request.literal_at..);
-        let mut get = FollowedGet::new(stream, literal, request.body.clone());
+        let mut get = FollowedGet::new((request.account, stream), literal, request.body.clone());
         let mut begun: Option<(Arc<dyn Disk>, StandbyReader)> = None;
         loop {
             let mut kept = place.kept.lock();

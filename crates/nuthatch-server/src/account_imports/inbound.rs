@@ -330,6 +330,11 @@ fn direct_get(
     let jetstream = host.jetstream();
     let own = jetstream.find(account.id, Wanted::Named(stream));
     let for_origin = own.is_none();
+    // What another node serves is asked there, whatever mirror of it is here.
+    let name = std::str::from_utf8(stream);
+    if for_origin && name.is_ok_and(|name| account.served.find(name).is_some()) {
+        return false;
+    }
     let Some(route) = own.or_else(|| jetstream.find(account.id, Wanted::MirrorOf(stream))) else {
         let origin = std::str::from_utf8(stream).ok().filter(|_| may_hop(way));
         let names = (message.routed, message.reply);

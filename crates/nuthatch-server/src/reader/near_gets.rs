@@ -60,7 +60,9 @@ impl Turn<'_> {
         let FollowedSight { log, position, mark } = sight;
         let back = owner.subject_back(&format!("{BACK}{}{rest}", mark.tokens()))?;
         let question = format!("{ASK}{}.{}.{back}", position.0, log.0);
-        owner.send(&question, reply, publish.headers(), publish.payload());
+        if let Some(full) = owner.send(&question, reply, publish.headers(), publish.payload()) {
+            self.scratch.egress.note_full_node(full);
+        }
         Some(())
     }
 
@@ -76,8 +78,9 @@ impl Turn<'_> {
     fn is_alone(&self, subject: &[u8], owner: &StreamOwner) -> bool {
         let mut matched = Matched::default();
         self.reader.session.account.interest.match_into(subject, &mut matched);
-        let is_owner = matched.plain().iter().all(|sub| owner.is_behind(&sub.outlet));
-        is_owner && matched.groups().next().is_none() && !matched.plain().is_empty()
+        // One for all that a node serves; what its clients listen to comes beside it.
+        let [only] = matched.plain() else { return false };
+        owner.is_behind(&only.outlet) && matched.groups().next().is_none()
     }
 
     /// Takes a question of another node, or what it sends back; `false`: it is something else.
@@ -88,6 +91,10 @@ impl Turn<'_> {
             return true;
         }
         let Some(rest) = what.strip_prefix(BACK.as_bytes()) else { return false };
+        if publish.message.len() + publish.subject.len() > 2 * NEAR_GET_BYTES_MAX {
+            // None was sent.
+            return true;
+        }
         let account = self.reader.session.account.id;
         let read = std::str::from_utf8(rest).ok().and_then(FollowedMark::read);
         if let (Some((mark, rest)), Some(followed)) =

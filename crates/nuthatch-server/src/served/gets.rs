@@ -1,6 +1,7 @@
 //! Direct gets of streams that other nodes serve, which this node may answer from what it follows.
 
 use super::Served;
+use crate::egress::is_full_node;
 use crate::link::own_subject;
 use crate::outlet::Outlet;
 use std::sync::Arc;
@@ -35,11 +36,19 @@ impl StreamOwner {
         Some(own_subject(&self.outlet.link()?.token, what))
     }
 
-    /// Sends it a message of this node's own, with what a client has sent.
-    pub(crate) fn send(&self, what: &str, reply: &[u8], headers: &[u8], body: &[u8]) {
+    /// Sends it a message of this node's own, with what a client has sent. Gives it back if so much waits for it that producers
+    /// should wait.
+    pub(crate) fn send(
+        &self,
+        what: &str,
+        reply: &[u8],
+        headers: &[u8],
+        body: &[u8],
+    ) -> Option<&Arc<Outlet>> {
         let subject = own_subject(&self.token, what);
         let message = super::message_of_node((subject.as_bytes(), reply), headers, body);
         self.outlet.hand_over(message);
+        is_full_node(&self.outlet).then_some(&self.outlet)
     }
 }
 

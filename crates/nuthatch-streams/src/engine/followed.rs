@@ -65,6 +65,7 @@ pub enum FollowedStep {
 
 /// A direct get on its way.
 pub struct FollowedGet {
+    account: AccountId,
     stream: FollowedStream,
     /// What stands behind the stream's name in the subject of the request.
     subject: Bytes,
@@ -113,11 +114,15 @@ impl Sink for Collected {
 }
 
 impl FollowedGet {
-    /// A request whose subject goes on with `subject` behind the stream's name.
+    /// A request for a stream of an account whose subject goes on with `subject` behind the stream's name.
     #[must_use]
-    pub fn new(stream: FollowedStream, subject: Bytes, body: Bytes) -> Self {
+    pub fn new(
+        (account, stream): (AccountId, FollowedStream),
+        subject: Bytes,
+        body: Bytes,
+    ) -> Self {
         let out = Outputs::new(Collected::default(), "".into());
-        Self { stream, subject, body, waiting: None, out, headers: Vec::new() }
+        Self { account, stream, subject, body, waiting: None, out, headers: Vec::new() }
     }
 
     /// Goes on with what the stream holds.
@@ -204,6 +209,10 @@ impl<S: Sink> Engine<S> {
         let FollowedStream { id, changes, is_stale } = get.stream;
         let Some(slot) = self.streams.get_mut(id) else { return FollowedStep::NotHere };
         let is_vouched = slot.replayed == changes || !FOLLOWED_AS_VOUCHED.holds();
+        // A node said which stream it is, and an account sees its own only.
+        if slot.stream.account() != get.account {
+            return FollowedStep::NotHere;
+        }
         if slot.stream.is_mid_batch() || !(is_stale || is_vouched) {
             return FollowedStep::NotHere;
         }
@@ -228,6 +237,10 @@ impl<S: Sink> Engine<S> {
     pub(super) fn note_replayed(&mut self, record: &RecordRef<'_>) {
         use RecordKind::{ConsumerCreate, ConsumerDelete, ConsumerState};
         use RecordKind::{StreamCreate, StreamState, StreamUpdate};
+        // Before that nobody has seen it.
+        if self.names.is_none() {
+            return;
+        }
         let Some(slot) = self.streams.get_mut(record.stream) else { return };
         if !matches!(record.kind, ConsumerCreate | ConsumerDelete | ConsumerState) {
             slot.replayed += 1;

@@ -254,7 +254,7 @@ impl Follower {
     pub fn begin(&self, name: &str, get: &Get) -> Option<FollowedGet> {
         let stream = self.standby.machine().followed(AccountId::GLOBAL, name)?;
         let (subject, body) = (get.subject.clone().into(), get.body.clone().into());
-        Some(FollowedGet::new(stream, subject, body))
+        Some(FollowedGet::new((AccountId::GLOBAL, stream), subject, body))
     }
 
     /// What it answers; `None`: it does not.
