@@ -1,7 +1,7 @@
 //! People say who is to own the log: a row of the catalog, which the nodes bring about by planned handovers (`balance`).
 
 use super::Host;
-use crate::beginning::random;
+use nuthatch_log::env::{Entropy as _, SystemEntropy};
 use nuthatch_quorum::catalog::{Call, Key, Snapshot, Txn, TxnId, Value, Wish};
 use nuthatch_quorum::types::{Incarnation, NodeId};
 use std::thread;
@@ -68,8 +68,10 @@ impl Host {
 /// The transaction, under a name of its own.
 fn wish(known: &Snapshot, owner: Option<NodeId>) -> Txn {
     let keepers = known.wish.value.keepers.clone();
+    let mut entropy = SystemEntropy::default();
+    let proposer = Incarnation(u128::from(entropy.next()) << 64 | u128::from(entropy.next()));
     Txn {
-        id: TxnId { proposer: Incarnation(random()), number: 1 },
+        id: TxnId { proposer, number: 1 },
         key: Key::Wish,
         revision: known.wish.revision,
         seen: known.revision,
