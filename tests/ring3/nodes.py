@@ -33,6 +33,8 @@ class Node:
         return [
             str(self.cluster.binary), "serve", "-a", host, "-p", str(port), "-sd", str(self.disk.store),
             "--node-name", self.name, "--cluster-listen", listen, "--routes", routes,
+            # Direct gets are answered in the zone of the client, as far as the log's owner says that nothing has changed.
+            "--zone", f"zone-{self.at % 3}",
             "--catalog", self.cluster.catalog, "--cluster-key", str(self.cluster.key),
             "-c", str(self.cluster.config),
             *(["--store", self.cluster.store] if self.cluster.store else []),

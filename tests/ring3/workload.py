@@ -86,7 +86,7 @@ class Workload:
         replicas = self.replicas
         await persistently(lambda: js.add_stream(
             name=STREAM, subjects=[SUBJECTS], duplicate_window=DUPLICATES_S, max_age=AGE_S, num_replicas=replicas))
-        await persistently(lambda: js.create_key_value(bucket=BUCKET, history=HISTORY, replicas=replicas))
+        await persistently(lambda: js.create_key_value(bucket=BUCKET, history=HISTORY, replicas=replicas, direct=True))
         await workers.create(js, persistently, replicas, DUPLICATES_S)
         self.admin = client
         loops = [(self.publish, 4), (self.employ, 2), (self.write, 3), (self.look, 1), (self.spot, 1), (self.follow, 1), (self.watch, 1)]
