@@ -183,9 +183,11 @@ async fn tell_loads(server: Weak<Server>, loads: Weak<LogLoads>) {
         let (Some(node), Some(loads)) = (options.cluster.as_ref(), loads.upgrade()) else { return };
         let numbers: BTreeMap<String, LogNumber> =
             cluster.logs().iter().map(|log| (log.name(), log.number())).collect();
-        let cluster = (Arc::downgrade(&cluster), drop(cluster)).0;
+        // Others may take seconds to answer.
+        let known = Arc::downgrade(&cluster);
+        drop(cluster);
         let told = loads.loads(&node.name, |name| numbers.get(name).copied()).await;
-        if let Some(cluster) = cluster.upgrade() {
+        if let Some(cluster) = known.upgrade() {
             cluster.set_loads(told);
         }
     }
