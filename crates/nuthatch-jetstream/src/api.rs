@@ -60,21 +60,24 @@ struct Asked<'a> {
     scope: &'a Scope,
     /// Another node hands it on.
     is_handed_on: bool,
+    /// When it came; it may have waited for its turn since.
+    arrived: Instant,
 }
 
 impl JetStream {
     /// Handles one request whose subject behind the API prefix is `rest`, and answers it.
-    /// Subjects that are no call get silence, as upstream. Returns the answer.
+    /// Subjects that are no call get silence, as upstream. Returns the answer. One that nobody takes is
+    /// tried again until some seconds after it `arrived`.
     pub async fn handle(
         &self,
-        from: &Requester,
+        (from, arrived): (&Requester, Instant),
         rest: &str,
         reply: &[u8],
         headers: &[u8],
         body: &[u8],
     ) -> Option<Vec<u8>> {
-        let request =
-            Asked { from, rest, headers, body, scope: &Scope::Cluster, is_handed_on: false };
+        let (scope, is_handed_on) = (&Scope::Cluster, false);
+        let request = Asked { from, rest, headers, body, scope, is_handed_on, arrived };
         let answer = |headers: &[u8], body: &[u8]| {
             if !reply.is_empty() {
                 self.core.answer(from.account, reply, headers, body);
@@ -93,7 +96,8 @@ impl JetStream {
         if let Some(answer) = self.answer_node(from.account, rest, body).await {
             return Some(answer);
         }
-        let request = Asked { from, rest, headers, body, scope, is_handed_on: true };
+        let (is_handed_on, arrived) = (true, Instant::now());
+        let request = Asked { from, rest, headers, body, scope, is_handed_on, arrived };
         self.handle_as(&request, |_, _| ()).await
     }
 
@@ -156,7 +160,8 @@ impl JetStream {
     }
 
     /// The answer of whoever serves what the call is about; `None`, to a node only: nothing was done here. A call whose
-    /// log is just going to another node is handed on again, and so is one that only reads if its node is lost.
+    /// log is just going to another node is handed on again, and so is one that only reads if its node is lost; one that
+    /// nobody decides about waits.
     async fn answer(
         &self,
         request: &Asked<'_>,
@@ -164,7 +169,7 @@ impl JetStream {
         then: &mut Beside,
         share: &mut Share,
     ) -> Option<Answer> {
-        let (mut tries, mut renewals) = (Tries::begin(), RENEWALS_MAX);
+        let (mut tries, mut renewals) = (Tries::since(request.arrived), RENEWALS_MAX);
         loop {
             let began = Instant::now();
             let answer = self.answer_once(request, api_call, then, share).await;
@@ -192,7 +197,7 @@ impl JetStream {
         then: &mut Beside,
         share: &mut Share,
     ) -> Option<Answer> {
-        let Asked { from, rest, headers, body, scope, is_handed_on } = *request;
+        let Asked { from, rest, headers, body, scope, is_handed_on, .. } = *request;
         let account = from.account;
         let was_own = self.places.is_own(account, api_call);
         let place = tokio::select! {
@@ -413,7 +418,7 @@ impl OwnApi for JetStream {
     ) -> BoxFuture<'a, Option<Vec<u8>>> {
         Box::pin(async move {
             let from = Requester { account, client: None };
-            self.handle(&from, call, b"", b"", body).await
+            self.handle((&from, Instant::now()), call, b"", b"", body).await
         })
     }
 }

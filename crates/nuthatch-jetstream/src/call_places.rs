@@ -6,7 +6,7 @@
 //! the node of the client, and one more from the leader.
 
 use crate::core_port::CorePort;
-use crate::outcome::{Answer, LOG_HAS_LEFT};
+use crate::outcome::{Answer, LOG_CLOSED_MEANWHILE, LOG_HAS_LEFT};
 use crate::request::Call;
 use crate::stream_table::StreamTable;
 use nuthatch_protocol::jserror::JsError;
@@ -24,7 +24,7 @@ pub(super) enum Place {
     HereOnceWhole,
     /// At the node of this name.
     At(String, Scope),
-    /// Nowhere: it gets no answer.
+    /// Nowhere at this moment, as far as is known: nobody decides about streams, or what it is about has gone from here.
     Nowhere,
 }
 
@@ -101,7 +101,7 @@ impl CallPlaces {
     }
 
     /// True if the log of a call left this node before the call did anything there, where `was_own` was so before: what was
-    /// answered tells of this node, and another one may have the stream.
+    /// answered tells of this node, and another one may have the stream. What only reads has done nothing wherever it ended.
     pub(super) fn has_left(
         &self,
         account: AccountId,
@@ -111,8 +111,9 @@ impl CallPlaces {
         let Err(error) = answer else { return false };
         let absent = [JsError::STREAM_NOT_FOUND.err_code, JsError::CONSUMER_NOT_FOUND.err_code];
         let is_absent = absent.contains(&error.err_code);
-        let has_left =
-            *error == LOG_HAS_LEFT || (is_absent && was_own && !self.is_own(account, call));
+        let has_left = *error == LOG_HAS_LEFT
+            || (*error == LOG_CLOSED_MEANWHILE && call.only_reads())
+            || (is_absent && was_own && !self.is_own(account, call));
         has_left && self.core.served(account).is_some()
     }
 
@@ -227,6 +228,9 @@ mod tests {
             node(in_cluster).places.has_left(ACCOUNT, (&call, true), answer)
         };
         assert!(left(true, &untaken) && !left(true, &unknown));
+        let reads =
+            |answer| node(true).places.has_left(ACCOUNT, (&Call::AccountInfo, false), answer);
+        assert!(reads(&unknown), "what only reads is asked again, wherever it ended");
         assert!(!left(false, &untaken), "there is no other node");
     }
 }

@@ -3,7 +3,6 @@
 mod long_calls;
 
 use crate::audit::{self, Called, ServerIdentity};
-use crate::call_places::Place;
 use crate::core_port::CorePort;
 use crate::engines::{EVENT_BASE_BYTES, Engines};
 use crate::log_table::{AttachError, AttachedLog};
@@ -26,13 +25,14 @@ use nuthatch_server::jetstream_port::{
 };
 use nuthatch_server::msg_trace::{StreamQuestion, StreamVerdict};
 use nuthatch_server::options::Options;
-use nuthatch_server::served::{NodeState, OwnLog, Scope};
+use nuthatch_server::served::{NodeState, OwnLog};
 use nuthatch_server::shares::AccountTurns;
 use nuthatch_streams::{AccountId, ClientBatch, Event, Op};
 use rustc_hash::FxHashMap;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
@@ -412,16 +412,6 @@ impl JetStreamPort for JetStreamHandle {
         Taken { at, state, subjects: subjects.into_iter().collect(), streams }
     }
 
-    fn takes_call(&self, account: AccountId, call: &[u8]) -> bool {
-        if self.core.served(account).is_none() {
-            return true;
-        }
-        let call = std::str::from_utf8(call).ok().and_then(Call::parse);
-        call.is_none_or(|call| {
-            self.service.places.of(account, &call, &Scope::Cluster) != Place::Nowhere
-        })
-    }
-
     fn nodes_changed(&self) {
         // Origins may have come, gone, or changed their node.
         if self.streams.read().copying().next().is_some() {
@@ -475,11 +465,11 @@ impl JetStreamPort for JetStreamHandle {
         let is_long = api_call.is_some_and(|call| self.is_long(account, &call, &request.body));
         let is_list = api_call.is_some_and(|call| call.is_list());
         let asks_names = matches!(api_call, Some(Call::StreamNames));
-        let (core, domain) = (self.core.clone(), self.domain.clone());
+        let (core, domain, arrived) = (self.core.clone(), self.domain.clone(), Instant::now());
         let mut work = Box::pin(async move {
             let Some(rest) = call_of(&request) else { return };
             let (reply, headers, body) = (&request.reply, &request.headers, &request.body);
-            let handled = service.handle(&request.from, rest, reply, headers, body);
+            let handled = service.handle((&request.from, arrived), rest, reply, headers, body);
             if let Some(response) = handled.await {
                 let (subject, response) = (&request.subject[..], &response[..]);
                 let called = Called { from: &request.from, subject, request: body, response };

@@ -36,6 +36,8 @@ const MOVED_FOR: Duration = Duration::from_secs(1);
 
 /// How long a call that no node has taken is handed on again: a planned handover and the tables of it take less.
 const TAKEN_WITHIN: Duration = Duration::from_secs(4);
+/// The same of one that has waited for its turn so long: lists of an account, one after another, must not each take that.
+const TAKEN_LEAST: Duration = Duration::from_millis(250);
 /// The same of an update, during which other changes of the account's streams wait.
 const UPDATED_WITHIN: Duration = Duration::from_secs(1);
 /// The first pause before it is handed on again, which doubles up to the last one.
@@ -74,8 +76,10 @@ pub(super) struct Tries {
 }
 
 impl Tries {
-    pub(super) fn begin() -> Self {
-        Self::within(TAKEN_WITHIN)
+    /// Of a call that arrived then.
+    pub(super) fn since(arrived: std::time::Instant) -> Self {
+        let waited = arrived.elapsed();
+        Self::within(TAKEN_WITHIN.saturating_sub(waited).max(TAKEN_LEAST))
     }
 
     fn within(limit: Duration) -> Self {

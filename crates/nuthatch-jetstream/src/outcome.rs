@@ -19,12 +19,15 @@ pub(super) fn told(outcome: Result<OpResult, CallError>) -> Result<OpOutcome, Js
         Ok(result) => result,
         Err(CallError::NotTaken(NotTaken::Busy)) => Err(JsError::STREAM_TOO_MANY_REQUESTS),
         Err(CallError::NotTaken(NotTaken::Closed)) => Err(LOG_HAS_LEFT),
-        Err(CallError::Closed) => Err(described(
-            JsError::CLUSTER_NOT_AVAIL,
-            "the log was closed meanwhile: whether it was done is not known".to_owned(),
-        )),
+        Err(CallError::Closed) => Err(LOG_CLOSED_MEANWHILE),
     }
 }
+
+/// The log was closed before it said what became of an operation, which may have been done.
+pub(super) const LOG_CLOSED_MEANWHILE: JsError = JsError {
+    description: Cow::Borrowed("the log was closed meanwhile: whether it was done is not known"),
+    ..JsError::CLUSTER_NOT_AVAIL
+};
 
 /// The log was closed before it took an operation: nothing was done, and another node may have the log.
 pub(super) const LOG_HAS_LEFT: JsError = JsError {

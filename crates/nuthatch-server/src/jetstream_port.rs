@@ -183,11 +183,6 @@ pub trait JetStreamPort: Send + Sync + 'static {
         Taken::default()
     }
 
-    /// True if somebody in the cluster takes a call of the API, of which this is what follows `$JS.API.`.
-    fn takes_call(&self, _account: AccountId, _call: &[u8]) -> bool {
-        true
-    }
-
     /// Other nodes serve other streams than before.
     fn nodes_changed(&self) {}
 

@@ -491,8 +491,8 @@ impl Served {
         true
     }
 
-    /// Sends a client's message to the node that decides about new streams, which knows where it goes on; `false`: there is
-    /// none.
+    /// Sends a client's message to the node that decides about new streams, which knows where it goes on; while nobody
+    /// does, to another one that keeps logs, where it waits. `false`: none is connected.
     pub(crate) fn hand_to_leader(
         &self,
         (subject, reply): (&[u8], &[u8]),
@@ -500,8 +500,12 @@ impl Served {
         body: &[u8],
     ) -> bool {
         let inner = self.inner.lock();
-        let Leader::At(node) = inner.leader() else { return false };
-        inner.nodes[&node].send_as((subject, reply), headers, body);
+        let leader = match inner.leader() {
+            Leader::At(node) => inner.nodes.get(&node),
+            Leader::Here | Leader::Nobody => inner.nodes.values().find(|table| !table.is_core),
+        };
+        let Some(table) = leader else { return false };
+        table.send_as((subject, reply), headers, body);
         true
     }
 

@@ -29,7 +29,7 @@ const CALL_WAIT: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Calls that are answered all through a handover: each may be made again without harm.
-const CALLS: [(&str, &str); 4] = [
+const CALLS: [(&str, &str); 7] = [
     ("STREAM.INFO.Q", ""),
     ("STREAM.UPDATE.Q", r#"{"name": "Q", "subjects": ["Q.*"], "num_replicas": 3}"#),
     (
@@ -37,6 +37,9 @@ const CALLS: [(&str, &str); 4] = [
         r#"{"stream_name": "Q", "config": {"durable_name": "C", "ack_policy": "none"}}"#,
     ),
     ("CONSUMER.INFO.Q.C", ""),
+    ("INFO", ""),
+    ("STREAM.NAMES", ""),
+    ("STREAM.CREATE.N", r#"{"name": "N", "subjects": ["N"], "num_replicas": 3}"#),
 ];
 
 /// What the publishers have seen.
@@ -53,6 +56,8 @@ struct Seen {
     ends: AtomicBool,
     /// Nodes that are told to end, in a mask: connections to them may break.
     ending: AtomicU64,
+    /// Nodes that have been told so far, in a mask.
+    ended: AtomicU64,
 }
 
 /// A publisher: it prefers one node, and goes to the next one when its connection ends.
@@ -142,12 +147,18 @@ fn call(mut publisher: Publisher, calls: &[(&str, &str)]) -> usize {
     while !publisher.seen.ends.load(Ordering::Relaxed) {
         let (call, body) = calls[answers % calls.len()];
         let answer = client.request(&format!("$JS.API.{call}"), b"", body.as_bytes(), CALL_WAIT);
-        let is_ending = publisher.seen.ending.load(Ordering::Relaxed) & 1 << publisher.at != 0;
+        let of_node = |nodes: &AtomicU64| nodes.load(Ordering::Relaxed) & 1 << publisher.at != 0;
+        let is_ending = of_node(&publisher.seen.ending);
+        let has_ended = of_node(&publisher.seen.ended);
         match answer {
             Ok(answer) if !answer.payload.windows(7).any(|part| part == b"\"error\"") => {
                 answers += 1;
             }
-            Err(RequestError::NoResponders(_)) => std::thread::sleep(publisher.retry_wait),
+            // A node that has just started again has found no other one yet. Nodes that run hold a call until somebody
+            // decides about it.
+            Err(RequestError::NoResponders(_)) if has_ended => {
+                std::thread::sleep(publisher.retry_wait);
+            }
             Err(RequestError::Transport(_)) if is_ending => client = publisher.connect(),
             Ok(_) if is_ending => {}
             Ok(answer) => {
@@ -239,6 +250,7 @@ fn hand_over_under_load(
     for _ in 0..handovers {
         let owner = whole(&nodes);
         std::thread::sleep(Duration::from_millis(200));
+        seen.ended.fetch_or(1 << owner, Ordering::Relaxed);
         seen.ending.store(1 << owner, Ordering::Relaxed);
         let told = Instant::now();
         nodes.nodes[owner].signal("-TERM");

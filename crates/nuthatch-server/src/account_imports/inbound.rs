@@ -186,11 +186,8 @@ pub fn to_jetstream(
             direct_get(host, account, message, (stream, subject), way)
         }
         Request::Call(rest) => {
-            let is_taken = host.jetstream().takes_call(account.id, rest);
-            if is_taken {
-                call(host, account, message, rest, way);
-            }
-            is_taken
+            call(host, account, message, rest, way);
+            true
         }
         Request::Bucket(subject) => {
             let bucket = Inbound { subject, routed: subject, ..*message };
@@ -215,9 +212,6 @@ fn traced_request(
             return route_inbound(host, account, &bucket, way);
         }
         Request::Call(rest) => {
-            if !host.jetstream().takes_call(account.id, rest) {
-                return false;
-            }
             if let Some(trace) = &way.trace {
                 let to = [b"$JS.API.", *rest].concat();
                 trace.carried(host.system_account(), message.routed, &to);

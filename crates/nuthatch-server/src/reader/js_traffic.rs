@@ -258,9 +258,6 @@ impl Turn<'_> {
 
     /// `rest` is what follows `$JS.API.`.
     fn call(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Handled {
-        if !self.reader.server.jetstream().takes_call(self.reader.session.account.id, rest) {
-            return Handled::No;
-        }
         // What came before the request must be ahead of it, here and in the engines.
         self.hand_over();
         let mut subject = Vec::with_capacity(8 + rest.len());
