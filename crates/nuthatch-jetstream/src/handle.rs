@@ -25,7 +25,7 @@ use nuthatch_server::jetstream_port::{
 };
 use nuthatch_server::msg_trace::{StreamQuestion, StreamVerdict};
 use nuthatch_server::options::Options;
-use nuthatch_server::served::{NodeState, OwnLog};
+use nuthatch_server::served::{NodeState, OwnLog, OwnStream};
 use nuthatch_server::shares::AccountTurns;
 use nuthatch_streams::{AccountId, ClientBatch, Event, Op};
 use rustc_hash::FxHashMap;
@@ -256,6 +256,21 @@ impl JetStreamHandle {
     /// Other nodes are told no more of the streams of a log, which are still served.
     pub fn withdraw(&self, log: LogId) {
         self.engines.logs.withdraw(log);
+    }
+
+    /// What clients of this node ask of a log's streams waits from now on, until another node serves them.
+    pub(crate) fn tell_leaving(&self, log: LogId, name: &str) {
+        let told: Arc<str> = name.into();
+        let mut streams: FxHashMap<AccountId, Vec<OwnStream>> = FxHashMap::default();
+        for entry in self.streams.read().in_log(log) {
+            let stream = OwnStream { config: entry.config.clone(), log: told.clone() };
+            streams.entry(entry.account).or_default().push(stream);
+        }
+        for (account, streams) in streams {
+            if let Some(served) = self.core.served(account) {
+                served.leaves(name, streams.into_iter());
+            }
+        }
     }
 
     /// Serves the streams of a log no longer: they have no routes, and what is sent to it by older

@@ -154,6 +154,7 @@ impl OwnedLogs {
         self.end_pulls(open.slot).await;
         let elections = self.jetstream.service().elections.clone();
         let left = elections.leaving(open.id);
+        self.jetstream.tell_leaving(open.id, &open.name);
         self.jetstream.detach(open.id);
         tokio::spawn(async move { elections.log_left(left).await });
         open.close(&self.server).await

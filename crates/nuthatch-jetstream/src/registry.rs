@@ -311,6 +311,12 @@ impl Registry {
         Some((key, entry))
     }
 
+    /// The streams of a log.
+    pub fn in_log(&self, log: LogId) -> impl Iterator<Item = &Arc<Entry>> {
+        let all = self.accounts.values().flat_map(|streams| streams.by_name.values());
+        all.filter(move |entry| entry.engine == log)
+    }
+
     /// Forgets all streams of a log that is detached; returns them with the keys of their subjects.
     pub fn take_log(&mut self, log: LogId) -> Vec<(SubjectsKey, Arc<Entry>)> {
         let of_log = |streams: &AccountStreams| {

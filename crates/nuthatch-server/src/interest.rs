@@ -20,6 +20,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 mod served_streams;
 
+pub(crate) use served_streams::stream_of;
+
 /// A subscription in the tree; two are equal if they are the same one.
 #[derive(Clone, Debug)]
 pub struct SubRef(pub Arc<Subscription>);

@@ -21,6 +21,7 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
+mod between;
 mod gets;
 mod known;
 mod offline;
@@ -118,6 +119,7 @@ impl Served {
         let mut table = NodeTable::new(outlet.clone(), token);
         table.is_core = is_core;
         inner.remember(node);
+        inner.lacks_all_of(node);
         inner.nodes.insert(node.to_owned(), table);
         drop(inner);
         self.changed();
@@ -130,6 +132,7 @@ impl Served {
             return;
         }
         inner.remember(node);
+        inner.lacks_all_of(node);
         inner.nodes.remove(node);
         inner.questions.retain(|_, (asked, _)| asked != node);
         drop(inner);
@@ -162,6 +165,7 @@ impl Served {
     ) {
         let mut inner = self.inner.lock();
         inner.note_in_memory(come, &gone);
+        inner.between.are_served(&state.logs);
         for stream in come.iter().filter(|stream| is_quorum_log(&stream.log)) {
             inner.forget_offline_stream(&stream.config.name);
         }

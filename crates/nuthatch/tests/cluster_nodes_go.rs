@@ -4,7 +4,7 @@
 mod quorum_nodes;
 mod support;
 
-use nuthatch_client::{Client, OwnedMessage, RequestError};
+use nuthatch_client::{Client, OwnedMessage};
 use quorum_nodes::{ANSWER, NODES, Node, Nodes};
 use serde_json::{Value, json};
 use std::thread::sleep;

@@ -1,6 +1,7 @@
 //! A planned handover of quorum logs (`docs/cluster.md`): owners are told to end while clients publish at all three nodes and
-//! wait for each acknowledgement, and others make calls. Who does so at a node that stays sees no error beyond "no
-//! responders", which clients repeat by themselves; what was acknowledged is there once, in the order of its publisher.
+//! wait for each acknowledgement, and others make calls and direct gets. Who does so at a node that stays sees no error, not
+//! even "no responders", which clients repeat by themselves, but where no other node owns the log within [`BETWEEN`]; what was
+//! acknowledged is there once, in the order of its publisher.
 
 mod quorum_nodes;
 mod support;
@@ -22,6 +23,9 @@ const EAGER: Duration = Duration::from_millis(1);
 /// How long a client waits for an acknowledgement (nats.go).
 const WAIT: Duration = Duration::from_secs(5);
 
+/// What is for a log without an owner waits so long at the client's node, nearly (`served/between.rs`).
+const BETWEEN: Duration = Duration::from_millis(1400);
+
 /// How long the answer to a call is waited for: one that no node takes is answered after 4 s.
 const CALL_WAIT: Duration = Duration::from_secs(20);
 
@@ -29,15 +33,19 @@ const CALL_WAIT: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Calls that are answered all through a handover: each may be made again without harm.
-const CALLS: [(&str, &str); 7] = [
+const CALLS: [(&str, &str); 8] = [
     ("STREAM.INFO.Q", ""),
-    ("STREAM.UPDATE.Q", r#"{"name": "Q", "subjects": ["Q.*"], "num_replicas": 3}"#),
+    (
+        "STREAM.UPDATE.Q",
+        r#"{"name": "Q", "subjects": ["Q.*"], "num_replicas": 3, "allow_direct": true}"#,
+    ),
     (
         "CONSUMER.DURABLE.CREATE.Q.C",
         r#"{"stream_name": "Q", "config": {"durable_name": "C", "ack_policy": "none"}}"#,
     ),
     ("CONSUMER.INFO.Q.C", ""),
     ("INFO", ""),
+    ("DIRECT.GET.Q.Q.0", ""),
     ("STREAM.NAMES", ""),
     ("STREAM.CREATE.N", r#"{"name": "N", "subjects": ["N"], "num_replicas": 3}"#),
 ];
@@ -58,6 +66,8 @@ struct Seen {
     ending: AtomicU64,
     /// Nodes that have been told so far, in a mask.
     ended: AtomicU64,
+    /// When one was told last.
+    told: Mutex<Option<Instant>>,
 }
 
 /// A publisher: it prefers one node, and goes to the next one when its connection ends.
@@ -87,6 +97,19 @@ impl Publisher {
         self.seen.errors.lock().expect("lock").push(what);
     }
 
+    /// Nobody took what was sent then.
+    fn no_responders(&self, what: &str, sent: Instant) {
+        let seen = &self.seen;
+        seen.repeated.fetch_add(1, Ordering::Relaxed);
+        let has_ended = seen.ended.load(Ordering::Relaxed) & 1 << self.at != 0;
+        let told = *seen.told.lock().expect("lock");
+        let lacked = told.map_or(Duration::ZERO, |told| told.max(sent).elapsed());
+        // A node that has just started again has found no other one yet.
+        if lacked < BETWEEN && !has_ended {
+            self.error(format!("{what} at {}: no responders after {lacked:?}", self.at));
+        }
+    }
+
     /// Publishes one message until it is acknowledged, as a client does; how many there are then.
     fn publish(&mut self, client: &mut Client, message: usize) {
         let (subject, id) = (format!("Q.{}", self.number), format!("{}-{message}", self.number));
@@ -104,9 +127,9 @@ impl Publisher {
                     self.error(format!("{id} at {}: {text}", self.at));
                     std::thread::sleep(self.retry_wait);
                 }
-                // How often that may be depends on how busy the machine is.
+                // How often that may be depends on how busy the machine is: a handover may take long.
                 Err(RequestError::NoResponders(_)) => {
-                    self.seen.repeated.fetch_add(1, Ordering::Relaxed);
+                    self.no_responders(&id, began);
                     std::thread::sleep(self.retry_wait);
                 }
                 Err(RequestError::Transport(_))
@@ -146,17 +169,15 @@ fn call(mut publisher: Publisher, calls: &[(&str, &str)]) -> usize {
     let mut answers = 0;
     while !publisher.seen.ends.load(Ordering::Relaxed) {
         let (call, body) = calls[answers % calls.len()];
+        let began = Instant::now();
         let answer = client.request(&format!("$JS.API.{call}"), b"", body.as_bytes(), CALL_WAIT);
-        let of_node = |nodes: &AtomicU64| nodes.load(Ordering::Relaxed) & 1 << publisher.at != 0;
-        let is_ending = of_node(&publisher.seen.ending);
-        let has_ended = of_node(&publisher.seen.ended);
+        let is_ending = publisher.seen.ending.load(Ordering::Relaxed) & 1 << publisher.at != 0;
         match answer {
             Ok(answer) if !answer.payload.windows(7).any(|part| part == b"\"error\"") => {
                 answers += 1;
             }
-            // A node that has just started again has found no other one yet. Nodes that run hold a call until somebody
-            // decides about it.
-            Err(RequestError::NoResponders(_)) if has_ended => {
+            Err(RequestError::NoResponders(_)) => {
+                publisher.no_responders(call, began);
                 std::thread::sleep(publisher.retry_wait);
             }
             Err(RequestError::Transport(_)) if is_ending => client = publisher.connect(),
@@ -222,7 +243,8 @@ fn hand_over_under_load(
     let mut nodes = Nodes::new(name);
     nodes.nodes.iter_mut().for_each(Node::start);
     let (mut client, _) = nodes.owner();
-    create_stream(&mut client, "Q", &json!({"subjects": ["Q.*"], "num_replicas": 3}));
+    let config = json!({"subjects": ["Q.*"], "num_replicas": 3, "allow_direct": true});
+    create_stream(&mut client, "Q", &config);
     let urls: Vec<String> =
         nodes.nodes.iter().map(|node| format!("nats://127.0.0.1:{}", node.port)).collect();
     let seen = Arc::new(Seen::default());
@@ -253,6 +275,7 @@ fn hand_over_under_load(
         seen.ended.fetch_or(1 << owner, Ordering::Relaxed);
         seen.ending.store(1 << owner, Ordering::Relaxed);
         let told = Instant::now();
+        *seen.told.lock().expect("lock") = Some(told);
         nodes.nodes[owner].signal("-TERM");
         assert_eq!(nodes.nodes[owner].ended().code(), Some(0), "{}", nodes.nodes[owner].text());
         std::thread::sleep(Duration::from_millis(500));

@@ -124,7 +124,7 @@ pub(super) fn may_be_request(pattern: &[u8]) -> bool {
 }
 
 /// The stream for which a literal subject is.
-fn stream_of(subject: &[u8]) -> Option<&str> {
+pub(crate) fn stream_of(subject: &[u8]) -> Option<&str> {
     let rest = subject.strip_prefix(PREFIX)?;
     let of = |prefix: &[u8]| rest.strip_prefix(prefix).map(first_token);
     let (name, behind) = [ACK, FLOW_CONTROL, PULL, DIRECT_GET].into_iter().find_map(of)?;

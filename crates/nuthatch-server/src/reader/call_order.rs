@@ -5,6 +5,9 @@
 //! is done nobody can tell which stream a subject belongs to. What the client sends behind such a
 //! call and what may depend on it waits here, in wire form; pings, core deliveries, acknowledgements
 //! and all other connections do not.
+//!
+//! So does what is for a stream of a log that has no owner just now, since that has gone or hands it over, and behind it
+//! what the client awaits an answer of: nothing of that was delivered to anybody before, and what was sent first comes first.
 
 use super::publish::Handled;
 use super::{ConnReader, Turn};
@@ -17,12 +20,24 @@ use tokio::sync::oneshot;
 
 /// Bytes that wait behind a call; with more the connection is not read until the call is answered.
 const WAITING_BYTES_MAX: usize = 1024 * 1024;
+/// The same behind what is for a log without an owner: then all clients of the node may have something that waits.
+const WAITING_FOR_OWNER_BYTES_MAX: usize = 64 * 1024;
 /// Traces of publishes that wait; those beyond end without what streams do.
 const TRACES_WAITING_MAX: usize = 64;
 
-/// Traffic deferred behind a call that changes the registry of streams.
+/// What is waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// A call that changes the registry of streams.
+    Call,
+    /// An owner of a log. What waits was not routed.
+    Owner,
+}
+
+/// Traffic deferred behind a call that changes the registry of streams, or for want of the owner of a log.
 pub(super) struct DeferredCalls {
-    /// Ends with the call.
+    cause: Cause,
+    /// Ends with the call, or when it is to be tried again.
     call: oneshot::Receiver<()>,
     /// Publishes in wire form: first these, then `tail`.
     head: Bytes,
@@ -34,7 +49,9 @@ pub(super) struct DeferredCalls {
 /// What has become of a publish that waits.
 #[derive(Default)]
 struct Begun {
-    /// Core subscribers have taken it.
+    /// Core subscribers were given it.
+    routed: bool,
+    /// They have taken it.
     delivered: bool,
     /// Its trace, if it is traced.
     trace: Option<Trace>,
@@ -42,7 +59,17 @@ struct Begun {
 
 impl DeferredCalls {
     pub(super) fn new(call: oneshot::Receiver<()>) -> Self {
-        Self { call, head: Bytes::new(), tail: Vec::new(), begun: VecDeque::new() }
+        Self::behind(Cause::Call, call)
+    }
+
+    fn behind(cause: Cause, call: oneshot::Receiver<()>) -> Self {
+        Self { cause, call, head: Bytes::new(), tail: Vec::new(), begun: VecDeque::new() }
+    }
+
+    fn push(&mut self, publish: &Publish<'_>, begun: Begun) {
+        let (headers, body) = (publish.headers(), publish.payload());
+        write::push_publish(&mut self.tail, publish.subject, publish.reply, headers, body);
+        self.begun.push_back(begun);
     }
 
     fn is_over(&mut self) -> bool {
@@ -52,7 +79,11 @@ impl DeferredCalls {
 
     /// True if so much waits that nothing more should be read.
     pub(super) fn is_full(&self) -> bool {
-        self.head.len() + self.tail.len() > WAITING_BYTES_MAX
+        let max = match self.cause {
+            Cause::Call => WAITING_BYTES_MAX,
+            Cause::Owner => WAITING_FOR_OWNER_BYTES_MAX,
+        };
+        self.head.len() + self.tail.len() > max
     }
 
     /// Waits for the end of the call.
@@ -68,20 +99,44 @@ fn goes_ahead(subject: &[u8]) -> bool {
 }
 
 impl Turn<'_> {
-    /// True if this publish waits for the end of a call; core subscribers have it then.
+    /// True if this publish waits for the end of a call; core subscribers have it then. Or for the owner of a log.
     pub(super) fn waits(&mut self, publish: &Publish<'_>) -> bool {
-        if self.reader.deferred.is_none() || goes_ahead(publish.subject) {
+        let Some(deferred) = &mut self.reader.deferred else { return false };
+        if goes_ahead(publish.subject) {
             return false;
+        }
+        if deferred.cause == Cause::Owner {
+            let waits = publish.reply.is_some() && self.trace.is_none();
+            if waits {
+                deferred.push(publish, Begun::default());
+            }
+            return waits;
         }
         let delivered = self.deliver_to_core(publish);
         if let Some(deferred) = &mut self.reader.deferred {
-            let (headers, body) = (publish.headers(), publish.payload());
-            write::push_publish(&mut deferred.tail, publish.subject, publish.reply, headers, body);
             let traced = deferred.begun.iter().filter(|begun| begun.trace.is_some()).count();
             // One that does not wait is finished without what streams do.
             let trace = self.trace.take().filter(|_| traced < TRACES_WAITING_MAX);
-            deferred.begun.push_back(Begun { delivered, trace });
+            deferred.push(publish, Begun { routed: true, delivered, trace });
         }
+        true
+    }
+
+    /// True if this publish, which nobody takes, waits since the stream that it is for lacks its owner just now.
+    #[cold]
+    pub(super) fn waits_for_owner(&mut self, publish: &Publish<'_>) -> bool {
+        // What another node has sent on waits at that node.
+        if self.reader.conn.is_node() || self.reader.deferred.is_some() || self.trace.is_some() {
+            return false;
+        }
+        let effective = self.effective(publish.subject);
+        let subject = effective.as_deref().unwrap_or(publish.subject);
+        let Some(served) = self.reader.session.account.served.until_served(subject) else {
+            return false;
+        };
+        let mut deferred = DeferredCalls::behind(Cause::Owner, served);
+        deferred.push(publish, Begun::default());
+        self.reader.deferred = Some(Box::new(deferred));
         true
     }
 
@@ -99,7 +154,11 @@ impl Turn<'_> {
                 return self.data.len();
             };
             at += used;
-            let Begun { delivered, trace } = begun.pop_front().unwrap_or_default();
+            let Begun { routed, delivered, trace } = begun.pop_front().unwrap_or_default();
+            if !routed {
+                self.route_anew(&publish);
+                continue;
+            }
             self.trace = trace;
             let taken = match publish.subject.first() {
                 Some(b'$') if self.trace.is_some() => self.reserved_traced(&publish, false),
@@ -131,7 +190,7 @@ impl ConnReader {
         if count > 0 {
             self.server.refused_publishes.fetch_add(count as u64, Ordering::Relaxed);
             self.server.log.warn(format_args!(
-                "{} - {count} messages behind an API call without an answer were not handled",
+                "{} - {count} messages that waited for an API call or the owner of a log were not handled",
                 self.conn
             ));
         }
@@ -148,13 +207,16 @@ impl ConnReader {
         }
         let Some(next) = &mut self.deferred else { return };
         let [head, tail] = parts;
-        // Nothing was read meanwhile, so the new lane is empty.
-        if head.is_empty() {
+        // Nothing was read meanwhile, so the new lane is empty, but for what waits for an owner itself.
+        if !next.tail.is_empty() {
+            next.tail.extend_from_slice(&head);
+            next.tail.extend_from_slice(&tail);
+        } else if head.is_empty() {
             next.head = tail;
         } else {
             next.head = head;
             next.tail = tail.into();
         }
-        next.begun = begun;
+        next.begun.append(&mut begun);
     }
 }

@@ -107,6 +107,12 @@ impl Turn<'_> {
         if self.waits(publish) {
             return;
         }
+        self.route_anew(publish);
+    }
+
+    /// To whoever takes it, of a publish that nobody was given before.
+    #[inline]
+    pub(super) fn route_anew(&mut self, publish: &Publish<'_>) {
         let taken = if publish.subject.first() == Some(&b'$') {
             let taken = self.reserved(publish);
             if taken == Handled::ByServer && !self.reader.session.account.interest.sees_reserved() {
@@ -196,13 +202,14 @@ impl Turn<'_> {
                 DeliveryContext { from, egress, rng, hops: 0, by_service: false, groups, trace };
             delivered |= deliver_on(&route.matched, &message, &mut way);
         }
+        let has_foreign = foreign_streams.is_some();
         if let Some(foreign_streams) = foreign_streams {
             self.publish_foreign(publish, &foreign_streams);
         }
         if let Some(stream) = stream {
             self.publish_to_own_stream(publish, stream);
         } else if !delivered {
-            self.nobody_listens(publish);
+            self.nobody_takes(publish, has_foreign);
         }
     }
 
@@ -259,6 +266,15 @@ impl Turn<'_> {
             Some(stream) => self.publish_to_stream(publish, stream),
             None if !delivered => self.nobody_listens(publish),
             None => {}
+        }
+    }
+
+    /// Nobody took it: it waits if that is so only for a moment, unless a stream of another account has it already.
+    #[inline]
+    fn nobody_takes(&mut self, publish: &Publish<'_>, has_foreign: bool) {
+        let is_asked = self.reader.session.no_responders && publish.reply.is_some();
+        if is_asked && (has_foreign || !self.waits_for_owner(publish)) {
+            self.no_responders(publish);
         }
     }
 

@@ -1,5 +1,6 @@
 //! What an account knows of other nodes: their tables, what is offline, and what they were asked.
 
+use super::between::Between;
 use super::offline::OfflineStreams;
 use super::table::{NodeTable, Told};
 use super::{
@@ -23,6 +24,8 @@ pub(super) struct Known {
     pub(super) in_memory: BTreeMap<String, Arc<StreamConfig>>,
     pub(super) nodes: BTreeMap<String, NodeTable>,
     pub(super) offline: OfflineStreams,
+    /// Those of quorum logs that have no owner just now.
+    pub(super) between: Between,
     /// Changes with what is to be remembered of streams that are on one node only.
     pub(super) remembered: u64,
     pub(super) questions: FxHashMap<u64, (String, Answered)>,
@@ -40,6 +43,7 @@ impl Known {
         if told.is_first {
             self.remember(node);
         }
+        self.lacks_of(node, &told.state.logs, &told.gone);
         let table = self.nodes.get_mut(node)?;
         if told.is_first {
             let (is_told, is_core) = (table.is_told, table.is_core);
@@ -66,6 +70,9 @@ impl Known {
         }
         table.is_complete = (table.is_complete || told.is_last) && !table.is_full;
         let is_complete = table.is_complete;
+        if is_complete && told.is_last {
+            self.between.are_served(&table.state.logs);
+        }
         let offline = told.offline.and_then(|part| table.take_offline(part));
         // With the last part of what it tells: until then what was known of the log counts.
         let own_logs = table.state.own_logs.iter().filter(|_| is_complete && told.is_last);

@@ -62,6 +62,11 @@ impl StreamSet {
         Some(stream)
     }
 
+    /// True if one of them has this subject.
+    pub(super) fn has_subject(&self, subject: &[u8]) -> bool {
+        self.subjects.has_interest(subject)
+    }
+
     /// All of them, by name.
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<ServedStream>> {
         self.names.iter().map(|name| &self.by_name[name].1)
