@@ -8,19 +8,18 @@ use crate::change_log::ChangeLog;
 use crate::leaf_table::LeafTable;
 use crate::outlet::Outlet;
 use crate::served::TableChange;
+use crate::stream_requests::PREFIX;
 use crate::subscription::Subscription;
 use nuthatch_protocol::subject::tree::{MatchResult, SubjectTree};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxBuildHasher;
-use served_streams::{NameDeltas, PREFIX, ServedStreams, may_be_request};
+use served_streams::{NameDeltas, ServedStreams, may_be_request};
 use std::hash::BuildHasher;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 mod served_streams;
-
-pub(crate) use served_streams::stream_of;
 
 /// A subscription in the tree; two are equal if they are the same one.
 #[derive(Clone, Debug)]

@@ -66,6 +66,7 @@ mod signature;
 pub mod sink;
 mod slice;
 pub mod socket;
+mod stream_requests;
 pub mod subscription;
 pub mod system;
 pub mod system_port;

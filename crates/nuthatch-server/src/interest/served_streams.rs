@@ -5,19 +5,11 @@
 use super::{ALL_OF_JETSTREAM, Matched, SubRef};
 use crate::outlet::Outlet;
 use crate::served::TableChange;
+use crate::stream_requests::stream_of;
 use crate::subscription::Subscription;
-use memchr::{memchr, memmem};
 use nuthatch_protocol::subject;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
-
-/// What all of these subjects begin with.
-pub(super) const PREFIX: &[u8] = b"$JS.";
-
-const ACK: &[u8] = b"ACK.";
-const FLOW_CONTROL: &[u8] = b"FC.";
-const PULL: &[u8] = b"API.CONSUMER.MSG.NEXT.";
-const DIRECT_GET: &[u8] = b"API.DIRECT.GET.";
 
 /// Names of streams and how many more nodes serve each than before.
 pub(super) type NameDeltas = Vec<(Arc<str>, i64)>;
@@ -121,35 +113,6 @@ pub(super) fn may_be_request(pattern: &[u8]) -> bool {
     let all: [&[u8]; 4] =
         [b"$JS.ACK.>", b"$JS.FC.>", b"$JS.API.CONSUMER.MSG.NEXT.*.*", b"$JS.API.DIRECT.GET.>"];
     all.iter().any(|request| subject::overlap(pattern, request))
-}
-
-/// The stream for which a literal subject is.
-pub(crate) fn stream_of(subject: &[u8]) -> Option<&str> {
-    let rest = subject.strip_prefix(PREFIX)?;
-    let of = |prefix: &[u8]| rest.strip_prefix(prefix).map(first_token);
-    let (name, behind) = [ACK, FLOW_CONTROL, PULL, DIRECT_GET].into_iter().find_map(of)?;
-    let fits = match behind {
-        None => rest.starts_with(DIRECT_GET),
-        Some(behind) => {
-            let is_one = || memchr(b'.', behind).is_none();
-            are_tokens(behind) && (!rest.starts_with(PULL) || is_one())
-        }
-    };
-    fits.then(|| std::str::from_utf8(name).ok()).flatten()
-}
-
-/// The first token of a subject, and what comes behind its dot.
-fn first_token(subject: &[u8]) -> (&[u8], Option<&[u8]>) {
-    match memchr(b'.', subject) {
-        Some(dot) => (&subject[..dot], Some(&subject[dot + 1..])),
-        None => (subject, None),
-    }
-}
-
-/// True if these are tokens, none of them empty.
-fn are_tokens(text: &[u8]) -> bool {
-    let at_the_ends = text.first().is_none_or(|c| *c == b'.') || text.last() == Some(&b'.');
-    !at_the_ends && memmem::find(text, b"..").is_none()
 }
 
 #[cfg(test)]

@@ -43,6 +43,7 @@ pub const SERVER_LAYERS: &[&[&str]] = &[
         "outlet",
         "egress",
         "subscription",
+        "stream_requests",
         "leaf_table",
         "interest",
         "latency",
