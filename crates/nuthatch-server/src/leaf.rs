@@ -77,6 +77,7 @@ fn count_left(conn: &Connection, account: &Account) {
 pub(crate) fn leave(conn: &Arc<Connection>) {
     let account = conn.session().account.clone();
     let Some(link) = conn.link() else { return };
+    lose_node(conn);
     if account.interest.leave(conn.outlet()) {
         count_left(conn, &account);
         if is_older(link) {
@@ -86,8 +87,12 @@ pub(crate) fn leave(conn: &Arc<Connection>) {
             account.told.lock().server_went();
         }
     }
-    if link.node.is_some() {
-        account.served.left(&link.remote_name, conn.outlet());
+}
+
+/// The link of a node is over, if it is one: what is for its streams waits from now on, also while its subscriptions are dropped.
+pub(crate) fn lose_node(conn: &Connection) {
+    if let Some(link) = conn.link().filter(|link| link.node.is_some()) {
+        conn.session().account.served.left(&link.remote_name, conn.outlet());
     }
 }
 

@@ -118,6 +118,8 @@ struct Turn<'a> {
     groups: Groups<'a>,
     /// The trace of the present publish, if it asks for one.
     trace: Option<Trace>,
+    /// Since when the present publish has waited for the owner of a log, if it has.
+    held_since: Option<Instant>,
 }
 
 impl ConnReader {
@@ -165,6 +167,7 @@ impl ConnReader {
         let reason = self.read_loop(&mut input).await;
         leaving.reason = reason;
         leaving.close();
+        crate::leaf::lose_node(&conn);
         let freed_bytes = conn.subscription_bytes();
         conn.drop_subscriptions_in_turns().await;
         trim::freed(freed_bytes);
@@ -298,6 +301,7 @@ impl ConnReader {
             remapped: false,
             groups: Groups::All,
             trace: None,
+            held_since: None,
         };
         let result = run(&mut turn);
         let tally = turn.tally;

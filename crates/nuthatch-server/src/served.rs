@@ -17,6 +17,7 @@ use nuthatch_protocol::js::StreamConfig;
 use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -30,6 +31,7 @@ mod stream;
 mod stream_set;
 mod table;
 
+pub(crate) use between::{BETWEEN_MAX, Held};
 pub(crate) use gets::{NodeGets, StreamOwner};
 pub(crate) use table::message_of_node;
 
@@ -102,11 +104,21 @@ type Answered = oneshot::Sender<Option<Bytes>>;
 pub struct Served {
     inner: Mutex<Known>,
     changes: watch::Sender<u64>,
+    /// Whether any stream may lack its owner, and how much waits for one.
+    lacks_any: Arc<AtomicBool>,
+    held_bytes: AtomicUsize,
 }
 
 impl Default for Served {
     fn default() -> Self {
-        Self { inner: Mutex::default(), changes: watch::Sender::new(0) }
+        let known = Known::default();
+        let lacks_any = Arc::clone(&known.between.any);
+        Self {
+            inner: Mutex::new(known),
+            changes: watch::Sender::new(0),
+            lacks_any,
+            held_bytes: AtomicUsize::new(0),
+        }
     }
 }
 
@@ -165,7 +177,7 @@ impl Served {
     ) {
         let mut inner = self.inner.lock();
         inner.note_in_memory(come, &gone);
-        inner.between.are_served(&state.logs);
+        inner.between.are_owned(&state.logs);
         for stream in come.iter().filter(|stream| is_quorum_log(&stream.log)) {
             inner.forget_offline_stream(&stream.config.name);
         }
@@ -495,8 +507,8 @@ impl Served {
         true
     }
 
-    /// Sends a client's message to the node that decides about new streams, which knows where it goes on; while nobody
-    /// does, to another one that keeps logs, where it waits. `false`: none is connected.
+    /// Sends a client's message to the node that decides about new streams, which knows where it goes on; `false`: there is
+    /// none.
     pub(crate) fn hand_to_leader(
         &self,
         (subject, reply): (&[u8], &[u8]),
@@ -504,12 +516,8 @@ impl Served {
         body: &[u8],
     ) -> bool {
         let inner = self.inner.lock();
-        let leader = match inner.leader() {
-            Leader::At(node) => inner.nodes.get(&node),
-            Leader::Here | Leader::Nobody => inner.nodes.values().find(|table| !table.is_core),
-        };
-        let Some(table) = leader else { return false };
-        table.send_as((subject, reply), headers, body);
+        let Leader::At(node) = inner.leader() else { return false };
+        inner.nodes[&node].send_as((subject, reply), headers, body);
         true
     }
 

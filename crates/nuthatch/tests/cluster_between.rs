@@ -49,7 +49,6 @@ fn use_stream(nodes: &Nodes, at: usize, subject: String, shared: &Arc<Shared>) -
         let subject = seen.subject.clone();
         let get = format!("$JS.API.DIRECT.GET.Q.{subject}");
         while !shared.ends.load(Ordering::Relaxed) {
-            let sent = Instant::now();
             let is_get = number % 4 == 3;
             let to = if is_get { &get } else { &subject };
             match client.request(to, b"", number.to_string().as_bytes(), WAIT) {
@@ -59,7 +58,7 @@ fn use_stream(nodes: &Nodes, at: usize, subject: String, shared: &Arc<Shared>) -
                 Err(RequestError::TimedOut { .. }) => seen.unanswered += 1,
                 Err(RequestError::NoResponders(_)) => {
                     let lost = *shared.lost.lock().expect("lock");
-                    let lacked = lost.map_or(Duration::ZERO, |lost| lost.max(sent).elapsed());
+                    let lacked = lost.map_or(Duration::ZERO, |lost| lost.elapsed());
                     if lacked < BETWEEN {
                         seen.errors.push(format!("{to}: no responders after {lacked:?}"));
                     }
@@ -138,6 +137,61 @@ fn clients_wait_for_the_next_owner_of_a_log_whose_owner_is_killed() {
         assert!(seen.unanswered > 0 || (!seen.acked.is_empty() && seen.gets > 0), "{seen:?}");
         all_is_there(&nodes, others[0], &seen);
     }
+}
+
+/// With and without replies, and with calls among them, whether answers to those are awaited or not.
+#[test]
+fn what_one_client_sends_meanwhile_is_stored_once_and_in_its_order() {
+    const EACH: usize = 20;
+    let (nodes, _) = started("between-order");
+    let owner = leader(&nodes, 0, None);
+    let at = (owner + 1) % NODES;
+    let mut client = nodes.client(at);
+    let inbox = format!("{}.acks", client.inbox());
+    client.subscribe(&inbox, "").expect("subscribed");
+    client.round_trip(TIMEOUT).expect("known");
+    nodes.nodes[owner].signal("-KILL");
+    nodes.wait_text(
+        at,
+        &format!("Node {} is connected no more, account $G", nodes.nodes[owner].name),
+    );
+    let mut number = 0;
+    let mut publish = |reply: &str| {
+        for _ in 0..EACH {
+            let body = number.to_string();
+            client.writer.publish(b"Q.1", reply.as_bytes(), b"", body.as_bytes()).expect("sent");
+            number += 1;
+        }
+        let call = b"$JS.API.CONSUMER.NAMES.Q";
+        client.writer.publish(call, reply.as_bytes(), b"", b"").expect("sent");
+        let config = json!({"name": "N", "subjects": ["N"], "num_replicas": 3}).to_string();
+        let call = b"$JS.API.STREAM.CREATE.N";
+        client.writer.publish(call, reply.as_bytes(), b"", config.as_bytes()).expect("sent");
+        client.writer.flush().expect("sent");
+    };
+    [&*inbox, "", &*inbox, ""].into_iter().for_each(&mut publish);
+    let deadline = Instant::now() + TIMEOUT;
+    let (mut acks, mut answers) = (Vec::new(), 0);
+    while acks.len() < 2 * EACH || answers < 4 {
+        let message = client.next_message(deadline).expect("each is answered");
+        let body = String::from_utf8_lossy(&message.payload).into_owned();
+        match body.strip_prefix("{\"stream\":\"Q\",\"seq\":") {
+            Some(seq) => acks.push(seq.trim_end_matches('}').parse::<u64>().expect("a number")),
+            None => {
+                assert!(body.contains("\"type\":\"io.nats"), "{body} {:?}", message.headers);
+                answers += 1;
+            }
+        }
+    }
+    assert!(acks.is_sorted(), "{acks:?}");
+    // What had no reply is there when this is.
+    client.request("Q.2", b"", b"", TIMEOUT).expect("acknowledged");
+    let stored = read_all(&mut client, "Q", 1);
+    let of_client = stored.iter().filter(|(_, message)| message.subject == "Q.1");
+    let there: Vec<usize> = of_client
+        .map(|(_, message)| String::from_utf8_lossy(&message.payload).parse().expect("a number"))
+        .collect();
+    assert_eq!(there, (0..4 * EACH).collect::<Vec<_>>());
 }
 
 /// Also the clients of the node that hands the log over.

@@ -64,7 +64,7 @@ struct Seen {
     ends: AtomicBool,
     /// Nodes that are told to end, in a mask: connections to them may break.
     ending: AtomicU64,
-    /// Nodes that have been told so far, in a mask.
+    /// Those that were told and have not found the others again, in a mask.
     ended: AtomicU64,
     /// When one was told last.
     told: Mutex<Option<Instant>>,
@@ -97,13 +97,13 @@ impl Publisher {
         self.seen.errors.lock().expect("lock").push(what);
     }
 
-    /// Nobody took what was sent then.
-    fn no_responders(&self, what: &str, sent: Instant) {
+    /// Nobody took what was sent.
+    fn no_responders(&self, what: &str) {
         let seen = &self.seen;
         seen.repeated.fetch_add(1, Ordering::Relaxed);
         let has_ended = seen.ended.load(Ordering::Relaxed) & 1 << self.at != 0;
         let told = *seen.told.lock().expect("lock");
-        let lacked = told.map_or(Duration::ZERO, |told| told.max(sent).elapsed());
+        let lacked = told.map_or(Duration::ZERO, |told| told.elapsed());
         // A node that has just started again has found no other one yet.
         if lacked < BETWEEN && !has_ended {
             self.error(format!("{what} at {}: no responders after {lacked:?}", self.at));
@@ -129,7 +129,7 @@ impl Publisher {
                 }
                 // How often that may be depends on how busy the machine is: a handover may take long.
                 Err(RequestError::NoResponders(_)) => {
-                    self.no_responders(&id, began);
+                    self.no_responders(&id);
                     std::thread::sleep(self.retry_wait);
                 }
                 Err(RequestError::Transport(_))
@@ -169,7 +169,6 @@ fn call(mut publisher: Publisher, calls: &[(&str, &str)]) -> usize {
     let mut answers = 0;
     while !publisher.seen.ends.load(Ordering::Relaxed) {
         let (call, body) = calls[answers % calls.len()];
-        let began = Instant::now();
         let answer = client.request(&format!("$JS.API.{call}"), b"", body.as_bytes(), CALL_WAIT);
         let is_ending = publisher.seen.ending.load(Ordering::Relaxed) & 1 << publisher.at != 0;
         match answer {
@@ -177,7 +176,7 @@ fn call(mut publisher: Publisher, calls: &[(&str, &str)]) -> usize {
                 answers += 1;
             }
             Err(RequestError::NoResponders(_)) => {
-                publisher.no_responders(call, began);
+                publisher.no_responders(call);
                 std::thread::sleep(publisher.retry_wait);
             }
             Err(RequestError::Transport(_)) if is_ending => client = publisher.connect(),
@@ -281,8 +280,9 @@ fn hand_over_under_load(
         std::thread::sleep(Duration::from_millis(500));
         pauses.push(longest_pause(&seen.acked.lock().expect("lock"), told));
         nodes.nodes[owner].start();
-        nodes.client(owner);
+        nodes.until(owner, "STREAM.INFO.Q", &Value::Null, |info| info["error"].is_null());
         seen.ending.store(0, Ordering::Relaxed);
+        seen.ended.store(0, Ordering::Relaxed);
     }
     seen.ends.store(true, Ordering::Relaxed);
     let counts = threads.into_iter().map(|thread| thread.join().expect("a publisher")).collect();

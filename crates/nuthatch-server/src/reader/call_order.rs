@@ -6,16 +6,18 @@
 //! call and what may depend on it waits here, in wire form; pings, core deliveries, acknowledgements
 //! and all other connections do not.
 //!
-//! So does what is for a stream of a log that has no owner just now, since that has gone or hands it over, and behind it
-//! what the client awaits an answer of: nothing of that was delivered to anybody before, and what was sent first comes first.
+//! So does what is for a stream of a log that has no owner just now, since that has gone or hands it over, and all that the
+//! client sends behind it but acknowledgements: nobody was given any of it before, and what was sent first comes first.
 
 use super::publish::Handled;
 use super::{ConnReader, Turn};
 use crate::msg_trace::Trace;
+use crate::served::{BETWEEN_MAX, Held};
 use bytes::Bytes;
 use nuthatch_protocol::wire::{Limits, Op, Publish, Step, parse_op, write};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 use tokio::sync::oneshot;
 
 /// Bytes that wait behind a call; with more the connection is not read until the call is answered.
@@ -44,6 +46,8 @@ pub(super) struct DeferredCalls {
     tail: Vec<u8>,
     /// What has become of each of them so far.
     begun: VecDeque<Begun>,
+    /// The account's room that what waits for an owner takes.
+    held: Option<Held>,
 }
 
 /// What has become of a publish that waits.
@@ -55,6 +59,8 @@ struct Begun {
     delivered: bool,
     /// Its trace, if it is traced.
     trace: Option<Trace>,
+    /// Since when it waits for an owner, if it does.
+    since: Option<Instant>,
 }
 
 impl DeferredCalls {
@@ -63,13 +69,45 @@ impl DeferredCalls {
     }
 
     fn behind(cause: Cause, call: oneshot::Receiver<()>) -> Self {
-        Self { cause, call, head: Bytes::new(), tail: Vec::new(), begun: VecDeque::new() }
+        let (head, tail, begun) = (Bytes::new(), Vec::new(), VecDeque::new());
+        Self { cause, call, head, tail, begun, held: None }
     }
 
     fn push(&mut self, publish: &Publish<'_>, begun: Begun) {
         let (headers, body) = (publish.headers(), publish.payload());
+        let before = self.tail.len();
         write::push_publish(&mut self.tail, publish.subject, publish.reply, headers, body);
         self.begun.push_back(begun);
+        if let Some(held) = &mut self.held {
+            held.grow(self.tail.len() - before);
+        }
+    }
+
+    /// True if what comes next is not routed yet either: what waits for an owner, or behind that for a call, comes first.
+    fn is_unrouted(&self) -> bool {
+        self.cause == Cause::Owner || self.begun.back().is_some_and(|begun| !begun.routed)
+    }
+
+    /// Room for one more trace.
+    fn may_trace(&self) -> bool {
+        self.begun.iter().filter(|begun| begun.trace.is_some()).count() < TRACES_WAITING_MAX
+    }
+
+    /// Takes what waited before and still does: behind what waits for an owner anew, if anything.
+    fn take_rest(&mut self, head: Bytes, tail: Bytes, mut begun: VecDeque<Begun>) {
+        if let Some(held) = &mut self.held {
+            held.grow(head.len() + tail.len());
+        }
+        if !self.tail.is_empty() {
+            self.tail.extend_from_slice(&head);
+            self.tail.extend_from_slice(&tail);
+        } else if head.is_empty() {
+            self.head = tail;
+        } else {
+            self.head = head;
+            self.tail = tail.into();
+        }
+        self.begun.append(&mut begun);
     }
 
     fn is_over(&mut self) -> bool {
@@ -83,7 +121,8 @@ impl DeferredCalls {
             Cause::Call => WAITING_BYTES_MAX,
             Cause::Owner => WAITING_FOR_OWNER_BYTES_MAX,
         };
-        self.head.len() + self.tail.len() > max
+        let is_held = || self.held.as_ref().is_some_and(Held::is_too_much);
+        self.head.len() + self.tail.len() > max || is_held()
     }
 
     /// Waits for the end of the call.
@@ -105,19 +144,16 @@ impl Turn<'_> {
         if goes_ahead(publish.subject) {
             return false;
         }
-        if deferred.cause == Cause::Owner {
-            let waits = publish.reply.is_some() && self.trace.is_none();
-            if waits {
-                deferred.push(publish, Begun::default());
-            }
-            return waits;
+        // A trace that does not wait is finished without what streams do.
+        if deferred.is_unrouted() {
+            let trace = self.trace.take().filter(|_| deferred.may_trace());
+            deferred.push(publish, Begun { trace, ..Begun::default() });
+            return true;
         }
         let delivered = self.deliver_to_core(publish);
         if let Some(deferred) = &mut self.reader.deferred {
-            let traced = deferred.begun.iter().filter(|begun| begun.trace.is_some()).count();
-            // One that does not wait is finished without what streams do.
-            let trace = self.trace.take().filter(|_| traced < TRACES_WAITING_MAX);
-            deferred.push(publish, Begun { routed: true, delivered, trace });
+            let trace = self.trace.take().filter(|_| deferred.may_trace());
+            deferred.push(publish, Begun { routed: true, delivered, trace, since: None });
         }
         true
     }
@@ -125,18 +161,28 @@ impl Turn<'_> {
     /// True if this publish, which nobody takes, waits since the stream that it is for lacks its owner just now.
     #[cold]
     pub(super) fn waits_for_owner(&mut self, publish: &Publish<'_>) -> bool {
+        let since = self.held_since.unwrap_or_else(Instant::now);
         // What another node has sent on waits at that node.
-        if self.reader.conn.is_node() || self.reader.deferred.is_some() || self.trace.is_some() {
+        if self.reader.conn.is_node() || self.trace.is_some() || since.elapsed() >= BETWEEN_MAX {
             return false;
         }
         let effective = self.effective(publish.subject);
         let subject = effective.as_deref().unwrap_or(publish.subject);
-        let Some(served) = self.reader.session.account.served.until_served(subject) else {
-            return false;
-        };
-        let mut deferred = DeferredCalls::behind(Cause::Owner, served);
-        deferred.push(publish, Begun::default());
-        self.reader.deferred = Some(Box::new(deferred));
+        let served = &self.reader.session.account.served;
+        let Some(owned) = served.until_owned(subject) else { return false };
+        let begun = Begun { since: Some(since), ..Begun::default() };
+        match &mut self.reader.deferred {
+            // An acknowledgement goes ahead of what waits, and waits itself where nobody takes it.
+            Some(deferred) if deferred.cause == Cause::Owner => deferred.push(publish, begun),
+            Some(_) => return false,
+            lane @ None => {
+                let Some(held) = served.hold() else { return false };
+                let mut deferred = DeferredCalls::behind(Cause::Owner, owned);
+                deferred.held = Some(held);
+                deferred.push(publish, begun);
+                *lane = Some(Box::new(deferred));
+            }
+        }
         true
     }
 
@@ -154,12 +200,17 @@ impl Turn<'_> {
                 return self.data.len();
             };
             at += used;
-            let Begun { routed, delivered, trace } = begun.pop_front().unwrap_or_default();
+            let Begun { routed, delivered, trace, since } = begun.pop_front().unwrap_or_default();
+            self.trace = trace;
             if !routed {
-                self.route_anew(&publish);
+                self.held_since = since;
+                match self.trace.is_some() {
+                    true => self.route_traced(&publish),
+                    false => self.route_anew(&publish),
+                }
+                (self.held_since, self.trace) = (None, None);
                 continue;
             }
-            self.trace = trace;
             let taken = match publish.subject.first() {
                 Some(b'$') if self.trace.is_some() => self.reserved_traced(&publish, false),
                 Some(b'$') => self.reserved(&publish),
@@ -197,7 +248,8 @@ impl ConnReader {
     }
 
     fn go_on(&mut self, deferred: DeferredCalls) {
-        let DeferredCalls { head, tail, mut begun, .. } = deferred;
+        let DeferredCalls { head, tail, mut begun, held, .. } = deferred;
+        drop(held);
         let mut parts = [head, Bytes::from(tail)];
         for part in &mut parts {
             if self.deferred.is_none() && !part.is_empty() {
@@ -205,18 +257,10 @@ impl ConnReader {
                 *part = part.slice(used..);
             }
         }
-        let Some(next) = &mut self.deferred else { return };
-        let [head, tail] = parts;
-        // Nothing was read meanwhile, so the new lane is empty, but for what waits for an owner itself.
-        if !next.tail.is_empty() {
-            next.tail.extend_from_slice(&head);
-            next.tail.extend_from_slice(&tail);
-        } else if head.is_empty() {
-            next.head = tail;
-        } else {
-            next.head = head;
-            next.tail = tail.into();
+        // Nothing was read meanwhile.
+        if let Some(next) = &mut self.deferred {
+            let [head, tail] = parts;
+            next.take_rest(head, tail, begun);
         }
-        next.begun.append(&mut begun);
     }
 }

@@ -274,7 +274,10 @@ impl Turn<'_> {
             headers: Bytes::copy_from_slice(publish.headers()),
             body: Bytes::copy_from_slice(publish.payload()),
         });
-        self.reader.deferred = change.map(|change| Box::new(DeferredCalls::new(change)));
+        // Only one whose message is traced and not delivered comes while something waits; nothing waits for it.
+        if self.reader.deferred.is_none() {
+            self.reader.deferred = change.map(|change| Box::new(DeferredCalls::new(change)));
+        }
         Handled::ByServer
     }
 

@@ -261,11 +261,16 @@ impl Turn<'_> {
         let reader = &mut *self.reader;
         let account = &reader.session.account;
         let jetstream = reader.server.jetstream();
-        match self.scratch.routes.lookup(account, jetstream, publish.subject).stream {
-            Some(stream) if self.trace.is_some() => self.publish_copied(publish, stream),
-            Some(stream) => self.publish_to_stream(publish, stream),
-            None if !delivered => self.nobody_listens(publish),
-            None => {}
+        let route = self.scratch.routes.lookup(account, jetstream, publish.subject);
+        match (route.stream, route.foreign_streams.is_some()) {
+            (Some(stream), _) if self.trace.is_some() => self.publish_copied(publish, stream),
+            (Some(stream), _) => self.publish_to_stream(publish, stream),
+            (None, _) if delivered => {}
+            (None, has_foreign) if has_foreign || self.trace.is_some() => {
+                self.nobody_listens(publish);
+            }
+            // Nobody was given it, and somebody may take it by now.
+            (None, _) => self.route_anew(publish),
         }
     }
 

@@ -8,18 +8,21 @@ use crate::logs::is_quorum_log;
 use crate::stream_requests::stream_of;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::timeout_at;
 
 /// For how long an owner may lack: a takeover takes less, and clients wait longer for an answer than this and the answer.
-const BETWEEN_MAX: Duration = Duration::from_millis(1500);
+pub(crate) const BETWEEN_MAX: Duration = Duration::from_millis(1500);
 
-/// How much longer after a log has an owner again: what is for its streams goes there a moment after the node has said so.
-const SETTLES_WITHIN: Duration = Duration::from_millis(100);
+/// Bytes of one account that wait for owners; beyond that nobody is found, and connections with something that waits are not
+/// read.
+const HELD_BYTES_MAX: usize = 64 << 20;
 
-/// How soon it is tried again meanwhile.
-const TRIED_AGAIN: Duration = Duration::from_millis(5);
+/// How soon it is tried again after a log has an owner: what is for its streams goes there when that has told of their subjects,
+/// behind their names.
+const TRIED_AGAIN: Duration = Duration::from_millis(10);
 
 /// Streams of an account that are remembered one by one where a log is handed over; requests of others find nobody. Those of a
 /// node that has gone are all there already.
@@ -29,6 +32,10 @@ const BETWEEN_STREAMS_MAX: usize = 16 * 1024;
 #[derive(Default)]
 pub(super) struct Between {
     gone: Vec<Gone>,
+    /// Whether there are any, for who must not wait for a lock.
+    pub(super) any: Arc<AtomicBool>,
+    /// Changes when a log has an owner again.
+    owned: watch::Sender<u64>,
 }
 
 /// What one node has served.
@@ -40,41 +47,80 @@ struct Gone {
 }
 
 impl Gone {
-    fn has(&self, subject: &[u8]) -> bool {
-        match stream_of(subject) {
-            Some(name) => self.streams.get(name).is_some_and(|(_, one)| is_quorum_log(&one.log)),
-            None => self.streams.has_subject(subject),
-        }
+    /// Whether the log of the stream for which a subject is has an owner again; `None`: it lacked none, or there is no such
+    /// stream.
+    fn is_owned(&self, subject: &[u8]) -> Option<bool> {
+        let stream = match stream_of(subject) {
+            Some(name) => self.streams.get(name).map(|(_, stream)| stream),
+            None => self.streams.of_subject(subject),
+        };
+        let stream = stream.filter(|stream| is_quorum_log(&stream.log))?;
+        Some(!self.logs.contains(&stream.log))
     }
 }
 
 impl Between {
     /// Streams that a node does not serve any more, in these logs that nobody else has.
     fn lack(&mut self, logs: BTreeSet<String>, streams: StreamSet) {
-        self.gone.retain(|gone| gone.until > Instant::now());
+        self.forget_old();
         if !logs.is_empty() && !streams.is_empty() {
             self.gone.push(Gone { logs, streams, until: Instant::now() + BETWEEN_MAX });
+            self.any.store(true, Ordering::Release);
         }
     }
 
-    /// A node has these logs, and has told of their streams.
-    pub(super) fn are_served(&mut self, logs: &[String]) {
+    fn forget_old(&mut self) {
         let now = Instant::now();
         self.gone.retain(|gone| gone.until > now);
+        self.any.store(!self.gone.is_empty(), Ordering::Release);
+    }
+
+    /// A node has these logs, and has told of their streams.
+    pub(super) fn are_owned(&mut self, logs: &[String]) {
+        if self.gone.is_empty() {
+            return;
+        }
+        self.forget_old();
+        let mut is_news = false;
         for gone in &mut self.gone {
-            let lacked = !gone.logs.is_empty();
+            let before = gone.logs.len();
             gone.logs.retain(|log| !logs.contains(log));
-            if lacked && gone.logs.is_empty() {
-                gone.until = gone.until.min(now + SETTLES_WITHIN);
-            }
+            is_news |= gone.logs.len() < before;
+        }
+        if is_news {
+            self.owned.send_modify(|version| *version += 1);
         }
     }
 
     /// Until when a stream may lack its owner for which a subject is, and whether its log has one again; `None`: it does not.
     fn until(&self, subject: &[u8]) -> Option<(Instant, bool)> {
         let now = Instant::now();
-        let gone = self.gone.iter().filter(|gone| gone.until > now && gone.has(subject));
-        gone.map(|gone| (gone.until, gone.logs.is_empty())).max()
+        let gone = self.gone.iter().filter(|gone| gone.until > now);
+        gone.filter_map(|gone| Some((gone.until, gone.is_owned(subject)?))).max()
+    }
+}
+
+/// Room of an account for what waits for an owner; free again when this is dropped.
+pub(crate) struct Held {
+    served: Arc<Served>,
+    bytes: usize,
+}
+
+impl Held {
+    pub(crate) fn grow(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        self.served.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// True if the account has no more of it.
+    pub(crate) fn is_too_much(&self) -> bool {
+        self.served.held_bytes.load(Ordering::Relaxed) > HELD_BYTES_MAX
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.served.held_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -130,42 +176,50 @@ fn set_of(streams: impl Iterator<Item = ServedStream>) -> StreamSet {
 impl Served {
     /// This node is about to serve the streams of a quorum log no more, which are these, as far as they are remembered.
     pub fn leaves(&self, log: &str, streams: impl Iterator<Item = OwnStream>) {
+        let set = set_of(streams.take(BETWEEN_STREAMS_MAX).map(|stream| stream.told()));
         let mut inner = self.inner.lock();
         let is_at_another = inner
             .nodes
             .values()
             .any(|table| table.is_complete && table.state.logs.iter().any(|other| other == log));
         if is_quorum_log(log) && !is_at_another && !inner.nodes.is_empty() {
-            let set = set_of(streams.take(BETWEEN_STREAMS_MAX).map(|stream| stream.told()));
             inner.between.lack(BTreeSet::from([log.to_owned()]), set);
         }
     }
 
+    /// Room for what waits for an owner; `None`: there is no more.
+    pub(crate) fn hold(self: &Arc<Self>) -> Option<Held> {
+        let held = Held { served: Arc::clone(self), bytes: 0 };
+        (!held.is_too_much()).then_some(held)
+    }
+
     /// What ends when it is to be tried again whether anybody takes what is for this subject; `None`: nobody does, and no
     /// stream that would lacks its owner just now.
-    pub(crate) fn until_served(self: &Arc<Self>, subject: &[u8]) -> Option<oneshot::Receiver<()>> {
-        let (_, is_served) = self.inner.lock().between.until(subject)?;
+    pub(crate) fn until_owned(self: &Arc<Self>, subject: &[u8]) -> Option<oneshot::Receiver<()>> {
+        if !self.lacks_any.load(Ordering::Acquire) {
+            return None;
+        }
+        let (_, is_owned) = self.inner.lock().between.until(subject)?;
         let (mut waits, hears) = oneshot::channel();
         let (served, subject) = (Arc::clone(self), Box::<[u8]>::from(subject));
         tokio::spawn(async move {
             tokio::select! {
-                () = served.is_served_or_not(&subject, is_served) => {}
+                () = served.is_owned_or_not(&subject, is_owned) => {}
                 () = waits.closed() => {}
             }
         });
         Some(hears)
     }
 
-    async fn is_served_or_not(&self, subject: &[u8], is_served: bool) {
-        if is_served {
-            // Who has the log was told, and what goes there only a moment later.
+    async fn is_owned_or_not(&self, subject: &[u8], is_owned: bool) {
+        if is_owned {
             return tokio::time::sleep(TRIED_AGAIN).await;
         }
-        let mut changes = self.changes();
+        let mut owned = self.inner.lock().between.owned.subscribe();
         loop {
             let until = self.inner.lock().between.until(subject);
             let Some((until, false)) = until else { return };
-            let changed = timeout_at(until.into(), changes.changed()).await;
+            let changed = timeout_at(until.into(), owned.changed()).await;
             if !matches!(changed, Ok(Ok(()))) {
                 return;
             }
@@ -210,10 +264,10 @@ mod tests {
         (served, links)
     }
 
-    /// Whether what is for a subject waits, and whether the log has an owner again.
+    /// Whether what is for a subject waits, and whether its log has an owner again.
     fn waits(served: &Served, subject: &str) -> Option<bool> {
         let until = served.inner.lock().between.until(subject.as_bytes());
-        until.map(|(_, is_served)| is_served)
+        until.map(|(_, is_owned)| is_owned)
     }
 
     const OF_Q: [&str; 4] = [
@@ -236,8 +290,17 @@ mod tests {
         assert_eq!(waits(&served, "R.a"), Some(false), "it has not told all");
         served.receive("n2", b"T", &told(&["default"], &[own("R", "default")], &[], true));
         assert_eq!(waits(&served, "Q.a"), Some(true));
-        std::thread::sleep(SETTLES_WITHIN);
-        assert_eq!(waits(&served, "Q.a"), None);
+    }
+
+    /// Each stream waits for the owner of its own log.
+    #[test]
+    fn a_log_of_a_node_that_has_gone_may_have_an_owner_sooner_than_another_one() {
+        let (served, links) = with_owner();
+        let both = &["default", "default-1", "local"];
+        served.receive("n1", b"T", &told(both, &[own("S", "default-1")], &[], true));
+        served.left("n1", &links[0]);
+        served.receive("n2", b"T", &told(&["default-1"], &[own("S", "default-1")], &[], true));
+        assert_eq!((waits(&served, "S.a"), waits(&served, "Q.a")), (Some(true), Some(false)));
     }
 
     #[test]
@@ -269,8 +332,11 @@ mod tests {
         assert_eq!((waits(&served, "S.a"), waits(&served, "T.a")), (Some(false), None));
         let far = Instant::now() + BETWEEN_MAX;
         assert!(served.inner.lock().between.until(b"S.a").is_some_and(|(until, _)| until <= far));
+        assert!(served.lacks_any.load(Ordering::Acquire));
         served.inner.lock().between.gone[0].until = Instant::now();
         assert_eq!(waits(&served, "S.a"), None);
+        served.receive("n2", b"T", &told(&[], &[own("X", "default")], &[], true));
+        assert!(!served.lacks_any.load(Ordering::Acquire), "nothing is kept of it");
         let alone = Served::default();
         alone.leaves("default", [own("Q", "default")].into_iter());
         assert_eq!(waits(&alone, "Q.a"), None, "there is nobody who could have it next");

@@ -71,7 +71,7 @@ impl Known {
         table.is_complete = (table.is_complete || told.is_last) && !table.is_full;
         let is_complete = table.is_complete;
         if is_complete && told.is_last {
-            self.between.are_served(&table.state.logs);
+            self.between.are_owned(&table.state.logs);
         }
         let offline = told.offline.and_then(|part| table.take_offline(part));
         // With the last part of what it tells: until then what was known of the log counts.

@@ -7,12 +7,25 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
+/// A stream as its subjects have it.
+#[derive(Clone)]
+struct Keyed {
+    key: u64,
+    stream: Arc<ServedStream>,
+}
+
+impl PartialEq for Keyed {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
 /// Streams, each with the key of its subjects, which no other one has.
 #[derive(Default)]
 pub(super) struct StreamSet {
     by_name: FxHashMap<Arc<str>, (u64, Arc<ServedStream>)>,
     names: BTreeSet<Arc<str>>,
-    subjects: SubjectTree<u64>,
+    subjects: SubjectTree<Keyed>,
     /// What they reserve: on disks, then in memory.
     reserved: [u128; 2],
 }
@@ -40,13 +53,15 @@ impl StreamSet {
     /// # Panics
     /// There is one of its name.
     pub(super) fn insert(&mut self, stream: ServedStream, key: u64) -> Arc<str> {
+        let stream = Arc::new(stream);
         for subject in &stream.subjects {
-            self.subjects.insert(subject.as_bytes(), None, key);
+            let keyed = Keyed { key, stream: stream.clone() };
+            self.subjects.insert(subject.as_bytes(), None, keyed);
         }
         self.reserved[usize::from(stream.is_memory)] += u128::from(stream.max_bytes);
         let name: Arc<str> = stream.name.as_str().into();
         self.names.insert(name.clone());
-        let before = self.by_name.insert(name.clone(), (key, Arc::new(stream)));
+        let before = self.by_name.insert(name.clone(), (key, stream));
         assert!(before.is_none(), "a stream is taken out before another one of its name comes");
         name
     }
@@ -56,15 +71,16 @@ impl StreamSet {
         self.names.remove(name);
         let reserved = &mut self.reserved[usize::from(stream.is_memory)];
         *reserved = reserved.checked_sub(u128::from(stream.max_bytes)).expect("it was counted");
+        let keyed = Keyed { key, stream: stream.clone() };
         for subject in &stream.subjects {
-            self.subjects.remove(subject.as_bytes(), None, &key);
+            self.subjects.remove(subject.as_bytes(), None, &keyed);
         }
         Some(stream)
     }
 
-    /// True if one of them has this subject.
-    pub(super) fn has_subject(&self, subject: &[u8]) -> bool {
-        self.subjects.has_interest(subject)
+    /// The one that takes what is published to this subject.
+    pub(super) fn of_subject(&self, subject: &[u8]) -> Option<&Arc<ServedStream>> {
+        self.subjects.first_match(subject).map(|one| &one.stream)
     }
 
     /// All of them, by name.
@@ -94,6 +110,6 @@ impl StreamSet {
         except: &str,
     ) -> SearchOutcome {
         let own = self.get(except).map(|(key, _)| key);
-        search.search(&self.subjects, steps, |_, key| Some(*key) != own)
+        search.search(&self.subjects, steps, |_, one| Some(one.key) != own)
     }
 }
