@@ -92,6 +92,7 @@ pub(crate) fn leave(conn: &Arc<Connection>) {
 /// The link of a node is over, if it is one: what is for its streams waits from now on, also while its subscriptions are dropped.
 pub(crate) fn lose_node(conn: &Connection) {
     if let Some(link) = conn.link().filter(|link| link.node.is_some()) {
+        link.lose();
         conn.session().account.served.left(&link.remote_name, conn.outlet());
     }
 }

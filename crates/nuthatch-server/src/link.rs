@@ -43,6 +43,8 @@ pub struct Link {
     pub headers: bool,
     /// The other side takes part in traces of messages.
     traces: AtomicBool,
+    /// The connection is over, or about to be: nothing goes there any more.
+    is_lost: AtomicBool,
     /// Its name.
     pub remote_name: String,
     /// The cluster that it is in; empty: none.
@@ -128,6 +130,7 @@ impl Link {
             isolated: facts.isolated,
             headers: facts.headers,
             traces: AtomicBool::new(facts.traces == Support::Full),
+            is_lost: AtomicBool::new(false),
             remote_name: facts.remote_name,
             remote_cluster: facts.remote_cluster,
             remote_domain: facts.remote_domain,
@@ -144,6 +147,15 @@ impl Link {
     #[must_use]
     pub fn support(&self) -> Support {
         if self.traces.load(Ordering::Relaxed) { Support::Full } else { Support::None }
+    }
+
+    /// Nothing goes there any more, though its subscriptions may be there for a while.
+    pub(crate) fn lose(&self) {
+        self.is_lost.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Acquire)
     }
 
     /// The other side takes part in traces of messages.

@@ -22,6 +22,7 @@ use crate::info;
 use crate::msg_trace::Trace;
 use crate::outbox::Tally;
 use crate::outlet::Outlet;
+use crate::served::BETWEEN_MAX;
 use crate::server::Server;
 use crate::slice::{Deadline, Slice};
 use crate::trim;
@@ -379,7 +380,9 @@ impl ConnReader {
 
     /// The connection is over: what its client has sent before is still offered for a while.
     async fn finish(&mut self) {
-        let deadline = tokio::time::Instant::now() + LAST_OFFERS;
+        let waits_longer = self.deferred.as_ref().is_some_and(|lane| lane.is_unrouted());
+        let longer = if waits_longer { BETWEEN_MAX } else { Duration::ZERO };
+        let deadline = tokio::time::Instant::now() + LAST_OFFERS + longer;
         while self.backlog.is_some() || self.deferred.is_some() {
             self.settle_lane();
             self.offer_backlog();

@@ -37,6 +37,8 @@ struct Seen {
     gets: usize,
     /// What was on its way to an owner that died.
     unanswered: usize,
+    /// What found no responders before it had waited.
+    refused: Vec<String>,
     /// What the user of a client would not expect.
     errors: Vec<String>,
 }
@@ -60,7 +62,7 @@ fn use_stream(nodes: &Nodes, at: usize, subject: String, shared: &Arc<Shared>) -
                     let lost = *shared.lost.lock().expect("lock");
                     let lacked = lost.map_or(Duration::ZERO, |lost| lost.elapsed());
                     if lacked < BETWEEN {
-                        seen.errors.push(format!("{to}: no responders after {lacked:?}"));
+                        seen.refused.push(format!("{to}: no responders after {lacked:?}"));
                     }
                 }
                 Err(error) => seen.errors.push(format!("{to}: {error}")),
@@ -132,7 +134,7 @@ fn clients_wait_for_the_next_owner_of_a_log_whose_owner_is_killed() {
     shared.ends.store(true, Ordering::Relaxed);
     for client in clients {
         let seen = client.join().expect("a client");
-        assert_eq!(seen.errors, [""; 0], "{seen:?}");
+        assert_eq!((&seen.errors[..], &seen.refused[..]), (&[][..], &[][..]), "{seen:?}");
         assert!(seen.unanswered <= 1, "what was on its way: {}", seen.unanswered);
         assert!(seen.unanswered > 0 || (!seen.acked.is_empty() && seen.gets > 0), "{seen:?}");
         all_is_there(&nodes, others[0], &seen);
@@ -217,6 +219,9 @@ fn clients_wait_for_the_next_owner_of_a_log_that_is_handed_over() {
     for client in clients {
         let seen = client.join().expect("a client");
         assert_eq!(seen.errors, [""; 0], "{seen:?}");
+        // Only what is at the former owner in the very moment in which that closes the log. Where nothing waits, one client
+        // has many of them in each handover.
+        assert!(seen.refused.len() <= 2, "{seen:?}");
         assert_eq!(seen.unanswered, 0, "nothing is lost on its way");
         assert!(!seen.acked.is_empty() && seen.gets > 0);
         all_is_there(&nodes, 0, &seen);

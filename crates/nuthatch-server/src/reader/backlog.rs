@@ -172,11 +172,16 @@ impl ConnReader {
         }
         match self.server.jetstream().send(log, Event::Batch(batch), false, self.seen) {
             Err(SendError::Busy(Event::Batch(batch))) => self.hold(log, batch),
-            Err(SendError::Closed(Event::Batch(batch))) => {
-                self.refuse_batch(log, &batch, Refusal::Closed)
-            }
+            Err(SendError::Closed(Event::Batch(batch))) => self.refuse_closed(log, batch),
             // The JetStream port gives back what it was given.
             Ok(()) | Err(_) => {}
+        }
+    }
+
+    /// What a closed log did not take waits for its next owner, if that is to have it, or is answered.
+    fn refuse_closed(&mut self, log: LogId, batch: ClientBatch<Peer>) {
+        if let Some(batch) = self.await_owner(log, batch) {
+            self.refuse_batch(log, &batch, Refusal::Closed);
         }
     }
 
@@ -191,9 +196,7 @@ impl ConnReader {
                 Err(SendError::Busy(Event::Batch(batch))) => {
                     self.refuse_batch(log, &batch, Refusal::Busy)
                 }
-                Err(SendError::Closed(Event::Batch(batch))) => {
-                    self.refuse_batch(log, &batch, Refusal::Closed)
-                }
+                Err(SendError::Closed(Event::Batch(batch))) => self.refuse_closed(log, batch),
                 Ok(()) | Err(_) => {}
             }
         }
@@ -237,8 +240,12 @@ impl ConnReader {
     /// Offers the backlog again and answers what has waited too long.
     pub(super) fn offer_backlog(&mut self) {
         let Some(mut backlog) = self.backlog.take() else { return };
-        for (log, batch, refusal) in backlog.offer(&self.server, Instant::now()) {
-            self.refuse_batch(log, &batch, refusal);
+        // What is offered last was sent last, and waits behind.
+        for (log, batch, refusal) in backlog.offer(&self.server, Instant::now()).into_iter().rev() {
+            match refusal {
+                Refusal::Closed => self.refuse_closed(log, batch),
+                refusal => self.refuse_batch(log, &batch, refusal),
+            }
         }
         if !backlog.is_empty() {
             self.backlog = Some(backlog);

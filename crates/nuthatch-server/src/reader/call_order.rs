@@ -7,14 +7,19 @@
 //! and all other connections do not.
 //!
 //! So does what is for a stream of a log that has no owner just now, since that has gone or hands it over, and all that the
-//! client sends behind it but acknowledgements: nobody was given any of it before, and what was sent first comes first.
+//! client publishes behind it but acknowledgements: nobody was given any of it before, and what was sent first comes first.
+//! Subscriptions go ahead.
 
 use super::publish::Handled;
 use super::{ConnReader, Turn};
+use crate::jetstream_port::{LogId, Peer, StreamRoute};
 use crate::msg_trace::Trace;
+use crate::peer::TRACED_HINT;
 use crate::served::{BETWEEN_MAX, Held};
 use bytes::Bytes;
 use nuthatch_protocol::wire::{Limits, Op, Publish, Step, parse_op, write};
+use nuthatch_streams::{ClientBatch, Item};
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -26,6 +31,10 @@ const WAITING_BYTES_MAX: usize = 1024 * 1024;
 const WAITING_FOR_OWNER_BYTES_MAX: usize = 64 * 1024;
 /// Traces of publishes that wait; those beyond end without what streams do.
 const TRACES_WAITING_MAX: usize = 64;
+
+/// What waits was held to the client's limits when it came.
+const OWN_LIMITS: Limits =
+    Limits { max_payload: usize::MAX, max_control_line: usize::MAX, headers: true };
 
 /// What is waited for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -84,7 +93,7 @@ impl DeferredCalls {
     }
 
     /// True if what comes next is not routed yet either: what waits for an owner, or behind that for a call, comes first.
-    fn is_unrouted(&self) -> bool {
+    pub(super) fn is_unrouted(&self) -> bool {
         self.cause == Cause::Owner || self.begun.back().is_some_and(|begun| !begun.routed)
     }
 
@@ -93,14 +102,26 @@ impl DeferredCalls {
         self.begun.iter().filter(|begun| begun.trace.is_some()).count() < TRACES_WAITING_MAX
     }
 
+    /// Takes publishes in wire form that were sent before all others.
+    fn push_front(&mut self, publishes: &[u8], begun: impl Iterator<Item = Begun>) {
+        if let Some(held) = &mut self.held {
+            held.grow(publishes.len());
+        }
+        let head = std::mem::take(&mut self.head);
+        self.tail = [publishes, &head[..], &self.tail[..]].concat();
+        let mut all: VecDeque<Begun> = begun.collect();
+        all.append(&mut self.begun);
+        self.begun = all;
+    }
+
     /// Takes what waited before and still does: behind what waits for an owner anew, if anything.
     fn take_rest(&mut self, head: Bytes, tail: Bytes, mut begun: VecDeque<Begun>) {
         if let Some(held) = &mut self.held {
             held.grow(head.len() + tail.len());
         }
-        if !self.tail.is_empty() {
-            self.tail.extend_from_slice(&head);
-            self.tail.extend_from_slice(&tail);
+        if !(self.head.is_empty() && self.tail.is_empty()) {
+            let first = std::mem::take(&mut self.head);
+            self.tail = [&first[..], &self.tail[..], &head[..], &tail[..]].concat();
         } else if head.is_empty() {
             self.head = tail;
         } else {
@@ -173,7 +194,7 @@ impl Turn<'_> {
         let begun = Begun { since: Some(since), ..Begun::default() };
         match &mut self.reader.deferred {
             // An acknowledgement goes ahead of what waits, and waits itself where nobody takes it.
-            Some(deferred) if deferred.cause == Cause::Owner => deferred.push(publish, begun),
+            Some(deferred) if deferred.is_unrouted() => deferred.push(publish, begun),
             Some(_) => return false,
             lane @ None => {
                 let Some(held) = served.hold() else { return false };
@@ -186,15 +207,29 @@ impl Turn<'_> {
         true
     }
 
+    /// Gives core subscribers what waits and was not routed yet, since the connection is over; how many messages nobody has.
+    fn give_up(&mut self, begun: &mut VecDeque<Begun>) -> usize {
+        let (mut at, mut count) = (0, 0);
+        while let Ok(Step::Op(Op::Publish(publish), used)) = parse_op(&self.data[at..], &OWN_LIMITS)
+        {
+            at += used;
+            let Begun { routed, trace, .. } = begun.pop_front().unwrap_or_default();
+            self.trace = trace;
+            count += usize::from(routed || !self.deliver_to_core(&publish));
+            self.trace = None;
+            if at == self.data.len() {
+                break;
+            }
+        }
+        count
+    }
+
     /// Handles publishes that have waited, up to the next that has to be waited for. Returns how
     /// many bytes of the turn's data they were.
     fn go_on(&mut self, begun: &mut VecDeque<Begun>) -> usize {
-        // They were held to the client's limits when they came.
-        let limits =
-            Limits { max_payload: usize::MAX, max_control_line: usize::MAX, headers: true };
         let mut at = 0;
         while self.reader.deferred.is_none() && at < self.data.len() {
-            let Ok(Step::Op(Op::Publish(publish), used)) = parse_op(&self.data[at..], &limits)
+            let Ok(Step::Op(Op::Publish(publish), used)) = parse_op(&self.data[at..], &OWN_LIMITS)
             else {
                 debug_assert!(false, "what waits was written by this module");
                 return self.data.len();
@@ -234,10 +269,14 @@ impl ConnReader {
         }
     }
 
-    /// The connection is over and the call is not: what waits behind it is not handled any more.
+    /// The connection is over and what is waited for is not there: core subscribers have what waits, and nobody else.
     pub(super) fn abandon_lane(&mut self) {
         let Some(deferred) = self.deferred.take() else { return };
-        let count = deferred.begun.len();
+        let DeferredCalls { head, tail, mut begun, .. } = *deferred;
+        let mut count = 0;
+        for part in [head, Bytes::from(tail)].iter().filter(|part| !part.is_empty()) {
+            count += self.with_turn(part, |turn| turn.give_up(&mut begun)).0;
+        }
         if count > 0 {
             self.server.refused_publishes.fetch_add(count as u64, Ordering::Relaxed);
             self.server.log.warn(format_args!(
@@ -245,6 +284,75 @@ impl ConnReader {
                 self.conn
             ));
         }
+    }
+
+    /// Has these publishes and direct gets of a client, which a log did not take that was closed here, wait for its next owner,
+    /// before all that waits already; gives what cannot.
+    pub(super) fn await_owner(
+        &mut self,
+        log: LogId,
+        batch: ClientBatch<Peer>,
+    ) -> Option<ClientBatch<Peer>> {
+        let may_wait = self.leaf.is_none()
+            && self.deferred.as_ref().is_none_or(|lane| lane.cause == Cause::Owner)
+            && self.server.jetstream().is_handed_over(log);
+        if !may_wait {
+            return Some(batch);
+        }
+        let ClientBatch { peer, buf, items } = batch;
+        let (mut front, mut begun, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut owned, since) = (None, Some(Instant::now()));
+        for item in items {
+            let form = self.wire_form(log, &item, &buf);
+            let served = &self.session.account.served;
+            if let (Some((subject, _)), None) = (&form, &owned) {
+                owned = served.until_owned(subject);
+            }
+            match form {
+                Some((subject, [reply, headers, body])) if owned.is_some() => {
+                    let reply = Some(reply).filter(|reply| !reply.is_empty());
+                    write::push_publish(&mut front, &subject, reply, headers, body);
+                    begun.push(Begun { since, ..Begun::default() });
+                }
+                _ => rest.push(item),
+            }
+        }
+        if let Some(owned) = owned {
+            let account = &self.session.account;
+            let lane = self.deferred.get_or_insert_with(|| {
+                let mut lane = DeferredCalls::behind(Cause::Owner, owned);
+                lane.held = account.served.hold();
+                Box::new(lane)
+            });
+            lane.push_front(&front, begun.into_iter());
+        }
+        (!rest.is_empty()).then_some(ClientBatch { peer, buf, items: rest })
+    }
+
+    /// The subject of an item, its reply, headers and payload, as they came; `None`: it is none that waits.
+    fn wire_form<'a>(
+        &self,
+        log: LogId,
+        item: &Item,
+        buf: &'a [u8],
+    ) -> Option<(Cow<'a, [u8]>, [&'a [u8]; 3])> {
+        let (subject, parts) = match item {
+            Item::Publish(publish) if publish.hint != TRACED_HINT => {
+                let subject = Cow::Borrowed(publish.subject.of(buf));
+                (subject, [publish.reply, publish.headers, publish.body])
+            }
+            Item::DirectGet(get) if !get.for_origin && get.unless_changed.is_none() => {
+                let name = self.streams.name_of(StreamRoute { log, stream: get.stream })?;
+                let mut subject = [b"$JS.API.DIRECT.GET.", name].concat();
+                if !get.subject.is_empty() {
+                    subject.push(b'.');
+                    subject.extend_from_slice(get.subject.of(buf));
+                }
+                (Cow::Owned(subject), [get.reply, get.headers, get.body])
+            }
+            _ => return None,
+        };
+        Some((subject, parts.map(|part| part.of(buf))))
     }
 
     fn go_on(&mut self, deferred: DeferredCalls) {

@@ -72,6 +72,13 @@ impl StreamCache {
     }
 }
 
+impl StreamCache {
+    /// The name by which this stream was found, if it is remembered.
+    pub(super) fn name_of(&self, stream: StreamRoute) -> Option<&[u8]> {
+        self.known.iter().find(|(_, known)| *known == stream).map(|(name, _)| &**name)
+    }
+}
+
 /// The inbox whose replies need no look at the account's interest.
 pub(super) struct MuxCache {
     version: u64,

@@ -266,7 +266,10 @@ impl Turn<'_> {
             (Some(stream), _) if self.trace.is_some() => self.publish_copied(publish, stream),
             (Some(stream), _) => self.publish_to_stream(publish, stream),
             (None, _) if delivered => {}
-            (None, has_foreign) if has_foreign || self.trace.is_some() => {
+            // Another server says which queue groups are to have it, and that is not known any more.
+            (None, has_foreign)
+                if has_foreign || self.trace.is_some() || self.reader.leaf.is_some() =>
+            {
                 self.nobody_listens(publish);
             }
             // Nobody was given it, and somebody may take it by now.

@@ -126,7 +126,7 @@ pub(super) fn offer<T>(
 /// True if a message may go to the server of a subscription at all.
 fn may_go(sub: &Subscription, message: &Outgoing<'_>, way: &DeliveryContext<'_>) -> bool {
     let Some(link) = sub.outlet.link() else { return false };
-    if sub.is_closed() {
+    if sub.is_closed() || link.is_lost() {
         return false;
     }
     if let Some(from) = way.from {

@@ -20,9 +20,11 @@ pub(crate) const BETWEEN_MAX: Duration = Duration::from_millis(1500);
 /// read.
 const HELD_BYTES_MAX: usize = 64 << 20;
 
-/// How soon it is tried again after a log has an owner: what is for its streams goes there when that has told of their subjects,
-/// behind their names.
-const TRIED_AGAIN: Duration = Duration::from_millis(10);
+/// How soon it is tried after a log has an owner: what is for its streams goes there when that has told of their subjects, a
+/// moment behind their names.
+const TRIED_FIRST: Duration = Duration::from_millis(2);
+/// How soon again.
+const TRIED_AGAIN: Duration = Duration::from_millis(30);
 
 /// Streams of an account that are remembered one by one where a log is handed over; requests of others find nobody. Those of a
 /// node that has gone are all there already.
@@ -199,7 +201,14 @@ impl Served {
         if !self.lacks_any.load(Ordering::Acquire) {
             return None;
         }
-        let (_, is_owned) = self.inner.lock().between.until(subject)?;
+        let is_owned = {
+            let mut inner = self.inner.lock();
+            let until = inner.between.until(subject);
+            if until.is_none() {
+                inner.between.forget_old();
+            }
+            until?.1
+        };
         let (mut waits, hears) = oneshot::channel();
         let (served, subject) = (Arc::clone(self), Box::<[u8]>::from(subject));
         tokio::spawn(async move {
@@ -218,7 +227,10 @@ impl Served {
         let mut owned = self.inner.lock().between.owned.subscribe();
         loop {
             let until = self.inner.lock().between.until(subject);
-            let Some((until, false)) = until else { return };
+            let Some((until, is_owned)) = until else { return };
+            if is_owned {
+                return tokio::time::sleep(TRIED_FIRST).await;
+            }
             let changed = timeout_at(until.into(), owned.changed()).await;
             if !matches!(changed, Ok(Ok(()))) {
                 return;
