@@ -30,7 +30,8 @@ def read_until(stream, end):
 
 class BrokerTest(unittest.TestCase):
     def setUp(self):
-        self.directory = tempfile.TemporaryDirectory()
+        # A server that was not ready in time ends a moment after that was said, and writes until then.
+        self.directory = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         self.addCleanup(self.directory.cleanup)
         self.dir = Path(self.directory.name)
 
