@@ -3,7 +3,7 @@
 use crate::call_places::{Place, stream_of};
 use crate::envelope::{self, ResponseType};
 use crate::node_questions::NodeAsks;
-use crate::other_nodes::{HandedOn, Purpose, Tries, usage_answer};
+use crate::other_nodes::{HandedOn, Purpose, Tries, is_not_whole, usage_answer};
 use crate::outcome::{Answer, Work, described};
 use crate::registry::DEFAULT_LOG;
 use crate::replication::OwnApi;
@@ -213,7 +213,9 @@ impl JetStream {
             Place::Here | Place::HereOnceWhole => {
                 let was_own = was_own || self.places.is_own(account, api_call);
                 let answer = self.dispatch(request, api_call, then, share).await;
-                if self.places.has_left(account, (api_call, was_own), &answer) {
+                // They were known when the place was looked for: an owner is just changing.
+                let is_not_whole = answer.as_ref().is_err_and(is_not_whole);
+                if is_not_whole || self.places.has_left(account, (api_call, was_own), &answer) {
                     return None;
                 }
                 let answer = answer.map_err(|error| self.offline_or(account, api_call, error));

@@ -44,6 +44,15 @@ const UPDATED_WITHIN: Duration = Duration::from_secs(1);
 const TAKEN_FIRST: Duration = Duration::from_millis(5);
 const TAKEN_LAST: Duration = Duration::from_millis(100);
 
+/// How the error begins that is for what cannot be decided about.
+const NOT_WHOLE: &str = "not all streams of the cluster are known";
+
+/// True if a call ended, before it did anything, because not all streams of the cluster were known any more.
+pub(super) fn is_not_whole(error: &JsError) -> bool {
+    error.err_code == JsError::CLUSTER_NOT_AVAIL.err_code
+        && error.description.starts_with(NOT_WHOLE)
+}
+
 /// What came of a call that was handed on.
 pub(super) enum HandedOn {
     Answered(Vec<u8>),
@@ -264,7 +273,7 @@ impl OtherNodes {
         let served = self.core.served(account);
         let lacking = served.and_then(|served| self.lacking(&served, is_needed));
         let Some(lacking) = lacking else { return Ok(()) };
-        let text = format!("not all streams of the cluster are known ({lacking}): try again later");
+        let text = format!("{NOT_WHOLE} ({lacking}): try again later");
         Err(described(JsError::CLUSTER_NOT_AVAIL, text))
     }
 
