@@ -59,6 +59,14 @@ pub(super) struct DeferredCalls {
     held: Option<Held>,
 }
 
+/// A publish that has become an item of a batch, as it came; reply and headers may be empty.
+struct WireForm<'a> {
+    subject: Cow<'a, [u8]>,
+    reply: &'a [u8],
+    headers: &'a [u8],
+    body: &'a [u8],
+}
+
 /// What has become of a publish that waits.
 #[derive(Default)]
 struct Begun {
@@ -305,11 +313,11 @@ impl ConnReader {
         for item in items {
             let form = self.wire_form(log, &item, &buf);
             let served = &self.session.account.served;
-            if let (Some((subject, _)), None) = (&form, &owned) {
-                owned = served.until_owned(subject);
+            if let (Some(form), None) = (&form, &owned) {
+                owned = served.until_owned(&form.subject);
             }
             match form {
-                Some((subject, [reply, headers, body])) if owned.is_some() => {
+                Some(WireForm { subject, reply, headers, body }) if owned.is_some() => {
                     let reply = Some(reply).filter(|reply| !reply.is_empty());
                     write::push_publish(&mut front, &subject, reply, headers, body);
                     begun.push(Begun { since, ..Begun::default() });
@@ -329,13 +337,8 @@ impl ConnReader {
         (!rest.is_empty()).then_some(ClientBatch { peer, buf, items: rest })
     }
 
-    /// The subject of an item, its reply, headers and payload, as they came; `None`: it is none that waits.
-    fn wire_form<'a>(
-        &self,
-        log: LogId,
-        item: &Item,
-        buf: &'a [u8],
-    ) -> Option<(Cow<'a, [u8]>, [&'a [u8]; 3])> {
+    /// An item as its publish came; `None`: it is none that waits.
+    fn wire_form<'a>(&self, log: LogId, item: &Item, buf: &'a [u8]) -> Option<WireForm<'a>> {
         let (subject, parts) = match item {
             Item::Publish(publish) if publish.hint != TRACED_HINT => {
                 let subject = Cow::Borrowed(publish.subject.of(buf));
@@ -352,7 +355,8 @@ impl ConnReader {
             }
             _ => return None,
         };
-        Some((subject, parts.map(|part| part.of(buf))))
+        let [reply, headers, body] = parts.map(|part| part.of(buf));
+        Some(WireForm { subject, reply, headers, body })
     }
 
     fn go_on(&mut self, deferred: DeferredCalls) {
