@@ -203,7 +203,7 @@ fn clients_wait_for_the_next_owner_of_a_log_that_is_handed_over() {
     let shared = Arc::new(Shared::default());
     let client = |at| use_stream(&nodes, at, format!("Q.{at}"), &shared);
     let clients: Vec<_> = (0..NODES).map(client).collect();
-    let mut client = nodes.client(0);
+    let (mut client, mut handed_over) = (nodes.client(0), 0);
     for _ in 0..5 {
         let owner = leader(&nodes, 0, None);
         *shared.lost.lock().expect("lock") = Some(Instant::now());
@@ -212,10 +212,12 @@ fn clients_wait_for_the_next_owner_of_a_log_that_is_handed_over() {
         // Where the others lack something just then it stays.
         if told.contains("\"success\":true") {
             leader(&nodes, 0, Some(owner));
+            handed_over += 1;
         }
         sleep(Duration::from_millis(200));
     }
     shared.ends.store(true, Ordering::Relaxed);
+    assert!(handed_over > 0, "the log never went to another node");
     for client in clients {
         let seen = client.join().expect("a client");
         assert_eq!(seen.errors, [""; 0], "{seen:?}");

@@ -307,6 +307,14 @@ impl ConnReader {
         if !may_wait {
             return Some(batch);
         }
+        // A lane that is there has its room.
+        let held = match self.deferred {
+            None => self.session.account.served.hold(),
+            Some(_) => None,
+        };
+        if self.deferred.is_none() && held.is_none() {
+            return Some(batch);
+        }
         let ClientBatch { peer, buf, items } = batch;
         let (mut front, mut begun, mut rest) = (Vec::new(), Vec::new(), Vec::new());
         let (mut owned, since) = (None, Some(Instant::now()));
@@ -326,11 +334,8 @@ impl ConnReader {
             }
         }
         if let Some(owned) = owned {
-            let account = &self.session.account;
             let lane = self.deferred.get_or_insert_with(|| {
-                let mut lane = DeferredCalls::behind(Cause::Owner, owned);
-                lane.held = account.served.hold();
-                Box::new(lane)
+                Box::new(DeferredCalls { held, ..DeferredCalls::behind(Cause::Owner, owned) })
             });
             lane.push_front(&front, begun.into_iter());
         }

@@ -281,7 +281,8 @@ impl Turn<'_> {
             headers: Bytes::copy_from_slice(publish.headers()),
             body: Bytes::copy_from_slice(publish.payload()),
         });
-        // Only one whose message is traced and not delivered comes while something waits; nothing waits for it.
+        // Only one whose message is traced and not delivered comes while something waits, or right behind publishes that a
+        // closed log did not take; nothing waits for it.
         if self.reader.deferred.is_none() {
             self.reader.deferred = change.map(|change| Box::new(DeferredCalls::new(change)));
         }
