@@ -155,6 +155,12 @@ impl Change {
         }
     }
 
+    /// True for what ends the part of a node in the logs: none of them may be on it by then.
+    #[must_use]
+    pub fn is_of_copies(&self) -> bool {
+        matches!(self, Self::Swap(_) | Self::Resized(_) | Self::Leave(_))
+    }
+
     /// True for a protocol that this program does not know: what follows it may be of kinds that nobody here knows.
     #[must_use]
     pub fn is_later(&self) -> bool {

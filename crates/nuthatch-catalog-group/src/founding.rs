@@ -112,10 +112,7 @@ impl Founding {
             founder.node.put(to);
         });
         self.logs.put(to);
-        if self.active > Protocol::FIRST {
-            to.u8(WITH_ACTIVE);
-            to.u8(self.active.0);
-        }
+        put_active(to, self.active);
     }
 
     /// Reads a founding, which is all that is left.
@@ -128,11 +125,7 @@ impl Founding {
             Ok(Founder { id: NodeId(from.u8()?), node: Named::read(from)? })
         };
         let (founders, logs) = (from.all(founder)?, LogCount::read(from)?);
-        let active = match from.0.is_empty() {
-            true => Protocol::FIRST,
-            false => active(from)?,
-        };
-        Ok(Self { cluster, founders, logs, active })
+        Ok(Self { cluster, founders, logs, active: active(from)? })
     }
 
     /// The same with so many logs and such a protocol, if it is `fresh`: a node that founds the cluster says both.
@@ -145,7 +138,23 @@ impl Founding {
 /// Where a founding has a later protocol than the first one: it follows. No number of logs begins like this.
 const WITH_ACTIVE: u8 = 0;
 
-fn active(from: &mut Reader<'_>) -> Result<Protocol, Malformed> {
+/// Appends what a cluster speaks from its founding on, behind everything else of a document. The first protocol is written as
+/// nothing, as before there was another.
+pub fn put_active(to: &mut Writer, active: Protocol) {
+    if active > Protocol::FIRST {
+        to.u8(WITH_ACTIVE);
+        to.u8(active.0);
+    }
+}
+
+/// Reads what a cluster speaks from its founding on, which is all that is left of a document.
+///
+/// # Errors
+/// It is something else, or a protocol that this program does not know.
+pub fn active(from: &mut Reader<'_>) -> Result<Protocol, Malformed> {
+    if from.0.is_empty() {
+        return Ok(Protocol::FIRST);
+    }
     match (from.u8()?, Protocol(from.u8()?)) {
         (WITH_ACTIVE, later) if later > Protocol::NEWEST => Err(malformed(LATER)),
         (WITH_ACTIVE, active) if active > Protocol::FIRST && from.0.is_empty() => Ok(active),

@@ -7,6 +7,7 @@
 //! the nodes name, since nothing can have been acknowledged yet; a claim names the row's revision, so one of the two
 //! comes first. From the first claim on the set is the cores' matter, as that of the first log is from the beginning.
 
+use crate::rules::Rule;
 use crate::types::LogNumber;
 use nuthatch_quorum::catalog::{
     Call, Catalog, CatalogReply, LogRow, NodeRow, Ordering as _, Phase, ProposeError, Snapshot,
@@ -22,6 +23,9 @@ pub struct LogCatalog {
     /// It began without disks: its set is that of the nodes' until it is claimed.
     without_disks: bool,
     catalog: Catalog,
+    /// How often the nodes had changed in the roster that this log has followed last. Only where the catalog is outside the
+    /// nodes: in the built-in one the wishes of all logs change in the step in which the nodes do.
+    followed: u64,
 }
 
 impl LogCatalog {
@@ -38,20 +42,27 @@ impl LogCatalog {
             }
             _ => return Self::without_disks(log, disks),
         };
-        Self { log, without_disks: false, catalog }
+        Self { log, without_disks: false, catalog, followed: 0 }
     }
 
     /// That of a log whose keepers lie in directories that may be gone at any start: as the others it begins without disks,
     /// the first one, too, since none of those that the founding names may be there any more.
     #[must_use]
     pub fn without_disks(log: LogNumber, disks: &[Member]) -> Self {
-        Self { log, without_disks: true, catalog: without_disks(keepers(log, disks)) }
+        let catalog = without_disks(keepers(log, disks));
+        Self { log, without_disks: true, catalog, followed: 0 }
     }
 
     /// A catalog as it was, of a log on disks.
     #[must_use]
     pub fn restored(log: LogNumber, catalog: Catalog) -> Self {
-        Self { log, without_disks: log != LogNumber::FIRST, catalog }
+        Self { log, without_disks: log != LogNumber::FIRST, catalog, followed: 0 }
+    }
+
+    /// The log.
+    #[must_use]
+    pub fn number(&self) -> LogNumber {
+        self.log
     }
 
     /// The catalog.
@@ -110,6 +121,43 @@ impl LogCatalog {
         in_turn(self.log, &mut keepers);
         let owner = wish.owner.filter(|owner| keepers.contains(owner));
         self.wish(Wish { keepers, owner });
+    }
+
+    /// How often the nodes had changed in the roster that this log has followed last.
+    #[must_use]
+    pub fn followed(&self) -> u64 {
+        self.followed
+    }
+
+    /// Has the wish name the nodes that are to keep the logs by a roster with so many changes; one that is not later than what the
+    /// log has followed changes nothing. The same order of calls has the same wishes, whoever makes them.
+    pub fn follow(&mut self, changes: u64, keepers: &[NodeId]) {
+        if changes <= self.followed && Rule::LaterRosterFollowed.holds() {
+            return;
+        }
+        self.followed = changes;
+        let wished = &self.catalog.state().wish.value.keepers;
+        let goes: Vec<NodeId> =
+            wished.iter().copied().filter(|node| !keepers.contains(node)).collect();
+        let comes: Vec<NodeId> =
+            keepers.iter().copied().filter(|node| !wished.contains(node)).collect();
+        match (&goes[..], &comes[..]) {
+            ([], []) => {}
+            ([_], [new]) => self.wish_instead(&goes, *new),
+            (_, []) => self.wish_with(&goes, false),
+            ([], _) => self.wish_with(&comes, true),
+            _ => {
+                self.wish_with(&goes, false);
+                self.wish_with(&comes, true);
+            }
+        }
+    }
+
+    /// True if the wish names these nodes, and no others.
+    #[must_use]
+    pub fn is_wished(&self, keepers: &[NodeId]) -> bool {
+        let wished = &self.catalog.state().wish.value.keepers;
+        wished.len() == keepers.len() && wished.iter().all(|node| keepers.contains(node))
     }
 
     fn wish(&mut self, wish: Wish) {

@@ -7,7 +7,10 @@
 
 mod active;
 mod draining;
+mod following;
+mod telling;
 
+pub use self::following::Due;
 pub use crate::change::{Change, Draining, NAME_MAX, Replacing, Resizing, is_name};
 use crate::change::{address, put_address, put_replacing, put_resizing, replacing, resizing};
 use crate::coding::{Malformed, Reader, Writer, malformed};
@@ -363,17 +366,6 @@ impl Roster {
         {
             Some(resizing) => Err(Refusal::Resizing(self.told(resizing))),
             None => Ok(()),
-        }
-    }
-
-    /// What nodes are doing that come or go, for people.
-    #[must_use]
-    pub fn told(&self, Resizing { nodes, keep }: &Resizing) -> String {
-        let names: Vec<String> = nodes.iter().map(|node| self.name(*node)).collect();
-        let (names, verb) = (names.join(", "), if nodes.len() == 1 { "is" } else { "are" });
-        match keep {
-            true => format!("{names} {verb} to keep the logs, too"),
-            false => format!("{names} {verb} to leave the logs to the other nodes"),
         }
     }
 

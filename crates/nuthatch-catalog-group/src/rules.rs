@@ -60,6 +60,10 @@ rules! {
     SnapshotNamesReader = "group.snapshot-names-reader";
     /// Without being told to, the leader has only such nodes replaced as it has not heard for long.
     AbsentReplacedOnly = "group.absent-replaced-only";
+    /// Where the catalog is outside the nodes a log follows no earlier roster than it has followed.
+    LaterRosterFollowed = "roster.later-followed";
+    /// There a change of the nodes ends, and a spare is removed, when every log has followed the roster of that time.
+    FollowedFirst = "roster.followed-first";
 }
 
 #[cfg(feature = "mutations")]

@@ -35,9 +35,12 @@ impl Protocol {
     /// What clusters speak for which nothing else was decided.
     pub const FIRST: Self = Self(4);
 
+    /// From this one on the nodes of a cluster change also where its catalog is outside them: who they are is in its store then.
+    pub const ROSTER_IN_STORE: Self = Self(6);
+
     /// The newest one that this program knows. From 5 on a cluster has an active version, and nodes tell each other by which
     /// keys they encrypt.
-    pub const NEWEST: Self = Self(5);
+    pub const NEWEST: Self = Self::ROSTER_IN_STORE;
 }
 
 impl Default for Protocol {

@@ -4,11 +4,14 @@ use crate::catalog::{CatalogError, NumberedCatalog};
 use crate::group::GroupCatalog;
 use nuthatch_log::env::Disk;
 use nuthatch_quorum::catalog::{Call, CatalogReply};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// A catalog of either kind.
 pub enum AnyCatalog {
-    /// In a bucket, in a directory that all nodes share, or in etcd.
-    Numbered(Box<NumberedCatalog>),
+    /// In a bucket, in a directory that all nodes share, or in etcd. The cores of the log ask it, and who has the log follow
+    /// the roster.
+    Numbered(Arc<Mutex<NumberedCatalog>>),
     /// Kept by the nodes themselves.
     Group(GroupCatalog),
 }
@@ -20,7 +23,7 @@ impl AnyCatalog {
     /// As [`NumberedCatalog::call`].
     pub fn call(&mut self, call: &Call, disk: &dyn Disk) -> Result<CatalogReply, CatalogError> {
         match self {
-            Self::Numbered(catalog) => catalog.call(call, disk),
+            Self::Numbered(catalog) => catalog.lock().call(call, disk),
             Self::Group(catalog) => catalog.call(call, disk),
         }
     }

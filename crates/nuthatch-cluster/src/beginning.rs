@@ -2,7 +2,8 @@
 
 use crate::any_catalog::AnyCatalog;
 use crate::catalog::{
-    CatalogError, CatalogStore, Founder, Founding, NumberedCatalog, found, is_founded,
+    CatalogError, CatalogStore, Founder, Founding, Fresh, NumberedCatalog, found, founding_of,
+    is_founded,
 };
 use crate::catalog_trouble::CatalogTrouble;
 use crate::config::{ClusterConfig, ConfigError, Logs, OtherBucket, is_in_etcd};
@@ -12,12 +13,14 @@ use crate::life::Life;
 use crate::roll::Roll;
 use crate::routes::Routes;
 use crate::start_error::StartError;
-use nuthatch_catalog_group::roster::Enrolled;
-use nuthatch_catalog_group::{LogCount, LogNumber, MemberId, Roster};
+use crate::stored_joining;
+use crate::stored_roster::StoredRoster;
+use nuthatch_catalog_group::{LogCount, LogNumber};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Entropy as _, SystemEntropy};
 use nuthatch_object::{BucketError, BucketOptions, open_url};
-use nuthatch_quorum::types::{Incarnation, NodeId};
+use nuthatch_quorum::types::Incarnation;
+use parking_lot::Mutex;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +44,7 @@ pub(crate) struct Began {
 }
 
 enum Way {
-    Numbered(Arc<dyn CatalogStore>),
+    Numbered(Arc<dyn CatalogStore>, Box<StoredRoster>),
     Group(Arc<Door>),
 }
 
@@ -54,7 +57,7 @@ impl Began {
         (life, report): (&Life, &Reporter),
     ) -> Result<AnyCatalog, StartError> {
         let store = match &self.way {
-            Way::Numbered(store) => store,
+            Way::Numbered(store, _) => store,
             Way::Group(door) => return Ok(AnyCatalog::Group(GroupCatalog::open(door, log, disk)?)),
         };
         let mut trouble = CatalogTrouble::default();
@@ -62,7 +65,7 @@ impl Began {
             match NumberedCatalog::open(Arc::clone(store), &self.founding, log, disk) {
                 Ok(catalog) => {
                     trouble.passed(|text| report.say(text));
-                    return Ok(AnyCatalog::Numbered(Box::new(catalog)));
+                    return Ok(AnyCatalog::Numbered(Arc::new(Mutex::new(catalog))));
                 }
                 Err(error) if error.may_pass() => trouble.met(&error, |text| report.say(text)),
                 Err(error) => return Err(error.into()),
@@ -78,7 +81,7 @@ impl Began {
         let is_in_bucket =
             self.founding.logs.are_in_bucket() && self.founding.logs.memory() != Some(log);
         match &self.way {
-            Way::Numbered(store) if is_in_bucket => Some(Binding::new(Arc::clone(store), log)),
+            Way::Numbered(store, _) if is_in_bucket => Some(Binding::new(Arc::clone(store), log)),
             _ => None,
         }
     }
@@ -86,17 +89,26 @@ impl Began {
     /// This node's part of the built-in catalog, if that is the one.
     pub(crate) fn door(&self) -> Option<Arc<Door>> {
         match &self.way {
-            Way::Numbered(_) => None,
+            Way::Numbered(..) => None,
             Way::Group(door) => Some(Arc::clone(door)),
+        }
+    }
+
+    /// The roster, where it is outside the nodes.
+    pub(crate) fn into_roster(self) -> Option<StoredRoster> {
+        match self.way {
+            Way::Numbered(_, roster) => Some(*roster),
+            Way::Group(_) => None,
         }
     }
 }
 
-/// Finds the cluster, or takes part in founding it. `keeper` is this node's disk as a keeper of the first log.
+/// Finds the cluster, or takes part in founding it. `keeper` is this node's disk as a keeper of the first log, and whether
+/// nothing is on it.
 pub(crate) fn begin(
     config: &ClusterConfig,
     listener: &TcpListener,
-    (disk, keeper): (&Arc<dyn Disk>, Incarnation),
+    (disk, (keeper, is_empty)): (&Arc<dyn Disk>, (Incarnation, bool)),
     (life, report): (&Life, &Reporter),
 ) -> Result<Began, StartError> {
     let routes = Arc::new(Routes::of(config.listen, config.routes.clone()));
@@ -107,10 +119,11 @@ pub(crate) fn begin(
         let store = open_catalog(config, report)?;
         let founding = founded(config, &routes, &*store, keeper, (life, report))?;
         check_home(config, &founding, (life, report))?;
-        let me = number(config, &founding)?;
-        let roll = Roll::new(me, config.listen, routes, fixed(&founding));
+        let (at, dir) = ((&store, &founding), (&*disk.label(), is_empty));
+        let (roster, me) = stored_joining::belong(config, at, dir, &routes, (life, report))?;
+        let roll = Roll::new(me, config.listen, routes, roster.roster().clone());
         let roll = Arc::new(roll.in_zone(config.zone.clone(), config.owner_zones.clone()));
-        return Ok(Began { founding, roll, way: Way::Numbered(store) });
+        return Ok(Began { founding, roll, way: Way::Numbered(store, Box::new(roster)) });
     }
     let belongs = group::belong(config, &routes, listener, (keeper, &**disk), (life, report))?;
     let founder = |founder: &nuthatch_catalog_group::Founder| Founder {
@@ -120,20 +133,11 @@ pub(crate) fn begin(
     };
     let (cluster, logs) = (belongs.founding.cluster, belongs.founding.logs);
     let nodes = belongs.founding.founders.iter().map(founder).collect();
-    let founding = Founding { cluster, nodes, logs };
+    let founding = Founding { cluster, nodes, logs, active: belongs.founding.active };
     let roll = Roll::new(belongs.number, config.listen, routes, belongs.roster.clone());
     let roll = Arc::new(roll.in_zone(config.zone.clone(), config.owner_zones.clone()));
     let door = group::start(config, belongs, &roll, (disk, life), report)?;
     Ok(Began { founding, roll, way: Way::Group(door) })
-}
-
-/// The nodes of a cluster whose catalog is elsewhere: those that founded it.
-fn fixed(founding: &Founding) -> Roster {
-    let enrolled = |node: &Founder| {
-        let (name, member) = (node.name.clone(), MemberId(node.id.0.into()));
-        (node.id, Enrolled { name, member, address: None, keeps: true })
-    };
-    Roster { nodes: founding.nodes.iter().map(enrolled).collect(), ..Roster::default() }
 }
 
 fn open_catalog(
@@ -240,31 +244,44 @@ fn founded(
     let mut cluster = None;
     loop {
         let size = routes.size();
-        let (count, logs) = match size {
-            Some(size) if config.may_found(size) => (size, config.founds(size)?),
-            Some(count) if !routes.has_names() => return Err(ConfigError::Size { count }.into()),
+        let founds = size.filter(|size| config.may_found(*size));
+        let (count, logs) = match founds {
+            Some(size) => (size, config.founds(size)?),
             // While it is not known how many nodes there are nothing is founded.
-            _ if config.store.is_some() => (usize::MAX, LogCount::ONE.in_bucket()),
-            _ => (usize::MAX, LogCount::ONE),
+            None if config.store.is_some() => (usize::MAX, LogCount::ONE.in_bucket()),
+            None => (usize::MAX, LogCount::ONE),
         };
-        let fresh = match cluster {
-            Some(cluster) => Ok(cluster),
-            None => identity(config, store, (life, report))?,
+        // A node that founds nothing with its routes names no disk either: it waits for a cluster, and joins that.
+        let found = match size.is_some() && founds.is_none() {
+            true => founding_of(store),
+            false => {
+                let fresh = match cluster {
+                    Some(cluster) => Ok(cluster),
+                    None => identity(config, store, (life, report))?,
+                };
+                cluster = fresh.as_ref().ok().copied();
+                let newest = config.protocol_max;
+                let fresh = fresh.map(|cluster| Fresh { cluster, logs, newest });
+                fresh.and_then(|fresh| found(store, &config.name, keeper, count, fresh))
+            }
         };
-        cluster = fresh.as_ref().ok().copied();
-        match fresh.and_then(|fresh| found(store, &config.name, keeper, count, (fresh, logs))) {
+        match found {
             Ok(Some(founding)) => {
                 trouble.passed(|text| report.say(text));
                 return Ok(founding);
             }
             Ok(None) => {
                 trouble.passed(|text| report.say(text));
-                let text = match size {
-                    Some(count) if config.may_found(count) => format!(
+                let text = match (founds, size) {
+                    (Some(count), _) => format!(
                         "the cluster is founded when all of its {count} nodes have started once"
                     ),
-                    Some(_) => routes.told_wrong(),
-                    None => routes.told_not_found(),
+                    (None, Some(_)) if routes.has_names() => routes.told_wrong(),
+                    (None, Some(count)) => format!(
+                        "this node and its routes are {count}: so many found no cluster (3 or 5 do). It joins one as soon \
+                         as there is one in the catalog"
+                    ),
+                    (None, None) => routes.told_not_found(),
                 };
                 if text != told {
                     report.say(&text);
@@ -278,15 +295,6 @@ fn founded(
             return Err(StartError::Ended);
         }
     }
-}
-
-/// Which node of the cluster this is.
-fn number(config: &ClusterConfig, founding: &Founding) -> Result<NodeId, CatalogError> {
-    let me = founding.nodes.iter().find(|node| node.name == config.name).map(|node| node.id);
-    me.ok_or_else(|| {
-        let names: Vec<&str> = founding.nodes.iter().map(|node| node.name.as_str()).collect();
-        CatalogError::Stranger { name: config.name.clone(), nodes: names.join(", ") }
-    })
 }
 
 /// Says that a cluster has another number of logs than this node is set up to found one with.

@@ -5,13 +5,15 @@
 //! the cluster's random identity, and says how many logs it has; from then on each transaction of the first log is the
 //! next number. Those of another log are `log/NUMBER/txn/1` and so on; `bucket/NUMBER` says which log in a bucket
 //! a log is. The state of a log is what its transactions make of
-//! each other; whoever reads asks for the next number until there is none.
+//! each other; whoever reads asks for the next number until there is none. Among them are orders to follow a
+//! [roster](crate::stored_roster), which is a series of its own.
 
 use crate::coding::{Malformed, Reader, Writer, crc, malformed};
 use crate::small_files;
 use bytes::Bytes;
 use nuthatch_catalog_group::catalog_codec::{put_txn, txn};
-use nuthatch_catalog_group::{LogCatalog, LogCount, LogNumber};
+use nuthatch_catalog_group::founding::{active, put_active};
+use nuthatch_catalog_group::{LogCatalog, LogCount, LogNumber, Protocol};
 use nuthatch_log::env::Disk;
 use nuthatch_quorum::catalog::{Call, CatalogReply, Txn};
 use nuthatch_quorum::types::{Incarnation, Member, NodeId, Revision};
@@ -40,6 +42,29 @@ pub struct Founding {
     pub nodes: Vec<Founder>,
     /// How many quorum logs it has.
     pub logs: LogCount,
+    /// What its nodes spoke then: the newest that all of them knew.
+    pub active: Protocol,
+}
+
+/// What a node says that is to found a cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fresh {
+    /// The cluster's identity, if it is this node that founds it. Where its logs are in a bucket it is what that is marked with,
+    /// the same for all nodes.
+    pub cluster: u128,
+    /// Which logs it has then.
+    pub logs: LogCount,
+    /// The newest protocol that the node knows.
+    pub newest: Protocol,
+}
+
+/// What a node has said of itself that is to found a cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Note {
+    incarnation: Incarnation,
+    /// The mark of the bucket that its logs are to be in; none: they are to be on its disk.
+    mark: Option<u128>,
+    newest: Protocol,
 }
 
 /// The object of a log's transaction. The founding is number 0 of the first log.
@@ -54,7 +79,7 @@ fn found_key(name: &str) -> String {
     format!("found/{name}")
 }
 
-fn sealed(to: Writer) -> Bytes {
+pub(crate) fn sealed(to: Writer) -> Bytes {
     let mut all = to.0;
     all.extend_from_slice(&crc(&all).to_le_bytes());
     Bytes::from(all)
@@ -74,7 +99,7 @@ pub(crate) fn number_of(key: &str, bytes: &[u8]) -> Result<u64, CatalogError> {
     number.map_err(|why| CatalogError::Object { key: key.to_owned(), why })
 }
 
-fn opened<'a>(key: &str, bytes: &'a [u8]) -> Result<Reader<'a>, CatalogError> {
+pub(crate) fn opened<'a>(key: &str, bytes: &'a [u8]) -> Result<Reader<'a>, CatalogError> {
     let why = malformed("its checksum does not fit");
     let wrong = || CatalogError::Object { key: key.to_owned(), why };
     let (body, sum) = bytes.split_last_chunk::<4>().ok_or_else(wrong)?;
@@ -87,15 +112,14 @@ pub(crate) fn fuzz(data: &[u8]) {
         let again = encode_founding(&founding);
         assert_eq!(again[..again.len() - 4], *data, "a founding has one form");
     }
-    if let Ok(txn) = decode_txn(&mut Reader(data)) {
-        let again = sealed_txn(&txn);
+    if let Ok(step) = Step::decode(&mut Reader(data)) {
+        let again = step.encode();
         assert_eq!(again[..again.len() - 4], *data, "a transaction has one form");
     }
 }
 
 /// Names the disk that a node begins with, and founds the cluster when all `expected` nodes have done so.
-/// None: some have not. `fresh` is the cluster's identity, and which logs it has, if it is this call that founds it. Where
-/// those are in a bucket the identity is what that is marked with, the same for all nodes.
+/// None: some have not.
 ///
 /// # Errors
 /// [`CatalogError`].
@@ -104,64 +128,91 @@ pub fn found(
     name: &str,
     incarnation: Incarnation,
     expected: usize,
-    fresh: (u128, LogCount),
+    fresh: Fresh,
 ) -> Result<Option<Founding>, CatalogError> {
-    if let Some(founding) = founding(store)? {
+    if let Some(founding) = founding_of(store)? {
         return Ok(Some(founding));
     }
-    let in_bucket = fresh.1.are_in_bucket();
-    let mut note = Writer::default();
-    note.u128(incarnation.0);
-    if in_bucket {
-        note.u8(IN_BUCKET);
-        note.u128(fresh.0);
-    }
-    let note = Object { key: found_key(name), bytes: sealed(note) };
+    let in_bucket = fresh.logs.are_in_bucket();
+    let mark = in_bucket.then_some(fresh.cluster);
+    let note = Note { incarnation, mark, newest: fresh.newest };
+    let note = Object { key: found_key(name), bytes: note.encode() };
     // The directory of a keeper of who owns a log in a bucket may go.
     if !store.create(&note, None)? && !in_bucket {
-        return Err(CatalogError::TwoDisks {
-            name: name.to_owned(),
-            there: noted(store, &note.key)?.0.0,
-            here: incarnation.0,
-        });
+        let there = noted(store, &note.key)?.incarnation;
+        // The same disk under another program has said something else of that.
+        if there != incarnation {
+            let (there, here) = (there.0, incarnation.0);
+            return Err(CatalogError::TwoDisks { name: name.to_owned(), there, here });
+        }
     }
-    let mut nodes = Vec::new();
+    let (mut nodes, mut active) = (Vec::new(), fresh.newest);
     for (number, key) in store.list("found")?.iter().enumerate() {
         let name = key.strip_prefix("found/").unwrap_or(key).to_owned();
         let id = NodeId(u8::try_from(number + 1).expect("a few nodes"));
-        let (incarnation, mark) = noted(store, key)?;
+        let Note { incarnation, mark, newest } = noted(store, key)?;
         match (mark, in_bucket) {
-            (Some(there), true) if there != fresh.0 => {
-                return Err(CatalogError::TwoBuckets { name, there, here: fresh.0 });
+            (Some(there), true) if there != fresh.cluster => {
+                return Err(CatalogError::TwoBuckets { name, there, here: fresh.cluster });
             }
             (Some(_), false) | (None, true) => {
                 return Err(CatalogError::TwoHomes { name, in_bucket });
             }
             _ => {}
         }
+        active = active.min(newest);
         nodes.push(Founder { id, name, incarnation });
     }
     if nodes.len() < expected {
         return Ok(None);
     }
-    let (cluster, logs) = fresh;
+    let Fresh { cluster, logs, .. } = fresh;
+    // What came before is not written: such a cluster goes on as programs do that know no more.
+    let active = if active < Protocol::ROSTER_IN_STORE { Protocol::FIRST } else { active };
     // If another node was faster, what it says counts.
-    store.create(&founding_object(&Founding { cluster, nodes, logs }), None)?;
-    founding(store)
+    store.create(&founding_object(&Founding { cluster, nodes, logs, active }), None)?;
+    founding_of(store)
 }
 
-/// The disk of a node that is to found a cluster, and the mark of the bucket that its logs are to be in, if they are.
-fn noted(store: &dyn CatalogStore, key: &str) -> Result<(Incarnation, Option<u128>), CatalogError> {
+/// What a node has said that is to found a cluster.
+fn noted(store: &dyn CatalogStore, key: &str) -> Result<Note, CatalogError> {
     let wrong = |why| CatalogError::Object { key: key.to_owned(), why };
     let bytes = store.get(key)?.ok_or_else(|| wrong(malformed("it is gone")))?;
     let mut from = opened(key, &bytes)?;
-    let incarnation = from.u128().map(Incarnation).map_err(wrong)?;
-    if from.0.is_empty() {
-        return Ok((incarnation, None));
+    Note::decode(&mut from).map_err(wrong)
+}
+
+impl Note {
+    /// Protocols that need nothing of a store are not told, as before there were others.
+    fn encode(&self) -> Bytes {
+        let mut to = Writer::default();
+        to.u128(self.incarnation.0);
+        if let Some(mark) = self.mark {
+            to.u8(IN_BUCKET);
+            to.u128(mark);
+        }
+        if self.newest >= Protocol::ROSTER_IN_STORE {
+            to.u8(SPEAKS);
+            to.u8(self.newest.0);
+        }
+        sealed(to)
     }
-    match from.u8().map_err(wrong)? {
-        IN_BUCKET => Ok((incarnation, Some(from.u128().map_err(wrong)?))),
-        _ => Err(wrong(malformed("a node whose logs are elsewhere"))),
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let incarnation = from.u128().map(Incarnation)?;
+        let mut note = Self { incarnation, mark: None, newest: Protocol::FIRST };
+        if from.0.first() == Some(&IN_BUCKET) {
+            from.u8()?;
+            note.mark = Some(from.u128()?);
+        }
+        if !from.0.is_empty() {
+            match from.u8()? {
+                SPEAKS => note.newest = Protocol(from.u8()?),
+                _ => return Err(malformed("a node whose logs are elsewhere")),
+            }
+        }
+        from.end()?;
+        Ok(note)
     }
 }
 
@@ -173,7 +224,11 @@ pub(crate) fn is_founded(store: &dyn CatalogStore) -> Result<bool, CatalogError>
 /// In a note of a node whose logs are to be in a bucket.
 const IN_BUCKET: u8 = 1;
 
-fn founding(store: &dyn CatalogStore) -> Result<Option<Founding>, CatalogError> {
+/// At the end of one: the newest protocol that it knows.
+const SPEAKS: u8 = 2;
+
+/// What a cluster was founded with; none: nothing was founded yet.
+pub(crate) fn founding_of(store: &dyn CatalogStore) -> Result<Option<Founding>, CatalogError> {
     let key = txn_key(LogNumber::FIRST, 0);
     let Some(bytes) = store.get(&key)? else { return Ok(None) };
     let founding = decode_founding(&mut opened(&key, &bytes)?);
@@ -181,7 +236,7 @@ fn founding(store: &dyn CatalogStore) -> Result<Option<Founding>, CatalogError> 
 }
 
 /// What the transactions of each log begin behind.
-fn founding_object(founding: &Founding) -> Object {
+pub(crate) fn founding_object(founding: &Founding) -> Object {
     Object { key: txn_key(LogNumber::FIRST, 0), bytes: encode_founding(founding) }
 }
 
@@ -194,6 +249,7 @@ fn encode_founding(founding: &Founding) -> Bytes {
         to.u128(node.incarnation.0);
     });
     founding.logs.put(&mut to);
+    put_active(&mut to, founding.active);
     sealed(to)
 }
 
@@ -206,9 +262,8 @@ fn decode_founding(from: &mut Reader<'_>) -> Result<Founding, Malformed> {
             incarnation: Incarnation(from.u128()?),
         })
     })?;
-    let logs = LogCount::read(from)?;
-    from.end()?;
-    Ok(Founding { cluster, nodes, logs })
+    let (logs, active) = (LogCount::read(from)?, active(from)?);
+    Ok(Founding { cluster, nodes, logs, active })
 }
 
 /// The greatest revision of the catalog that this node's disk has seen.
@@ -297,9 +352,8 @@ impl NumberedCatalog {
             if object.key != key {
                 break;
             }
-            let txn = decode_txn(&mut opened(&key, &object.bytes)?);
-            let txn = txn.map_err(|why| CatalogError::Object { key, why })?;
-            self.state.call(&Call::Propose(txn));
+            let step = Step::decode(&mut opened(&key, &object.bytes)?);
+            step.map_err(|why| CatalogError::Object { key, why })?.apply(&mut self.state);
             self.next += 1;
             self.before = object;
         }
@@ -322,23 +376,95 @@ impl NumberedCatalog {
             if reply.snapshot.revision == before {
                 return Ok(reply);
             }
-            let object = Object { key: txn_key(self.log, self.next), bytes: sealed_txn(txn) };
-            // Whoever was faster, what is there is read next.
-            self.store.create(&object, Some(&self.before))?;
+            self.create(&Step::Txn(txn.clone()))?;
         }
+    }
+
+    /// The log as it is now.
+    ///
+    /// # Errors
+    /// [`CatalogError`].
+    pub fn look(&mut self, disk: &dyn Disk) -> Result<LogCatalog, CatalogError> {
+        self.catch_up(disk)?;
+        Ok(self.state.clone())
+    }
+
+    /// Has the log follow a roster with so many changes, by which these nodes are to keep it; gives it as it is then.
+    ///
+    /// # Errors
+    /// [`CatalogError`]: whether it follows is unknown, and to ask again does no harm.
+    pub fn follow(
+        &mut self,
+        (changes, keepers): (u64, &[NodeId]),
+        disk: &dyn Disk,
+    ) -> Result<LogCatalog, CatalogError> {
+        loop {
+            let log = self.look(disk)?;
+            if log.followed() >= changes {
+                return Ok(log);
+            }
+            self.create(&Step::Follow { changes, keepers: keepers.to_vec() })?;
+        }
+    }
+
+    /// Makes the next step. Whoever was faster, what is there is read next.
+    fn create(&self, step: &Step) -> Result<(), CatalogError> {
+        let object = Object { key: txn_key(self.log, self.next), bytes: step.encode() };
+        self.store.create(&object, Some(&self.before)).map(drop)
     }
 }
 
-fn sealed_txn(txn: &Txn) -> Bytes {
-    let mut to = Writer::default();
-    put_txn(&mut to, txn);
-    sealed(to)
+/// What an object of a log's series does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Step {
+    /// A transaction.
+    Txn(Txn),
+    /// The log follows a roster with so many changes, by which these nodes are to keep it.
+    Follow {
+        /// How often the nodes had changed.
+        changes: u64,
+        /// The nodes.
+        keepers: Vec<NodeId>,
+    },
 }
 
-fn decode_txn(from: &mut Reader<'_>) -> Result<Txn, Malformed> {
-    let read = txn(from)?;
-    from.end()?;
-    Ok(read)
+/// Where the name of a transaction has its proposer: none has drawn this.
+const FOLLOWS: u128 = 0;
+
+impl Step {
+    fn encode(&self) -> Bytes {
+        let mut to = Writer::default();
+        match self {
+            Self::Txn(txn) => put_txn(&mut to, txn),
+            Self::Follow { changes, keepers } => {
+                to.u128(FOLLOWS);
+                to.u64(*changes);
+                to.all(keepers, |to, node| to.u8(node.0));
+            }
+        }
+        sealed(to)
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let follows = from.0.first_chunk().is_some_and(|id| u128::from_le_bytes(*id) == FOLLOWS);
+        let read = match follows {
+            false => Self::Txn(txn(from)?),
+            true => {
+                from.u128()?;
+                let changes = from.u64()?;
+                Self::Follow { changes, keepers: from.all(|from| Ok(NodeId(from.u8()?)))? }
+            }
+        };
+        from.end()?;
+        Ok(read)
+    }
+
+    fn apply(self, to: &mut LogCatalog) {
+        match self {
+            Self::Txn(txn) => drop(to.call(&Call::Propose(txn))),
+            Self::Follow { changes, keepers } => to.follow(changes, &keepers),
+        }
+    }
 }
 
 #[cfg(test)]

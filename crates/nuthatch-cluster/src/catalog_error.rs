@@ -63,7 +63,10 @@ pub enum CatalogError {
         here: u128,
     },
     /// The catalog does not name this node.
-    #[error("the cluster was founded with the nodes {nodes}, and {name} is none of them")]
+    #[error(
+        "the cluster has the nodes {nodes}, and {name} is none of them: give this one its former --node-name, or have it join \
+         with an empty directory"
+    )]
     Stranger {
         /// This node.
         name: String,

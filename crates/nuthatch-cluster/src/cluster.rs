@@ -1,9 +1,11 @@
 //! A node of a cluster, put together: its directory, logs, port and catalog.
 
 use crate::about::About;
+use crate::any_catalog::AnyCatalog;
 use crate::balance::loads::Loads;
 use crate::balance::{self, BalanceTimes, Moving, OnMove};
-use crate::beginning::{begin, tell_count};
+use crate::beginning::{Began, begin, tell_count};
+use crate::change_nodes::ChangeNodes;
 use crate::config::ClusterConfig;
 use crate::directory::QuorumDirectory;
 use crate::hello::Lane;
@@ -23,6 +25,8 @@ use crate::roll::OnRemoved;
 use crate::small_files;
 use crate::start_error::StartError;
 use crate::starting::{Kept, Starting};
+use crate::stored_nodes::{StoredNodes, Told};
+use crate::stored_steps::StoredSteps;
 use crate::sub_disk::log_disk;
 use nuthatch_catalog_group::{LogCount, LogNumber};
 use nuthatch_log::Reporter;
@@ -37,6 +41,9 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, Builder};
 use std::time::Duration;
 
+mod prepared;
+
+pub use self::prepared::Prepared;
 pub use crate::myself::OnLink;
 pub use crate::quorum_log::OnLost;
 
@@ -50,50 +57,6 @@ pub struct Cluster {
     nodes: Nodes,
     node: Arc<Myself>,
     moving: Arc<Moving>,
-}
-
-/// A node that has its directory and its port, and has not begun.
-pub struct Prepared {
-    config: ClusterConfig,
-    disk: Arc<dyn Disk>,
-    listener: TcpListener,
-    life: Life,
-    report: Reporter,
-}
-
-impl Prepared {
-    /// How it is set up.
-    #[must_use]
-    pub fn config(&self) -> &ClusterConfig {
-        &self.config
-    }
-
-    /// What ends the node, also while it starts.
-    #[must_use]
-    pub fn life(&self) -> Life {
-        self.life.clone()
-    }
-
-    /// As [`Cluster::start`]. Where it fails nothing of the node is left.
-    ///
-    /// # Errors
-    /// [`StartError`].
-    pub fn start(self) -> Result<Arc<Cluster>, StartError> {
-        self.start_balanced(BalanceTimes::default())
-    }
-
-    fn start_balanced(self, times: BalanceTimes) -> Result<Arc<Cluster>, StartError> {
-        let (life, report) = (self.life(), self.report.clone());
-        // A node that is ended meanwhile may still be writing: nobody else has its directory before that is over.
-        let _lock = life.lock();
-        let started = Cluster::begin(self, times);
-        let Err(error) = started else { return started };
-        let was_ended = life.is_ending();
-        if let Err(unended) = life.end() {
-            report.say(&unended.to_string());
-        }
-        Err(if was_ended { StartError::Ended } else { error })
-    }
 }
 
 impl Cluster {
@@ -170,29 +133,17 @@ impl Cluster {
             false => Kept::open(Arc::clone(&disk), &report),
         };
         let kept = kept.map_err(at_dir)?;
-        let began = begin(config, &listener, (&disk, kept.incarnation()), (&life, &report))?;
+        let keeper = (kept.incarnation(), kept.is_empty().map_err(at_dir)?);
+        let began = begin(config, &listener, (&disk, keeper), (&life, &report))?;
         let founding = &began.founding;
         tell_count(config, founding, &began.roll, &report);
         if founding.logs.get() > 1 {
             small_files::note_several_logs(&*disk).map_err(at_dir)?;
         }
-        let node = Arc::new(Myself {
-            id: began.roll.me(),
-            cluster: founding.cluster,
-            key: config.key.clone(),
-            life: life.clone(),
-            door: began.door(),
-            lines: LineLimit::default(),
-            links: OnceLock::new(),
-            roll: Arc::clone(&began.roll),
-            newest: config.protocol_max,
-            about: about(config),
-            met: Mutex::default(),
-            turned_away: Mutex::default(),
-        });
+        let node = Arc::new(myself(config, &began, &life));
         let beats = Links::new(&began.roll.addresses(), Lane::Beats);
         let mut first = Some(kept);
-        let mut starting = vec![];
+        let (mut starting, mut ways) = (vec![], vec![]);
         for number in founding.logs.numbers() {
             let report = report_of(number, founding.logs, &report);
             let kept = match first.take() {
@@ -202,6 +153,9 @@ impl Cluster {
             };
             let kept = kept.bound(began.binding(number));
             let catalog = began.catalog(number, &*kept.disk, (&life, &report))?;
+            if let AnyCatalog::Numbered(catalog) = &catalog {
+                ways.push((Arc::clone(catalog), Arc::clone(&kept.disk)));
+            }
             let report = (report, founding.logs);
             let log = Starting::new(number, kept, (&node, &began.roll, &beats), catalog, report);
             starting.push(log.map_err(at_dir)?);
@@ -211,13 +165,23 @@ impl Cluster {
         let local = Arc::clone(&starting[LogNumber::FIRST.index()].local);
         let logs = begin_all(listener, starting, &node, beats)?;
         let following = (logs.clone(), all_links);
-        let door = node.door.clone();
-        nodes::follow(Arc::clone(&began.roll), door, following, (local, report.clone()))?;
-        began.roll.tell_spare(&report);
+        let (id, roll, door) = (founding.cluster, Arc::clone(&began.roll), node.door.clone());
+        let steps = began.into_roster().map(|roster| StoredSteps::new(roster, ways));
+        let changes: Arc<dyn ChangeNodes> = match (&door, steps) {
+            (_, Some(steps)) => {
+                let told = Told::of(config, (&roll, dir), (&life, &report));
+                StoredNodes::start(told, steps, logs.clone())?
+            }
+            (door, None) => {
+                Arc::clone(door.as_ref().expect("a catalog is in one of two places")) as _
+            }
+        };
+        let by = (Arc::clone(&changes), door);
+        nodes::follow(Arc::clone(&roll), by, following, (local, report.clone()))?;
+        roll.tell_spare(&report);
         let moving = Arc::new(Moving::default());
-        balance::start(&life, Arc::clone(&began.roll), logs.clone(), Arc::clone(&moving), times)?;
-        let id = founding.cluster;
-        let nodes = Nodes::new(Arc::clone(&node));
+        balance::start(&life, roll, logs.clone(), Arc::clone(&moving), times)?;
+        let nodes = Nodes::new(Arc::clone(&node), changes);
         Ok(Arc::new(Self { logs, id, nodes, node, moving }))
     }
 
@@ -407,6 +371,24 @@ impl Drop for Cluster {
 fn about(config: &ClusterConfig) -> About {
     let (program, keys) = (config.program.clone(), config.keys.clone());
     About { program, keys, zone: config.zone.clone() }
+}
+
+/// A node as its connections know it.
+fn myself(config: &ClusterConfig, began: &Began, life: &Life) -> Myself {
+    Myself {
+        id: began.roll.me(),
+        cluster: began.founding.cluster,
+        key: config.key.clone(),
+        life: life.clone(),
+        door: began.door(),
+        lines: LineLimit::default(),
+        links: OnceLock::new(),
+        roll: Arc::clone(&began.roll),
+        newest: config.protocol_max,
+        about: about(config),
+        met: Mutex::default(),
+        turned_away: Mutex::default(),
+    }
 }
 
 /// Begins to listen, and to connect.

@@ -85,7 +85,8 @@ pub struct ClusterConfig {
     /// the nodes do not keep themselves.
     pub store: Option<String>,
     /// Which node leads the catalog has a spare take the place of a node that keeps logs, if it has not heard that for so
-    /// long; none: only people replace nodes. At least [`REPLACE_AFTER_MIN`], and only with a built-in catalog.
+    /// long; none: only people replace nodes. At least [`REPLACE_AFTER_MIN`]. Where the catalog is outside the nodes it is the
+    /// first of those that hear a majority.
     pub replace_after: Option<Duration>,
     /// What this node fails together with: an availability zone, a rack, a room. None: nobody says.
     pub zone: Option<Zone>,
@@ -117,15 +118,6 @@ pub enum ConfigError {
     ReplaceSoon {
         /// The time.
         after: Duration,
-    },
-    /// Nodes are to be replaced where they cannot be.
-    #[error(
-        "replace_after: only a cluster with a built-in catalog replaces its nodes, and this one's is {catalog}: leave \
-         replace_after out, or use the built-in catalog"
-    )]
-    ReplaceElsewhere {
-        /// The catalog's address.
-        catalog: String,
     },
     /// Owners are to be in more zones than there can be.
     #[error("owner_zones: {count} zones are more than nodes: name at most {OWNER_ZONES_MAX}")]
@@ -268,17 +260,12 @@ impl ClusterConfig {
             return Err(ConfigError::BucketBuiltIn);
         }
         let sizes = self.sizes();
-        let joins = |size: usize| self.catalog == BUILT_IN && (2..=LISTED_MAX).contains(&size);
+        let joins = |size: usize| (2..=LISTED_MAX).contains(&size);
         if !sizes.clone().any(|size| self.may_found(size) || joins(size)) {
             return Err(ConfigError::Size { count: *sizes.end() });
         }
-        if let Some(after) = self.replace_after {
-            if self.catalog != BUILT_IN {
-                return Err(ConfigError::ReplaceElsewhere { catalog: self.catalog.clone() });
-            }
-            if after < REPLACE_AFTER_MIN {
-                return Err(ConfigError::ReplaceSoon { after });
-            }
+        if let Some(after) = self.replace_after.filter(|after| *after < REPLACE_AFTER_MIN) {
+            return Err(ConfigError::ReplaceSoon { after });
         }
         sizes.filter(|size| self.may_found(*size)).try_for_each(|size| self.founds(size).map(drop))
     }
@@ -413,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_replaced_after_what_a_start_takes_and_where_they_can_be() {
+    fn nodes_are_replaced_after_what_a_start_takes() {
         let routes = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"];
         let with = |catalog: &str, seconds| ClusterConfig {
             catalog: catalog.to_owned(),
@@ -421,10 +408,9 @@ mod tests {
             ..config("n1", "127.0.0.1:1", &routes)
         };
         assert_eq!(with(BUILT_IN, 10).check(), Ok(()));
+        assert_eq!(with("file:///c", 10).check(), Ok(()));
         let soon = with(BUILT_IN, 9).check().expect_err("it may just start again");
         assert!(soon.to_string().contains("9s may just start again: at least 10s"), "{soon}");
-        let elsewhere = with("file:///c", 60).check().expect_err("nodes cannot be replaced");
-        assert!(elsewhere.to_string().contains("file:///c"), "{elsewhere}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::link_hello::{LINK_HELLO_FRONT, LINK_HELLO_FRONT_BEYOND, LinkHello};
 use crate::operation;
 use crate::packet::{self, HEADER_BYTES, Header};
 use crate::port::read_packet;
+use crate::stored_roster;
 use bytes::Bytes;
 use nuthatch_catalog_group::LogNumber;
 
@@ -41,6 +42,7 @@ pub fn hello(data: &[u8]) {
 /// What the catalog holds, and the operations of an entry.
 pub fn objects(data: &[u8]) {
     catalog::fuzz(data);
+    stored_roster::fuzz(data);
     let _ = operation::operations(data);
 }
 

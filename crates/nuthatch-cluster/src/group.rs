@@ -11,6 +11,7 @@ use self::connections::Connections;
 use self::driver::Driver;
 use self::joining::{JoinAnswer, JoinRequest};
 use crate::catalog::{CatalogError, Seen};
+use crate::change_nodes::{ChangeError, ChangeNodes};
 use crate::config::ClusterConfig;
 use crate::group_port::GroupPort;
 use crate::life::Life;
@@ -55,25 +56,6 @@ enum Input {
 
 /// What becomes of a change of the nodes; none: nobody knows. Else why it is refused, if it is.
 type Deciding = SyncSender<Option<Option<String>>>;
-
-/// Why the nodes were not changed.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum ChangeError {
-    /// It cannot be done so.
-    #[error("{0}")]
-    Refused(String),
-    /// Nothing was done.
-    #[error(
-        "too many calls wait for the catalog of the cluster: nothing was changed; try again later"
-    )]
-    Busy,
-    /// Nobody knows whether it was done: to ask again does no harm.
-    #[error(
-        "the catalog of the cluster does not answer, as when no majority of its nodes is there: whether it is done, perhaps once \
-         they are back, is not known. `nuthatch cluster status` shows it then; to ask again does no harm"
-    )]
-    NoMajority,
-}
 
 /// The way to the member, for the node's port.
 pub struct Door {
@@ -174,12 +156,10 @@ impl Door {
     pub fn founding(&self) -> &Founding {
         &self.founding
     }
+}
 
-    /// Has the nodes changed; a change that was made before is made.
-    ///
-    /// # Errors
-    /// [`ChangeError`].
-    pub fn change(&self, change: Change) -> Result<(), ChangeError> {
+impl ChangeNodes for Door {
+    fn change(&self, change: Change) -> Result<(), ChangeError> {
         let (deciding, decided) = sync_channel(1);
         let input = Input::Change(change, deciding);
         self.inputs.try_send(input).map_err(|_| ChangeError::Busy)?;
@@ -188,6 +168,13 @@ impl Door {
             Some(None) => Ok(()),
             Some(Some(why)) => Err(ChangeError::Refused(why)),
         }
+    }
+
+    /// Whoever leads tells all.
+    fn refresh(&self) {}
+
+    fn is_led(&self) -> bool {
+        true
     }
 }
 

@@ -10,7 +10,7 @@
 //!   cluster by [`membership`]. [`core_node`]: a node that has nothing but such connections.
 //! - [`catalog`]: transactions as objects of a bucket, of a shared directory or of etcd; [`group`]: the built-in one, which the
 //!   nodes keep themselves.
-//! - [`nodes`]: which nodes there are, and how that is changed; [`zones`]: what the loss of a zone would mean. [`life`]: the threads and connections of a node, and their end.
+//! - [`nodes`]: which nodes there are, and how that is changed (where the catalog is outside them by `stored_nodes`, in `stored_roster`); [`zones`]: what the loss of a zone would mean. [`life`]: the threads and connections of a node, and their end.
 //! - [`host`]: the cores of a log on a node with their disk; [`lease`]: what an owner may say. [`quorum_log`]: one log;
 //!   [`in_memory`]: the one that is in memory; `in_bucket`: those that are in a bucket. `owners`: which node is to own which; [`balance`]: how it comes to. [`cluster`]: all of it put together; the keepers of further logs lie in the
 //!   directory of the first one ([`sub_disk`]).
@@ -39,6 +39,7 @@ pub mod catalog;
 mod catalog_error;
 mod catalog_store;
 mod catalog_trouble;
+mod change_nodes;
 pub mod channel;
 pub mod clock;
 pub mod cluster;
@@ -95,6 +96,12 @@ mod space;
 mod start_error;
 mod starting;
 mod stopwatch;
+mod stored_joining;
+mod stored_nodes;
+#[doc(hidden)]
+pub mod stored_roster;
+#[doc(hidden)]
+pub mod stored_steps;
 pub mod sub_disk;
 pub mod sync_gate;
 pub mod transfer;
@@ -104,6 +111,7 @@ pub mod zones;
 pub use about::{KeyNames, Versions};
 pub use balance::loads::{ASKED, BUSY, LOADS_HOLD, Loads, LogLoad};
 pub use balance::{Move, OnMove};
+pub use change_nodes::ChangeError;
 pub use cluster::{Cluster, Prepared};
 pub use config::{BUILT_IN, CORE_NODES_MAX, ClusterConfig, ConfigError, Logs, OtherBucket};
 pub use core_node::CoreNode;

@@ -1,7 +1,8 @@
 //! Which nodes a cluster has, and how people change that: a spare takes the place of a node.
 
 use crate::about::Versions;
-use crate::group::{ChangeError, Door};
+use crate::change_nodes::{ChangeError, ChangeNodes};
+use crate::group::Door;
 use crate::links::{Links, Local};
 use crate::myself::Myself;
 use crate::quorum_log::{LogSight, QuorumLog};
@@ -142,13 +143,13 @@ impl NodesError {
 /// A node among the others, for those that ask it about them.
 pub(crate) struct Nodes {
     roll: Arc<Roll>,
-    door: Option<Arc<Door>>,
+    changes: Arc<dyn ChangeNodes>,
     node: Arc<Myself>,
 }
 
 impl Nodes {
-    pub(crate) fn new(node: Arc<Myself>) -> Self {
-        Self { roll: Arc::clone(&node.roll), door: node.door.clone(), node }
+    pub(crate) fn new(node: Arc<Myself>, changes: Arc<dyn ChangeNodes>) -> Self {
+        Self { roll: Arc::clone(&node.roll), changes, node }
     }
 
     pub(crate) fn roll(&self) -> &Roll {
@@ -159,7 +160,8 @@ impl Nodes {
         let (roster, zones) = (self.roll.roster(), self.roll.zones());
         let leader = self.roll.leader();
         let sights: Vec<LogSight> = logs.iter().map(|log| log.sight()).collect();
-        let kept = Kept { logs: &sights, leader, drained: &roster.drained };
+        let is_led = self.changes.is_led();
+        let kept = Kept { logs: &sights, leader: (leader, is_led), drained: &roster.drained };
         let heard = |id: &NodeId| match (*id == self.roll.me(), logs.first()) {
             (false, Some(log)) => log.hears(*id),
             (is_here, _) => (is_here, is_here.then_some(Duration::ZERO)),
@@ -189,7 +191,7 @@ impl Nodes {
             }),
             leader: leader.map(name),
             log_names: sights.iter().map(|log| log.name.clone()).collect(),
-            active: self.door.as_ref().map(|_| roster.active),
+            active: Some(roster.active),
             zones: ZonesSight::of(&roster, &zones),
             knows_logs: sights.iter().all(|log| !log.keepers.is_empty()),
         }
@@ -200,10 +202,10 @@ impl Nodes {
         (old, new): (&str, Option<&str>),
         logs: &[Arc<QuorumLog>],
     ) -> Result<Replacement, NodesError> {
-        let (door, roster) = self.asked()?;
+        let roster = self.asked();
         let (change, replacement) = self.wanted(&roster, (old, new), logs)?;
         if let Some(change) = change {
-            door.change(change)?;
+            self.changes.change(change)?;
         }
         Ok(replacement)
     }
@@ -212,14 +214,14 @@ impl Nodes {
     pub(crate) fn keep(&self, old: &str) -> Result<String, NodesError> {
         let deadline = Instant::now() + KNOWN_WITHIN;
         loop {
-            let (door, roster) = self.asked()?;
+            let roster = self.asked();
             let name = old.to_owned();
             if roster.gone(old).is_some() {
                 return Err(NodesError::Removed { name });
             }
             let goes = number(&roster, old)?;
             if let Some(replacing) = roster.replacing.filter(|one| one.old == goes) {
-                door.change(Change::Cancel(replacing))?;
+                self.changes.change(Change::Cancel(replacing))?;
                 return Ok(roster.name(replacing.new));
             }
             if Instant::now() >= deadline {
@@ -235,7 +237,7 @@ impl Nodes {
         (old, new): (&str, Option<&str>),
         logs: &[Arc<QuorumLog>],
     ) -> Result<Replacement, NodesError> {
-        let (_, roster) = self.asked()?;
+        let roster = self.asked();
         let (change, replacement) = self.wanted(&roster, (old, new), logs)?;
         if let Some(change) = change.filter(|change| !roster.has(change)) {
             let checked = roster.check(&change);
@@ -252,7 +254,7 @@ impl Nodes {
         keep: bool,
         only_look: bool,
     ) -> Result<(), NodesError> {
-        let (door, roster) = self.asked()?;
+        let roster = self.asked();
         if names.is_empty() || names.len() > roster.nodes.len() {
             return Err(ChangeError::Refused(Refusal::NotOnce.to_string()).into());
         }
@@ -266,7 +268,7 @@ impl Nodes {
             checked.map_err(|refusal| ChangeError::Refused(refusal.to_string()))?;
             return Ok(());
         }
-        Ok(door.change(change)?)
+        Ok(self.changes.change(change)?)
     }
 
     /// Has a node own no log and not lead the catalog while others can, or takes that back (`drain`: false); with `only_look`
@@ -277,7 +279,7 @@ impl Nodes {
         drain: bool,
         only_look: bool,
     ) -> Result<bool, NodesError> {
-        let (door, roster) = self.asked()?;
+        let roster = self.asked();
         if roster.gone(name).is_some() {
             return Err(NodesError::Gone { name: name.to_owned() });
         }
@@ -290,21 +292,23 @@ impl Nodes {
                 checked.map_err(|refusal| ChangeError::Refused(refusal.to_string()))?;
             }
             // Also where it seems to be so: others may know of a later change.
-            false => door.change(change)?,
+            false => self.changes.change(change)?,
         }
         Ok(is_so)
     }
 
-    fn asked(&self) -> Result<(&Door, Roster), NodesError> {
-        let door = self.door.as_ref().ok_or(NodesError::OtherCatalog)?;
-        Ok((door, self.roll.roster()))
+    /// The nodes as they are now, as far as this one can know.
+    fn asked(&self) -> Roster {
+        self.changes.refresh();
+        self.roll.roster()
     }
 }
 
 /// What is known of the logs, and who leads the catalog.
 struct Kept<'a> {
     logs: &'a [LogSight],
-    leader: Option<NodeId>,
+    /// Who leads the catalog, and whether anybody ever does.
+    leader: (Option<NodeId>, bool),
     drained: &'a BTreeSet<NodeId>,
 }
 
@@ -325,7 +329,9 @@ impl Kept<'_> {
         };
         let uncounted = self.logs.iter().filter(is_new).map(|log| log.number.0);
         let is_other = |one: Option<NodeId>| one.is_some_and(|one| one != id);
-        let over = is_other(self.leader) && self.logs.iter().all(|log| is_other(owner(log)));
+        let (leader, is_led) = self.leader;
+        let over =
+            (is_other(leader) || !is_led) && self.logs.iter().all(|log| is_other(owner(log)));
         let drain = if over { Drain::Drained } else { Drain::Draining };
         NodeSight {
             name: enrolled.name.clone(),
@@ -394,7 +400,7 @@ fn tell_drained(roll: &Roll, logs: &[Arc<QuorumLog>]) {
 /// tells people what zones mean.
 pub(crate) fn follow(
     roll: Arc<Roll>,
-    door: Option<Arc<Door>>,
+    (changes, door): (Arc<dyn ChangeNodes>, Option<Arc<Door>>),
     (logs, links): (Vec<Arc<QuorumLog>>, Vec<Arc<Links>>),
     (local, report): (Arc<dyn Local>, Reporter),
 ) -> io::Result<()> {
@@ -416,15 +422,15 @@ pub(crate) fn follow(
                 // Without a thread to give for a connection it is tried again.
                 let _ = links.aim(&addresses);
             }
-            // Elsewhere the nodes are always those that founded the cluster.
-            let Some(door) = &door else { continue };
-            let _ = door.aim(&addresses);
             logs.iter().for_each(|log| log.meet(roll.peers()));
             tell_drained(&roll, &logs);
-            silence.look((&roll, door), &addresses, &local);
+            if let Some(door) = &door {
+                let _ = door.aim(&addresses);
+                silence.look((&roll, door), &addresses, &local);
+            }
             if let Some(address) = roll.to_say() {
                 // What does not arrive is said again.
-                let _ = door.change(Change::Address { node: roll.me(), address });
+                let _ = changes.change(Change::Address { node: roll.me(), address });
             }
         }
     })

@@ -115,6 +115,11 @@ impl Kept {
         }
     }
 
+    /// True if nothing is on it: it has no entry, and was in no cluster.
+    pub(crate) fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.image.log.is_empty() && small_files::load_seen(&*self.disk)?.is_none())
+    }
+
     /// Which disk it is.
     pub(crate) fn incarnation(&self) -> Incarnation {
         let Record::Good(identity) = self.image.identity else { unreachable!("it was just given") };

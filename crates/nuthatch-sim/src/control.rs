@@ -1,5 +1,5 @@
 //! The step machines of the control plane, each against logs that fail: moves of a stream between two
-//! logs, mirrors and sources, restores from backups, imports, changes of streams.
+//! logs, mirrors and sources, restores from backups, imports, changes of streams, changes of the nodes.
 //!
 //! The logs are simulated, too, and do what they are told: a step that is left out, or taken too early, is
 //! to show as a loss. Each seed runs one of the machines.
@@ -11,6 +11,7 @@ mod log;
 mod moves;
 mod moves_apart;
 mod restores;
+mod rosters;
 mod sweeps;
 mod violation;
 
@@ -65,11 +66,14 @@ pub enum Machine {
     Import,
     /// Sweeps for what nobody needs any more.
     Sweep,
+    /// Changes of the nodes where the catalog is outside them.
+    Rosters,
 }
 
 impl Machine {
-    /// Every machine.
-    pub const ALL: [Machine; 7] = [
+    /// Every machine. The first seven are run by their share of the seeds, the others where they are named: so a seed stays
+    /// what it was.
+    pub const ALL: [Machine; 8] = [
         Machine::Mover,
         Machine::MoverApart,
         Machine::Replicator,
@@ -77,7 +81,11 @@ impl Machine {
         Machine::Restore,
         Machine::Import,
         Machine::Sweep,
+        Machine::Rosters,
     ];
+
+    /// How many of them seeds are shared out to.
+    pub const SHARED: usize = 7;
 
     /// Its name on the command line.
     #[must_use]
@@ -90,6 +98,7 @@ impl Machine {
             Machine::Restore => "restores",
             Machine::Import => "imports",
             Machine::Sweep => "sweeps",
+            Machine::Rosters => "rosters",
         }
     }
 }
@@ -166,7 +175,7 @@ impl Summary {
 
 /// Runs the schedule of a seed.
 pub fn run(seed: u64, options: &Options) -> (Summary, Result<(), Violation>) {
-    let all = Machine::ALL.len() as u64;
+    let all = Machine::SHARED as u64;
     match options.machine.unwrap_or(Machine::ALL[(seed % all) as usize]) {
         Machine::Mover => moves::run(seed, options.printed),
         Machine::MoverApart => moves_apart::run(seed, options.printed),
@@ -175,5 +184,6 @@ pub fn run(seed: u64, options: &Options) -> (Summary, Result<(), Violation>) {
         Machine::Restore => restores::run(seed, options.printed),
         Machine::Import => imports::run(seed, options.printed),
         Machine::Sweep => sweeps::run(seed, options.printed),
+        Machine::Rosters => rosters::run(seed, options.printed),
     }
 }

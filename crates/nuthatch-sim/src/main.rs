@@ -11,7 +11,7 @@ usage: sim [--world W] [--theme M] --seed N            prints the trace of one s
 worlds are quorum (the quorum log's cores, if none is named), keeper (the same on real directories), node (whole
 single nodes), control (the control plane's cores) and group (the built-in catalog's members); themes of the quorum log are the faults of one
 classic mistake, m1 to m21, that of whole nodes is damage (bits that flip and writes that go astray while a node
-runs, nothing else), those of the control plane its machines: moves, moves-apart, copies, changes, restores, imports, sweeps";
+runs, nothing else), those of the control plane its machines: moves, moves-apart, copies, changes, restores, imports, sweeps, rosters";
 
 /// What the command line asks for.
 enum Task {

@@ -52,6 +52,9 @@ const CONTROL: &[(&str, &str)] = &[
     ("streams.import-ask-unknown", "imports"),
     ("streams.note-sweep", "sweeps"),
     ("streams.finish-sweep", "sweeps"),
+    ("roster.later-followed", "rosters"),
+    ("roster.followed-first", "rosters"),
+    ("group.logs-first", "rosters"),
 ];
 
 /// Rules of log and streams that whole nodes were seen to show; the others are `nuthatch-log`'s and `nuthatch-streams`'

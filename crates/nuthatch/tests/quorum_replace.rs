@@ -1,4 +1,4 @@
-//! Nodes of a cluster with a built-in catalog are replaced by others while messages are published: real processes.
+//! Nodes of a cluster are replaced by others while messages are published, wherever its catalog is: real processes.
 
 #[path = "quorum_nodes/publishing.rs"]
 mod publishing;
@@ -7,22 +7,22 @@ mod support;
 
 use nuthatch_client::Client;
 use publishing::Load;
-use quorum_nodes::{ACCOUNTS, ANSWER, Node, Nodes};
+use quorum_nodes::{ACCOUNTS, ANSWER, Home, Node, Nodes};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use support::{TIMEOUT, TempDir};
+use support::TIMEOUT;
 
 /// Three nodes and a stream on all of them.
-fn with_stream(name: &str) -> Nodes {
-    with_stream_so(name, ACCOUNTS)
+fn with_stream(home: Home, name: &str) -> Nodes {
+    with_stream_so(home, name, ACCOUNTS)
 }
 
 /// The same, of nodes with this in their configuration file.
-fn with_stream_so(name: &str, config: &str) -> Nodes {
-    let mut nodes = Nodes::with_catalog(TempDir::new(name), "built-in");
+fn with_stream_so(home: Home, name: &str, config: &str) -> Nodes {
+    let mut nodes = Nodes::at(home, name);
     nodes.configure(config);
     nodes.nodes.iter_mut().for_each(Node::start);
     nodes.create_replicated();
@@ -113,8 +113,8 @@ impl Publisher {
 
 /// Replaces each of the three nodes, the last one first, by a new one; `kills` says whether it is dead by then. Otherwise no
 /// client hears an error of that.
-fn replace_all(name: &str, kills: bool) {
-    let mut nodes = with_stream(name);
+fn replace_all(home: Home, name: &str, kills: bool) {
+    let mut nodes = with_stream(home, name);
     let mut publisher = Some(Publisher::start(nodes.nodes[0].client(""), 0));
     let mut total = 0;
     for old in [2, 1, 0] {
@@ -162,18 +162,42 @@ fn replace_all(name: &str, kills: bool) {
 
 #[test]
 fn each_of_three_nodes_is_replaced_under_load() {
-    replace_all("replace-alive", false);
+    replace_all(Home::BuiltIn, "replace-alive", false);
 }
 
 #[test]
 fn each_of_three_nodes_is_replaced_after_it_was_killed() {
-    replace_all("replace-dead", true);
+    replace_all(Home::BuiltIn, "replace-dead", true);
+}
+
+#[test]
+fn each_of_three_nodes_is_replaced_under_load_with_the_catalog_in_a_directory() {
+    replace_all(Home::Directory, "replace-stored-alive", false);
+}
+
+#[test]
+fn each_of_three_nodes_is_replaced_after_it_was_killed_with_the_catalog_in_a_directory() {
+    replace_all(Home::Directory, "replace-stored-dead", true);
+}
+
+#[test]
+fn each_of_three_nodes_without_disks_is_replaced_under_load() {
+    replace_all(Home::Bucket, "replace-bucket-alive", false);
+}
+
+#[test]
+fn a_node_that_hangs_is_replaced_and_connected_no_more() {
+    replace_one_that_hangs(Home::BuiltIn, "replace-hangs");
+}
+
+#[test]
+fn a_node_that_hangs_is_replaced_with_the_catalog_in_a_directory() {
+    replace_one_that_hangs(Home::Directory, "replace-stored-hangs");
 }
 
 /// Its machine goes on taking what is sent to it.
-#[test]
-fn a_node_that_hangs_is_replaced_and_connected_no_more() {
-    let mut nodes = with_stream("replace-hangs");
+fn replace_one_that_hangs(home: Home, name: &str) {
+    let mut nodes = with_stream(home, name);
     let new = nodes.add();
     nodes.nodes[new].start();
     nodes.wait_text(new, "this node is a spare of the cluster");
@@ -197,7 +221,16 @@ fn a_node_that_hangs_is_replaced_and_connected_no_more() {
 
 #[test]
 fn a_removed_node_that_comes_back_says_so_and_deletes_nothing() {
-    let mut nodes = with_stream("replace-back");
+    come_back(Home::BuiltIn, "replace-back");
+}
+
+#[test]
+fn a_removed_node_comes_back_to_a_catalog_in_a_directory_and_says_so() {
+    come_back(Home::Directory, "replace-stored-back");
+}
+
+fn come_back(home: Home, name: &str) {
+    let mut nodes = with_stream(home, name);
     (0..10).for_each(|number| nodes.publish(number));
     let no_spare = ask(&nodes.nodes[0], "REPLACE", &json!({"old": "n2"})).expect_err("no spare");
     assert!(no_spare.contains("has no spare") && no_spare.contains("--routes"), "{no_spare}");
@@ -234,16 +267,30 @@ fn a_removed_node_that_comes_back_says_so_and_deletes_nothing() {
     std::fs::rename(nodes.dir.path().join("n2"), nodes.dir.path().join("n2-kept")).expect("moved");
     nodes.nodes[2].start();
     assert_ne!(nodes.nodes[2].ended().code(), Some(0));
-    nodes.wait_text(2, "its name does not come back");
+    match home {
+        Home::BuiltIn => nodes.wait_text(2, "its name does not come back"),
+        // The catalog knows all that were nodes.
+        _ => nodes.wait_times(2, "node n2 was removed from the cluster", 3),
+    }
     nodes.publish(11);
     nodes.expect(12);
 }
 
-/// With `replace_after` whoever leads the catalog does it. A node that somebody has drained is left alone.
 #[test]
 fn a_node_that_stays_away_is_replaced_by_itself() {
+    stay_away(Home::BuiltIn, "replace-away");
+}
+
+#[test]
+fn a_node_that_stays_away_is_replaced_by_itself_with_the_catalog_in_a_directory() {
+    stay_away(Home::Directory, "replace-stored-away");
+}
+
+/// With `replace_after` whoever leads the catalog does it, or the first node. One that somebody has drained is left alone.
+fn stay_away(home: Home, name: &str) {
     let mut nodes = with_stream_so(
-        "replace-away",
+        home,
+        name,
         &format!("{ACCOUNTS}\njetstream {{ quorum {{ replace_after: '10s' }} }}"),
     );
     (0..10).for_each(|number| nodes.publish(number));

@@ -4,7 +4,7 @@ use super::{Effect, Member};
 use crate::asked::Origin;
 use crate::coding::{LATER, Malformed, malformed};
 use crate::packet::{Body, Envelope};
-use crate::roster::{Change, Draining, Refusal, Replacing, Resizing};
+use crate::roster::{Change, Refusal, Replacing, Resizing};
 use crate::rules::Rule;
 use crate::types::MemberId;
 use nuthatch_quorum::types::NodeId;
@@ -97,30 +97,17 @@ impl Member {
         if !self.is_leader() || !change.is_asked_for() {
             return;
         }
-        let refused = match (self.roster.has(change), self.check(change)) {
-            (true, _) => None,
-            _ if change.is_later() => Some(Refusal::UnknownProtocol.to_string()),
-            (false, Err(why)) => Some(why.to_string()),
-            (false, Ok(())) => return self.propose_change(change),
-        };
+        let refused =
+            match (self.roster.has(change), self.roster.check_with(change, &self.catalogs)) {
+                (true, _) => None,
+                _ if change.is_later() => Some(Refusal::UnknownProtocol.to_string()),
+                (false, Err(why)) => Some(why.to_string()),
+                (false, Ok(())) => return self.propose_change(change),
+            };
         let Origin { member, number } = origin;
         match member == self.id() {
             true => self.decided(number, refused),
             false => self.send(member, Body::Decided { number, refused }),
-        }
-    }
-
-    /// Whether a change can be made now, as far as the logs are concerned too.
-    fn check(&self, change: &Change) -> Result<(), Refusal> {
-        self.roster.check(change)?;
-        match change {
-            // Copies of logs would go with it.
-            Change::Leave(node) if self.catalogs.iter().any(|log| log.is_on(*node)) => {
-                Err(Refusal::HasLog(self.roster.name(*node)))
-            }
-            // What was so when it was proposed may not be any more.
-            Change::Swap(_) | Change::Resized(_) if !self.are_logs_moved() => Err(Refusal::Late),
-            _ => Ok(()),
         }
     }
 
@@ -161,7 +148,7 @@ impl Member {
         }
         let (old, new) =
             (self.roster.nodes[&replacing.old].member, self.roster.nodes[&replacing.new].member);
-        if !self.are_logs_moved() || !self.has_caught_up(new) {
+        if !self.roster.are_moved(&self.catalogs) || !self.has_caught_up(new) {
             return;
         }
         match old == self.id() {
@@ -184,7 +171,7 @@ impl Member {
             true => members.iter().all(|member| self.has_caught_up(*member)),
             false => self.go_on_without(&members),
         };
-        if !self.are_logs_moved() || !ready {
+        if !self.roster.are_moved(&self.catalogs) || !ready {
             return;
         }
         match !resizing.keep && members.contains(&self.id()) {
@@ -200,11 +187,6 @@ impl Member {
         let stay: Vec<u64> = self.conf().voters.into_iter().filter(stays).collect();
         let fit = |id: &&u64| **id == self.id().0 || self.has_caught_up(MemberId(**id));
         stay.iter().filter(fit).count() > stay.len() / 2
-    }
-
-    /// True if no log is on the node that goes: the wish names the other one since the replacement began.
-    fn are_logs_moved(&self) -> bool {
-        self.catalogs.iter().all(|log| log.is_as_wished()) || !Rule::LogsFirst.holds()
     }
 
     /// True if a member has all that is committed, and was heard lately.
@@ -280,13 +262,13 @@ impl Member {
             return Err(malformed(LATER));
         }
         let before = self.roster.replacing;
-        if self.check(&change).is_err() {
+        if self.roster.check_with(&change, &self.catalogs).is_err() {
             return Ok(());
         }
         let of_members = self.roster.members_change(&change);
         self.roster.make(&change).expect("as was looked at");
         self.wish_for(&change, before);
-        self.tell(&change);
+        self.out.extend(self.roster.told_of(&change).map(Effect::Report));
         of_members.map_or(Ok(()), |of_members| self.apply_members(&of_members))
     }
 
@@ -310,58 +292,5 @@ impl Member {
     fn apply_members(&mut self, change: &ConfChangeV2) -> Result<(), Malformed> {
         let applied = self.raw.apply_conf_change(change);
         applied.map(drop).map_err(|_| malformed("a change of members that cannot be made"))
-    }
-
-    /// Tells people of a change that was made.
-    fn tell(&mut self, change: &Change) {
-        let name = |node: &NodeId| self.roster.name(*node);
-        let text = match change {
-            Change::Join { name, .. } => {
-                format!(
-                    "node {name} has joined the cluster as a spare: it keeps no log until it takes the place of a node"
-                )
-            }
-            Change::Address { .. } => return,
-            Change::Begin(Replacing { old, new }) => {
-                format!("node {} is to take the place of node {}", name(new), name(old))
-            }
-            Change::Cancel(Replacing { old, new }) => {
-                format!(
-                    "node {} keeps its place, and node {} is a spare again",
-                    name(old),
-                    name(new)
-                )
-            }
-            Change::Swap(Replacing { old, new }) => {
-                format!(
-                    "node {} has taken the place of node {}, which was removed",
-                    name(new),
-                    name(old)
-                )
-            }
-            Change::Resize(wanted) => self.roster.told(wanted),
-            Change::Resized(Resizing { nodes, keep }) => {
-                let names: Vec<String> = nodes.iter().map(name).collect();
-                let names = names.join(", ");
-                match keep {
-                    true => format!("{names}: now among the nodes that keep the logs"),
-                    false => format!("{names}: no log is there any more, spare from now on"),
-                }
-            }
-            Change::Drain(Draining { node, drain: true }) => {
-                format!("node {} is drained: it is to own no log while others can", name(node))
-            }
-            Change::Drain(Draining { node, drain: false }) => {
-                format!("node {} is drained no more: it may own logs again", name(node))
-            }
-            Change::Finalize { active, .. } => format!(
-                "the cluster speaks protocol {active} from now on: programs that do not know it can be no nodes of it any more"
-            ),
-            Change::Leave(node) => format!("the spare {} was removed", name(node)),
-            Change::Disk { node, .. } => {
-                format!("node {} takes part in the catalog with another disk", node.0)
-            }
-        };
-        self.out.push(Effect::Report(text));
     }
 }

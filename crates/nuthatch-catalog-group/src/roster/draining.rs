@@ -1,7 +1,7 @@
 //! Nodes that are to own no log and not to lead the catalog, while they keep their copies: before maintenance.
 
 use super::{Refusal, Roster, WITH_DRAINED, rank};
-use crate::change::{Draining, Replacing, Resizing};
+use crate::change::{Draining, Resizing};
 use crate::coding::{Malformed, Reader, Writer};
 use crate::types::MemberId;
 use nuthatch_quorum::types::NodeId;
@@ -39,18 +39,7 @@ impl Roster {
         resizing: Option<&Resizing>,
         drained: &BTreeSet<NodeId>,
     ) -> bool {
-        let changed = |node: &NodeId| {
-            let replaced = match self.replacing {
-                Some(Replacing { old, .. }) if old == *node => Some(false),
-                Some(Replacing { new, .. }) if new == *node => Some(true),
-                _ => None,
-            };
-            let resized = resizing.filter(|one| one.nodes.contains(node)).map(|one| one.keep);
-            replaced.or(resized)
-        };
-        self.nodes.iter().any(|(node, enrolled)| {
-            changed(node).unwrap_or(enrolled.keeps) && !drained.contains(node)
-        })
+        self.keepers_with(resizing).iter().any(|node| !drained.contains(node))
     }
 
     pub(super) fn check_drain(&self, Draining { node, drain }: Draining) -> Result<(), Refusal> {

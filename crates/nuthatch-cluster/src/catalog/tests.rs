@@ -60,10 +60,14 @@ impl CatalogStore for MemoryStore {
     }
 }
 
+fn fresh(cluster: u128, logs: LogCount) -> Fresh {
+    Fresh { cluster, logs, newest: Protocol::NEWEST }
+}
+
 fn founded(store: &MemoryStore) -> Founding {
     for node in 1..=3 {
         let name = format!("n{node}");
-        let founding = found(store, &name, Incarnation(node), 3, (7, LogCount::ONE));
+        let founding = found(store, &name, Incarnation(node), 3, fresh(7, LogCount::ONE));
         if let Some(founding) = founding.expect("no trouble") {
             return founding;
         }
@@ -113,7 +117,7 @@ fn transactions_of_two_nodes_have_one_order_with_strangers_keys_between() {
 fn a_directory_that_went_before_the_founding_is_another_disk() {
     let (store, logs) = (MemoryStore::default(), LogCount::ONE.in_bucket());
     let begin =
-        |node: u8, disk| found(&store, &format!("n{node}"), Incarnation(disk), 3, (7, logs));
+        |node: u8, disk| found(&store, &format!("n{node}"), Incarnation(disk), 3, fresh(7, logs));
     for (node, disk) in [(1, 1), (1, 11), (2, 2), (1, 12), (2, 22)] {
         assert_eq!(begin(node, disk).expect("no trouble"), None);
     }
@@ -127,8 +131,9 @@ fn a_directory_that_went_before_the_founding_is_another_disk() {
 #[test]
 fn nodes_found_no_cluster_whose_logs_are_in_two_places() {
     let store = MemoryStore::default();
-    let begin =
-        |node: u8, logs| found(&store, &format!("n{node}"), Incarnation(node.into()), 3, (7, logs));
+    let begin = |node: u8, logs| {
+        found(&store, &format!("n{node}"), Incarnation(node.into()), 3, fresh(7, logs))
+    };
     assert_eq!(begin(1, LogCount::ONE.in_bucket()).expect("no trouble"), None);
     let error =
         begin(2, LogCount::ONE).expect_err("the other one has them in a bucket").to_string();
@@ -137,7 +142,7 @@ fn nodes_found_no_cluster_whose_logs_are_in_two_places() {
     let store = MemoryStore::default();
     let marked = |node: u8, mark| {
         let logs = LogCount::ONE.in_bucket();
-        found(&store, &format!("n{node}"), Incarnation(node.into()), 2, (mark, logs))
+        found(&store, &format!("n{node}"), Incarnation(node.into()), 2, fresh(mark, logs))
     };
     assert_eq!(marked(1, 7).expect("no trouble"), None);
     let error = marked(2, 8).expect_err("its bucket is another one").to_string();

@@ -2,6 +2,7 @@
 
 use super::connections::Connections;
 use super::{Answering, Deciding, Input, was_removed};
+use crate::change_nodes::absent_text;
 use crate::life::Life;
 use crate::roll::Roll;
 use crate::start_error::too_old_text;
@@ -180,19 +181,9 @@ impl Driver {
     }
 
     /// Says that a node is away for longer than it may be, and what follows.
-    fn tell_absent(&self, (old, new): (NodeId, Option<NodeId>), ticks: u64) {
-        let (roster, after) = (self.roll.roster(), Duration::from_micros(ticks * TICK));
-        let old = roster.name(old);
-        self.report.say(&match new.map(|new| roster.name(new)) {
-            Some(new) => format!(
-                "node {old} has not been heard for {after:?} (replace_after): the spare {new} takes its place; should it \
-                 come back before that is over, `nuthatch cluster keep {old}` lets it keep it"
-            ),
-            None => format!(
-                "node {old} has not been heard for {after:?} (replace_after), and there is no spare that could take its \
-                 place: start one, or {old}"
-            ),
-        });
+    fn tell_absent(&self, nodes: (NodeId, Option<NodeId>), ticks: u64) {
+        let after = Duration::from_micros(ticks * TICK);
+        self.report.say(&absent_text(&self.roll.roster(), nodes, after));
     }
 
     fn decide(&mut self, number: u64, decided: Option<Option<String>>) {

@@ -1,15 +1,12 @@
 //! Why nodes are not changed.
 
-use crate::group::ChangeError;
+use crate::change_nodes::ChangeError;
 use crate::host::NotWished;
 use nuthatch_catalog_group::Protocol;
 
 /// Why the nodes of a cluster are not changed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NodesError {
-    /// The catalog is elsewhere.
-    #[error("only a cluster with a built-in catalog (--catalog built-in) changes its nodes")]
-    OtherCatalog,
     /// There is no such node.
     #[error("the cluster has no node {name}: its nodes are {nodes}")]
     NoSuchNode {

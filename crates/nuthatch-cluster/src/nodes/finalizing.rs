@@ -33,7 +33,7 @@ impl Nodes {
         logs: &[Arc<QuorumLog>],
         finalize: Finalize,
     ) -> Result<Finalizing, NodesError> {
-        let (door, roster) = self.asked()?;
+        let roster = self.asked();
         let finalizing = self.finalizing(&roster, logs)?;
         let Finalize::To(active) = finalize else { return Ok(finalizing) };
         if active <= finalizing.active {
@@ -43,7 +43,7 @@ impl Nodes {
             let (asked, all_know) = (active, finalizing.all_know);
             return Err(NodesError::OtherProtocol { asked, all_know });
         }
-        door.change(Change::Finalize { active, changes: roster.changes })?;
+        self.changes.change(Change::Finalize { active, changes: roster.changes })?;
         Ok(finalizing)
     }
 

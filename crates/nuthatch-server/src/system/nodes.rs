@@ -238,15 +238,16 @@ async fn finalize(cluster: Arc<Cluster>, options: &Map<String, Value>) -> Result
 }
 
 pub(super) fn code(error: &NodesError) -> u16 {
-    use nuthatch_cluster::group::ChangeError;
+    use nuthatch_cluster::ChangeError;
     match error {
         NodesError::NoSuchNode { .. } | NodesError::NoSuchLog { .. } | NodesError::Gone { .. } => {
             404
         }
         NodesError::NotWished(_) => 503,
-        NodesError::Change(ChangeError::NoMajority | ChangeError::Busy) => 503,
-        NodesError::OtherCatalog
-        | NodesError::KeepsNoCopy { .. }
+        NodesError::Change(
+            ChangeError::NoMajority | ChangeError::NoAnswer { .. } | ChangeError::Busy,
+        ) => 503,
+        NodesError::KeepsNoCopy { .. }
         | NodesError::Drained { .. }
         | NodesError::NoSpare { .. }
         | NodesError::Busy { .. }

@@ -9,6 +9,17 @@ pub enum Violation {
         /// Why.
         error: String,
     },
+    /// A log is on a node that was removed, or is to be.
+    #[error("log {log} is on node {node}, or is to be, which was removed")]
+    OnRemoved {
+        /// The log.
+        log: u8,
+        /// The node.
+        node: u8,
+    },
+    /// What was begun is not over long after the last fault.
+    #[error("a change of the nodes does not come to its end")]
+    NodesUnsettled,
     /// A stream lives in no log.
     #[error("the stream is lost")]
     StreamLost,

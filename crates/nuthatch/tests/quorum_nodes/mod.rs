@@ -140,7 +140,32 @@ pub fn free_ports(count: usize) -> Vec<u16> {
     (0..count).map(|_| nuthatch_ports::free_port().expect("a port")).collect()
 }
 
+/// Where the nodes of a cluster have their catalog, and their logs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Home {
+    /// They keep the catalog themselves, and the logs on their disks.
+    BuiltIn,
+    /// The catalog is in a directory that they share, and the logs on their disks.
+    Directory,
+    /// Both are in directories that they share.
+    Bucket,
+}
+
 impl Nodes {
+    /// Nodes that have not started yet.
+    pub fn at(home: Home, name: &str) -> Self {
+        if home == Home::BuiltIn {
+            return Self::with_catalog(TempDir::new(name), "built-in");
+        }
+        let mut nodes = Self::new(name);
+        if home == Home::Bucket {
+            let store = format!("file://{}", nodes.dir.path().join("b").display());
+            let args = ["--store".to_owned(), store];
+            nodes.nodes.iter_mut().for_each(|node| node.args.extend(args.clone()));
+        }
+        nodes
+    }
+
     /// Nodes that have not started yet, with a catalog in a directory that they share.
     pub fn new(name: &str) -> Self {
         let dir = TempDir::new(name);
@@ -195,9 +220,10 @@ impl Nodes {
         // The place of its own address is that of its name.
         routes.resize(at.max(routes.len()), routes[0].clone());
         routes.insert(at, own);
-        let mut node = Self::node(self.dir.path(), (at, port), &routes, "built-in");
+        let catalog = after(&self.nodes[0], "--catalog");
+        let mut node = Self::node(self.dir.path(), (at, port), &routes, &catalog);
         let first = &self.nodes[0].args;
-        for flag in ["-c", "--cluster_key"] {
+        for flag in ["-c", "--cluster_key", "--store"] {
             if let Some(given) = first.iter().position(|arg| arg == flag) {
                 node.args.extend(first[given..given + 2].iter().cloned());
             }
