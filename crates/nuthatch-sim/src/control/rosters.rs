@@ -59,7 +59,6 @@ type Read = (Txn, LogNumber);
 struct State {
     schedule: Scheduler<Step>,
     summary: Summary,
-    founding: Option<Founding>,
     /// How many steps are held up.
     depth: usize,
     busy: BTreeSet<usize>,
@@ -73,8 +72,10 @@ struct State {
 
 struct World {
     state: Mutex<State>,
-    store: Arc<Store>,
+    _store: Arc<Store>,
     actors: Vec<Mutex<StoredSteps>>,
+    /// The roster and the logs as they are.
+    observer: Mutex<(StoredRoster, Vec<NumberedCatalog>)>,
 }
 
 impl CatalogStore for Store {
@@ -129,7 +130,6 @@ impl World {
         let state = State {
             schedule: Scheduler::new(seed, printed),
             summary: Summary::default(),
-            founding: None,
             depth: 0,
             busy: BTreeSet::new(),
             number: 0,
@@ -142,8 +142,17 @@ impl World {
             let founding = founded(&*store);
             let actor = |_| Mutex::new(steps(&store, &founding));
             let actors = (0..ACTORS).map(actor).collect();
-            let state = Mutex::new(State { founding: Some(founding), ..state });
-            Self { state, store, actors }
+            let shared = || Arc::clone(&store) as Arc<dyn CatalogStore>;
+            let roster = StoredRoster::open(shared(), &founding).expect("nothing fails");
+            let disk = RamDisk::new(DISK_BYTES);
+            let way = |log| NumberedCatalog::open(shared(), &founding, LogNumber(log), &disk);
+            let ways = (0..LOGS).map(|log| way(log).expect("nothing fails")).collect();
+            Self {
+                state: Mutex::new(state),
+                _store: store,
+                actors,
+                observer: Mutex::new((roster, ways)),
+            }
         });
         for node in 1..=3 {
             world.register(NodeId(node));
@@ -330,7 +339,8 @@ impl World {
             if state.reads.is_empty() {
                 return;
             }
-            let at = state.schedule.rng.below(state.reads.len() as u64) as usize;
+            let count = state.reads.len() as u64;
+            let at = state.schedule.rng.below(count) as usize;
             state.reads.swap_remove(at)
         };
         let (txn, log) = read;
@@ -358,19 +368,15 @@ impl World {
         reply.outcome.is_some_and(|(_, outcome)| outcome.is_ok())
     }
 
+    /// Asks the catalog of a log past all that fails.
     fn calmly<T>(
         &self,
         ask: impl Fn(&mut NumberedCatalog) -> Result<T, CatalogError>,
         log: LogNumber,
     ) -> T {
-        let (founding, fails) = {
-            let mut state = self.state();
-            let fails = std::mem::replace(&mut state.fails, false);
-            (state.founding.clone().expect("founded"), fails)
-        };
-        let store = Arc::clone(&self.store) as Arc<dyn CatalogStore>;
-        let way = NumberedCatalog::open(store, &founding, log, &RamDisk::new(DISK_BYTES));
-        let answer = way.and_then(|mut way| ask(&mut way)).expect("nothing fails");
+        let fails = std::mem::replace(&mut self.state().fails, false);
+        let way = &mut self.observer.lock().expect("lock").1[log.index()];
+        let answer = ask(way).expect("nothing fails");
         self.state().fails = fails;
         answer
     }
@@ -391,15 +397,11 @@ impl World {
     }
 
     fn roster(&self) -> Roster {
-        let (founding, fails) = {
-            let mut state = self.state();
-            let fails = std::mem::replace(&mut state.fails, false);
-            (state.founding.clone().expect("founded"), fails)
-        };
-        let store = Arc::clone(&self.store) as Arc<dyn CatalogStore>;
-        let stored = StoredRoster::open(store, &founding).expect("nothing fails");
+        let fails = std::mem::replace(&mut self.state().fails, false);
+        let mut observer = self.observer.lock().expect("lock");
+        let roster = observer.0.catch_up().expect("nothing fails").clone();
         self.state().fails = fails;
-        stored.roster().clone()
+        roster
     }
 
     /// Nothing fails any more: what was begun comes to its end, and all logs are where they are to be.
