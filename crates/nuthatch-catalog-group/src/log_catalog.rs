@@ -129,10 +129,16 @@ impl LogCatalog {
         self.followed
     }
 
+    /// True if a roster with so many changes is nothing new for it: it has followed that, or a later one.
+    #[must_use]
+    pub fn has_followed(&self, changes: u64) -> bool {
+        self.followed >= changes && Rule::LaterRosterFollowed.holds()
+    }
+
     /// Has the wish name the nodes that are to keep the logs by a roster with so many changes; one that is not later than what the
     /// log has followed changes nothing. The same order of calls has the same wishes, whoever makes them.
     pub fn follow(&mut self, changes: u64, keepers: &[NodeId]) {
-        if changes <= self.followed && Rule::LaterRosterFollowed.holds() {
+        if self.has_followed(changes) {
             return;
         }
         self.followed = changes;

@@ -38,6 +38,9 @@ impl Protocol {
     /// From this one on the nodes of a cluster change also where its catalog is outside them: who they are is in its store then.
     pub const ROSTER_IN_STORE: Self = Self(6);
 
+    /// From the same one on people name owners of logs: earlier programs bring such a log to and fro.
+    pub const OWNERS_NAMED: Self = Self::ROSTER_IN_STORE;
+
     /// The newest one that this program knows. From 5 on a cluster has an active version, and nodes tell each other by which
     /// keys they encrypt.
     pub const NEWEST: Self = Self::ROSTER_IN_STORE;

@@ -5,6 +5,9 @@ use crate::coding::{Malformed, Reader, Writer, malformed};
 use nuthatch_catalog_group::{Protocol, Zone};
 use nuthatch_log::KeyId;
 
+/// Zones in which a node may have logs owned at most: as many as there are nodes at a time that may own one.
+pub const OWNER_ZONES_MAX: usize = 8;
+
 /// From this protocol on beats begin with what their node is.
 pub(crate) const SINCE: Protocol = Protocol(5);
 
@@ -22,6 +25,7 @@ const PROGRAM: u8 = 1;
 const WRITES: u8 = 2;
 const READS: u8 = 3;
 const ZONE: u8 = 4;
+const OWNER_ZONES: u8 = 5;
 
 /// The protocols that a node speaks, and those of one side of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,6 +114,8 @@ pub struct About {
     pub keys: KeyNames,
     /// Where it is, if it says so.
     pub zone: Option<Zone>,
+    /// The zones in which it has logs owned; none: it is of a program that does not say so.
+    pub owner_zones: Option<Vec<Zone>>,
 }
 
 impl About {
@@ -132,6 +138,10 @@ impl About {
         if let Some(zone) = &self.zone {
             part(ZONE, zone.as_str().as_bytes());
         }
+        if let Some(zones) = &self.owner_zones {
+            let names: Vec<&str> = zones.iter().map(Zone::as_str).collect();
+            part(OWNER_ZONES, names.join(",").as_bytes());
+        }
         to.0
     }
 
@@ -151,6 +161,7 @@ impl About {
                 }
                 READS => about.keys.reads = keys(part)?,
                 ZONE => about.zone = Some(zone(part)?),
+                OWNER_ZONES => about.owner_zones = Some(owner_zones(part)?),
                 _ => {}
             }
         }
@@ -168,6 +179,18 @@ fn program(part: &[u8]) -> Result<String, Malformed> {
 fn zone(part: &[u8]) -> Result<Zone, Malformed> {
     let zone = std::str::from_utf8(part).ok().and_then(|name| name.parse().ok());
     zone.ok_or(malformed("a zone's name is none"))
+}
+
+fn owner_zones(part: &[u8]) -> Result<Vec<Zone>, Malformed> {
+    if part.is_empty() {
+        return Ok(vec![]);
+    }
+    let zones = part.split(|byte| *byte == b',').take(OWNER_ZONES_MAX + 1).map(zone);
+    let zones = zones.collect::<Result<Vec<Zone>, Malformed>>()?;
+    match zones.len() <= OWNER_ZONES_MAX {
+        true => Ok(zones),
+        false => Err(malformed("more zones for owners than a node may name")),
+    }
 }
 
 fn keys(part: &[u8]) -> Result<Vec<KeyId>, Malformed> {
@@ -236,7 +259,8 @@ mod tests {
     fn what_a_node_says_of_itself_comes_back_and_what_a_later_one_adds_is_passed_over() {
         let keys = KeyNames { writes: KeyId(9), reads: vec![KeyId(9), KeyId(8)] };
         let zone = Some("eu-1.a".parse().expect("a zone"));
-        let about = About { program: "0.1.0".to_owned(), keys, zone };
+        let owner_zones = Some(["a", "b"].map(|name| name.parse().expect("a zone")).to_vec());
+        let about = About { program: "0.1.0".to_owned(), keys, zone, owner_zones };
         let mut bytes = about.encode();
         assert_eq!(About::decode(&bytes), Ok(about.clone()));
         bytes.extend_from_slice(&[200, 2, 0, 0, 0, 1, 2]);
@@ -249,6 +273,11 @@ mod tests {
             &[3, 1, 0, 0, 0, 1],
             &[4, 0, 0, 0, 0],
             &[4, 1, 0, 0, 0, b'/'],
+            &[5, 1, 0, 0, 0, b','],
+            &[
+                5, 17, 0, 0, 0, b'a', b',', b'a', b',', b'a', b',', b'a', b',', b'a', b',', b'a',
+                b',', b'a', b',', b'a', b',', b'a',
+            ],
         ] {
             assert!(About::decode(bad).is_err(), "{bad:?}");
         }
@@ -258,7 +287,7 @@ mod tests {
     #[test]
     fn without_a_zone_a_node_says_what_it_said_before_there_were_any() {
         let keys = KeyNames { writes: KeyId(9), reads: vec![KeyId(9)] };
-        let about = About { program: "0.1".to_owned(), keys, zone: None };
+        let about = About { program: "0.1".to_owned(), keys, zone: None, owner_zones: None };
         let mut before = vec![1, 3, 0, 0, 0, b'0', b'.', b'1'];
         before.extend([2, 4, 0, 0, 0, 9, 0, 0, 0]);
         before.extend([3, 4, 0, 0, 0, 9, 0, 0, 0]);

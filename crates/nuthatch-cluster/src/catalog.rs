@@ -400,17 +400,19 @@ impl NumberedCatalog {
     ) -> Result<LogCatalog, CatalogError> {
         loop {
             let log = self.look(disk)?;
-            if log.followed() >= changes {
+            if log.has_followed(changes) {
                 return Ok(log);
             }
-            self.create(&Step::Follow { changes, keepers: keepers.to_vec() })?;
+            if self.create(&Step::Follow { changes, keepers: keepers.to_vec() })? {
+                return self.look(disk);
+            }
         }
     }
 
-    /// Makes the next step. Whoever was faster, what is there is read next.
-    fn create(&self, step: &Step) -> Result<(), CatalogError> {
+    /// Makes the next step; false: whoever was faster, what is there is read next.
+    fn create(&self, step: &Step) -> Result<bool, CatalogError> {
         let object = Object { key: txn_key(self.log, self.next), bytes: step.encode() };
-        self.store.create(&object, Some(&self.before)).map(drop)
+        self.store.create(&object, Some(&self.before))
     }
 }
 

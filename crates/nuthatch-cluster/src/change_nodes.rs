@@ -40,6 +40,17 @@ pub(crate) trait ChangeNodes: Send + Sync {
     /// [`ChangeError`].
     fn change(&self, change: Change) -> Result<(), ChangeError>;
 
+    /// Whether a change can be made, as far as this node knows.
+    ///
+    /// # Errors
+    /// [`ChangeError::Refused`].
+    fn check(&self, roster: &Roster, change: &Change) -> Result<(), ChangeError> {
+        match roster.has(change) {
+            true => Ok(()),
+            false => roster.check(change).map_err(|why| ChangeError::Refused(why.to_string())),
+        }
+    }
+
     /// Has this node know what was changed at others by now, where it does not hear of it by itself.
     fn refresh(&self);
 

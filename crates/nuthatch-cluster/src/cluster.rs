@@ -370,7 +370,8 @@ impl Drop for Cluster {
 /// What a node says of itself that is set up so.
 fn about(config: &ClusterConfig) -> About {
     let (program, keys) = (config.program.clone(), config.keys.clone());
-    About { program, keys, zone: config.zone.clone() }
+    let (zone, owner_zones) = (config.zone.clone(), Some(config.owner_zones.clone()));
+    About { program, keys, zone, owner_zones }
 }
 
 /// A node as its connections know it.

@@ -23,8 +23,12 @@ const OWNERS_MAX: usize = 5 + SPARES_MAX;
 /// Nodes without JetStream that are connected at a time.
 pub const CORE_NODES_MAX: usize = 32;
 
-/// Zones that may be named as those of owners: as many as there are nodes at a time that may own one.
-pub const OWNER_ZONES_MAX: usize = OWNERS_MAX;
+pub use crate::about::OWNER_ZONES_MAX;
+
+const _: () = assert!(
+    OWNER_ZONES_MAX == OWNERS_MAX,
+    "as many as there are nodes at a time that may own a log"
+);
 
 /// A node must be allowed to be away for so long at least before a spare takes its place: to start again takes some seconds.
 pub const REPLACE_AFTER_MIN: Duration = Duration::from_secs(10);

@@ -82,6 +82,7 @@ impl Myself {
         // One of the first protocol does not say where it is.
         let program = about.map(|about| {
             self.roll.note_zone(node, about.zone);
+            self.roll.note_owner_zones(node, about.owner_zones);
             about.program
         });
         self.met.lock().insert(node, Met { speaks, program });

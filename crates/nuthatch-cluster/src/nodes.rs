@@ -239,9 +239,8 @@ impl Nodes {
     ) -> Result<Replacement, NodesError> {
         let roster = self.asked();
         let (change, replacement) = self.wanted(&roster, (old, new), logs)?;
-        if let Some(change) = change.filter(|change| !roster.has(change)) {
-            let checked = roster.check(&change);
-            checked.map_err(|refusal| ChangeError::Refused(refusal.to_string()))?;
+        if let Some(change) = change {
+            self.changes.check(&roster, &change)?;
         }
         Ok(replacement)
     }
@@ -264,9 +263,7 @@ impl Nodes {
         nodes.sort_unstable();
         let change = Change::Resize(Resizing { nodes, keep });
         if only_look {
-            let checked = if roster.has(&change) { Ok(()) } else { roster.check(&change) };
-            checked.map_err(|refusal| ChangeError::Refused(refusal.to_string()))?;
-            return Ok(());
+            return Ok(self.changes.check(&roster, &change)?);
         }
         Ok(self.changes.change(change)?)
     }
@@ -286,11 +283,7 @@ impl Nodes {
         let change = Change::Drain(Draining { node: number(&roster, name)?, drain });
         let is_so = roster.has(&change);
         match only_look {
-            true if is_so => {}
-            true => {
-                let checked = roster.check(&change);
-                checked.map_err(|refusal| ChangeError::Refused(refusal.to_string()))?;
-            }
+            true => self.changes.check(&roster, &change)?,
             // Also where it seems to be so: others may know of a later change.
             false => self.changes.change(change)?,
         }

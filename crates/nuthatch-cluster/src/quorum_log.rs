@@ -323,14 +323,16 @@ impl QuorumLog {
         self.roll.drained().contains(&node)
     }
 
-    /// Who follows this node at its end where some nodes are drained: another one, if one has everything. Where none is
-    /// drained the cores choose.
+    /// Who follows this node at its end: the one that people want to own the log, or where some nodes are drained another one,
+    /// if it has everything. Otherwise the cores choose.
     fn successor(&self) -> Option<NodeId> {
-        let sight = self.sight();
+        let (sight, (_, asked)) = (self.sight(), self.host.wished());
         let other = |node: &NodeId| Some(*node) != sight.owner.as_ref().map(|owner| owner.id);
         let others = sight.keepers.iter().map(|keeper| keeper.node.id).filter(other);
-        let mut able = others.filter(|node| !sight.drained.contains(node));
-        able.find(|node| !sight.drained.is_empty() && sight.is_ready(*node, SUCCESSOR_LAG_MAX))
+        let able = others.filter(|node| !sight.drained.contains(node));
+        let mut ready = able.filter(|node| sight.is_ready(*node, SUCCESSOR_LAG_MAX));
+        let asked = asked.filter(|node| ready.clone().any(|one| one == *node));
+        asked.or_else(|| ready.find(|_| !sight.drained.is_empty()))
     }
 
     /// Whether this node is to own the log only where nobody else can, from now on.

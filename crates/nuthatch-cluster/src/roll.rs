@@ -6,7 +6,7 @@ use nuthatch_catalog_group::{Protocol, Roster, Zone, Zones};
 use nuthatch_log::Reporter;
 use nuthatch_quorum::types::NodeId;
 use parking_lot::{Condvar, Mutex};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -35,6 +35,8 @@ struct State {
     roster: Roster,
     /// Where the nodes are that this one has met, and this one.
     zones: Zones,
+    /// The zones in which other nodes have logs owned, as they said last. There are no more nodes than numbers of nodes.
+    owner_zones: BTreeMap<NodeId, Vec<Zone>>,
     /// Counts what was noted, so that whoever waits misses nothing.
     version: u64,
     /// Who leads the catalog, as far as this node knows.
@@ -108,6 +110,25 @@ impl Roll {
     /// Notes what another node says of where it is.
     pub(crate) fn note_zone(&self, node: NodeId, zone: Option<Zone>) {
         self.state.lock().zones.note(node, zone);
+    }
+
+    /// Notes in which zones another node has logs owned; none: it does not say so.
+    pub(crate) fn note_owner_zones(&self, node: NodeId, zones: Option<Vec<Zone>>) {
+        let told = &mut self.state.lock().owner_zones;
+        match zones {
+            Some(zones) => drop(told.insert(node, zones)),
+            None => drop(told.remove(&node)),
+        }
+    }
+
+    /// The first node that has logs owned in other zones than this one, and those.
+    pub(crate) fn other_owner_zones(&self) -> Option<(NodeId, Vec<Zone>)> {
+        let sorted = |zones: &[Zone]| zones.iter().cloned().collect::<BTreeSet<Zone>>();
+        let (mine, state) = (sorted(&self.owner_zones), self.state.lock());
+        let is_there = |node: &NodeId| state.roster.nodes.contains_key(node);
+        let mut told = state.owner_zones.iter().filter(|(node, _)| is_there(node));
+        let other = told.find(|(_, zones)| sorted(zones) != mine);
+        other.map(|(node, zones)| (*node, zones.clone()))
     }
 
     /// Where the nodes are that this one has met, and this one.
@@ -211,6 +232,11 @@ impl Roll {
     /// The nodes that are to own no log while others can.
     pub(crate) fn drained(&self) -> BTreeSet<NodeId> {
         self.state.lock().roster.drained.clone()
+    }
+
+    /// True if this node is none of the cluster any more, as was said here.
+    pub(crate) fn has_removed_me(&self) -> bool {
+        self.state.lock().removed.is_some()
     }
 
     /// This node is none of the cluster any more.

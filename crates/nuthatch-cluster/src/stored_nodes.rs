@@ -15,7 +15,7 @@ use crate::life::Life;
 use crate::quorum_log::QuorumLog;
 use crate::roll::Roll;
 use crate::start_error::{removed_text, too_old_text};
-use crate::stored_steps::{Made, StoredSteps};
+use crate::stored_steps::{self, Made, StoredSteps};
 use nuthatch_catalog_group::roster::Due;
 use nuthatch_catalog_group::{Change, Protocol, Replacing, Roster};
 use nuthatch_log::Reporter;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Between two looks whether somebody has changed the nodes. Each look is a request to the store.
-const LOOK: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The same while something was begun.
 const LOOK_BUSY: Duration = Duration::from_millis(500);
@@ -102,7 +102,7 @@ impl StoredNodes {
 
     fn run(&self) {
         let (mut progress, mut trouble) = (Progress::default(), CatalogTrouble::default());
-        while !self.told.life.is_ending() {
+        while !self.told.life.is_ending() && !self.told.roll.has_removed_me() {
             match self.look(&mut progress, Instant::now()) {
                 Ok(()) => trouble.passed(|text| self.told.report.say(text)),
                 Err(_) if self.told.life.is_ending() => return,
@@ -134,7 +134,8 @@ impl StoredNodes {
         let roster = self.read_roster()?;
         let begun = roster.replacing.is_some() || roster.resizing.is_some();
         let looks = progress.at.is_none_or(|at| now.duration_since(at) >= LOOK_AT_LOGS);
-        if begun || looks || progress.seen != roster.changes {
+        if begun || looks || progress.is_busy || progress.seen != roster.changes {
+            progress.is_busy = true;
             progress.is_busy = self.go_on(&roster, progress, now)? || begun;
             (progress.at, progress.seen) = (Some(now), roster.changes);
         }
@@ -157,7 +158,7 @@ impl StoredNodes {
         let (roster, told) = steps.known();
         told.iter().for_each(|text| self.told.report.say(text));
         roll.note(roster);
-        if let Some(gone) = roster.gone(name) {
+        if let Some(gone) = roster.gone(name).filter(|_| !roll.has_removed_me()) {
             let text = removed_text(name, gone.by.as_deref(), dir);
             self.told.report.say(&text);
             roll.remove_me(&text);
@@ -249,6 +250,13 @@ impl ChangeNodes for StoredNodes {
             if self.told.life.pause(AGAIN) {
                 return Err(unknown("this node ends".to_owned()));
             }
+        }
+    }
+
+    fn check(&self, roster: &Roster, change: &Change) -> Result<(), ChangeError> {
+        match roster.has(change) {
+            true => Ok(()),
+            false => stored_steps::check(roster, change).map_err(ChangeError::Refused),
         }
     }
 

@@ -80,11 +80,8 @@ impl StoredSteps {
         if roster.has(change) {
             return Ok(Made::Done);
         }
-        if let Err(why) = roster.check(change) {
-            return Ok(Made::Refused(why.to_string()));
-        }
-        if roster.active < Protocol::ROSTER_IN_STORE && !matches!(change, Change::Finalize { .. }) {
-            return Ok(Made::Refused(not_finalized(roster.active)));
+        if let Err(why) = check(&roster, change) {
+            return Ok(Made::Refused(why));
         }
         if change.is_of_copies() {
             // What holds of the logs when they have followed this roster does not cease to hold before they follow a later
@@ -109,6 +106,15 @@ impl StoredSteps {
             way.lock().follow((roster.changes, &keepers), &**disk)?;
         }
         Ok(())
+    }
+}
+
+/// Whether a change can be made that was not made before, whatever the logs have.
+pub(crate) fn check(roster: &Roster, change: &Change) -> Result<(), String> {
+    roster.check(change).map_err(|why| why.to_string())?;
+    match roster.active >= Protocol::ROSTER_IN_STORE || matches!(change, Change::Finalize { .. }) {
+        true => Ok(()),
+        false => Err(not_finalized(roster.active)),
     }
 }
 

@@ -105,12 +105,13 @@ pub(crate) struct ZoneWatch {
     risk: Told,
     without_zone: Told,
     owner_zones: Told,
+    other_owner_zones: Told,
 }
 
 impl ZoneWatch {
     pub(crate) fn new(report: Reporter, now: Instant) -> Self {
-        let (risk, without_zone, owner_zones) = Default::default();
-        Self { began: now, report, risk, without_zone, owner_zones }
+        let (risk, without_zone, owner_zones, other_owner_zones) = Default::default();
+        Self { began: now, report, risk, without_zone, owner_zones, other_owner_zones }
     }
 
     /// Looks at what is known, once all nodes that keep logs were met, or might have been.
@@ -131,6 +132,12 @@ impl ZoneWatch {
         self.without_zone.look(without, "all nodes that are there say their zones", report);
         let nobody = nobody_in(roll.owner_zones(), &sight);
         self.owner_zones.look(nobody, "a node that keeps the logs is in owner_zones again", report);
+        let other = other_owner_zones(roll);
+        self.other_owner_zones.look(
+            other,
+            "all nodes that say so have the same owner_zones",
+            report,
+        );
     }
 }
 
@@ -138,6 +145,22 @@ fn without_zone(sight: &ZonesSight) -> Option<String> {
     let names = sight.without_zone.join(", ");
     (!names.is_empty()).then(|| {
         format!("other nodes say their zones, and these do not: {names}. Set the zone of every node (--zone)")
+    })
+}
+
+/// That another node has logs owned in other zones than this one.
+fn other_owner_zones(roll: &Roll) -> Option<String> {
+    let list = |zones: &[Zone]| match zones {
+        [] => "none".to_owned(),
+        zones => zones.iter().map(Zone::as_str).collect::<Vec<_>>().join(", "),
+    };
+    roll.other_owner_zones().map(|(node, zones)| {
+        format!(
+            "node {} has other owner_zones ({}) than this one ({}): logs pass to and fro between them. Give all nodes the same",
+            roll.name(node),
+            list(&zones),
+            list(roll.owner_zones())
+        )
     })
 }
 

@@ -2,7 +2,8 @@
 //! violation for each, that they do not find with every rule kept.
 //!
 //! `cargo test --profile ci -p nuthatch-sim --features mutations --test group_mutations -- --nocapture` prints for
-//! each rule what found it. `NUTHATCH_RULE_OFF` names one rule to try alone.
+//! each rule what found it. `NUTHATCH_RULE_OFF` names one rule to try alone. What logs follow where the catalog is outside the
+//! nodes is found by `planted.rs`.
 
 use nuthatch_catalog_group::rules::{Rule, turn_off};
 use nuthatch_sim::group::{Options, run};
@@ -44,7 +45,8 @@ fn every_rule_is_found() {
     let only = std::env::var("NUTHATCH_RULE_OFF").ok();
     let chosen = |rule: &&Rule| only.as_deref().is_none_or(|only| only == rule.name());
     let mut missed = vec![];
-    for rule in Rule::ALL.iter().filter(chosen) {
+    let of_group = |rule: &&Rule| rule.name().starts_with("group.");
+    for rule in Rule::ALL.iter().filter(of_group).filter(chosen) {
         let began = Instant::now();
         let found = search(*rule);
         let seconds = began.elapsed().as_secs_f64();

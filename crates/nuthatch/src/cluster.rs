@@ -16,7 +16,7 @@ use nuthatch_client::RequestError;
 use nuthatch_client::connect::ConnectArgs;
 use serde_json::{Value, json};
 
-use self::drain::DrainArgs;
+use self::drain::{DrainArgs, UndrainArgs};
 use self::finalize::FinalizeArgs;
 use self::forget::ForgetArgs;
 use self::logs::MoveLogArgs;
@@ -51,10 +51,7 @@ pub enum ClusterCommand {
     /// Have a node own no log and not lead the catalog, so that nothing moves when it is stopped
     Drain(DrainArgs),
     /// Take that back: the node may own logs again
-    Undrain {
-        /// Name of the node
-        node: String,
-    },
+    Undrain(UndrainArgs),
     /// Show the quorum logs: who owns each, who is to, and how far the copies are
     Logs,
     /// Have a node own a quorum log from now on, whenever it can
@@ -109,7 +106,7 @@ pub fn run(command: &ClusterCommand, connect: &ConnectArgs) -> Result<(), CliErr
         ClusterCommand::Grow(args) => resize::run(&mut session, args, true),
         ClusterCommand::Shrink(args) => resize::run(&mut session, args, false),
         ClusterCommand::Drain(args) => drain::drain(&mut session, args, connect),
-        ClusterCommand::Undrain { node } => drain::undrain(&mut session, node),
+        ClusterCommand::Undrain(args) => drain::undrain(&mut session, args),
         ClusterCommand::Logs => logs::show(&mut session),
         ClusterCommand::MoveLog(args) => logs::move_log(&mut session, args, connect),
         ClusterCommand::ForgetLog(args) => forget::run(&mut session, args),

@@ -8,7 +8,7 @@ mod support;
 
 use nuthatch_client::Client;
 use publishing::Load;
-use quorum_nodes::{ACCOUNTS, ANSWER, Node, Nodes};
+use quorum_nodes::{ACCOUNTS, ANSWER, Home, Node, Nodes};
 use serde_json::{Value, json};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -17,10 +17,19 @@ use support::{TIMEOUT, TempDir};
 /// So many nodes and a stream on three or all of them.
 fn with_stream(name: &str, count: usize, key: Option<&str>) -> Nodes {
     let mut nodes = Nodes::of(count, TempDir::new(name), "built-in");
-    nodes.configure(ACCOUNTS);
     if let Some(key) = key {
         nodes.give_keys(&vec![key; count]);
     }
+    begun(nodes)
+}
+
+/// The same of three nodes with a catalog there.
+fn with_stream_at(home: Home, name: &str) -> Nodes {
+    begun(Nodes::at(home, name))
+}
+
+fn begun(mut nodes: Nodes) -> Nodes {
+    nodes.configure(ACCOUNTS);
     nodes.nodes.iter_mut().for_each(Node::start);
     nodes.create_replicated();
     nodes
@@ -136,10 +145,19 @@ fn commands_say_what_would_happen_and_what_is_wrong() {
     assert!(node.text().contains("node n3 was removed from the cluster"), "{}", node.text());
 }
 
-/// The spare is away, so the replacement cannot end.
 #[test]
 fn a_replacement_is_taken_back() {
-    let mut nodes = with_stream("members-kept", 3, None);
+    take_back(Home::BuiltIn, "members-kept");
+}
+
+#[test]
+fn a_replacement_is_taken_back_with_the_catalog_in_a_directory() {
+    take_back(Home::Directory, "members-kept-stored");
+}
+
+/// The spare is away, so the replacement cannot end.
+fn take_back(home: Home, name: &str) {
+    let mut nodes = with_stream_at(home, name);
     (0..5).for_each(|number| nodes.publish(number));
     let spare = add_spare(&mut nodes);
     let at = &nodes.nodes[0];
@@ -229,11 +247,20 @@ fn publishing<'a>(
     })
 }
 
-/// Three nodes become five and three others again, under load, of which no client hears an error; a stream with five replicas
-/// is possible while there are five.
 #[test]
 fn three_nodes_become_five_and_three_others_again_under_load() {
-    let mut nodes = with_stream("members-resized", 3, None);
+    resize(Home::BuiltIn, "members-resized");
+}
+
+#[test]
+fn three_nodes_become_five_and_three_others_with_the_catalog_in_a_directory() {
+    resize(Home::Directory, "members-resized-stored");
+}
+
+/// Three nodes become five and three others again, under load, of which no client hears an error; a stream with five replicas
+/// is possible while there are five.
+fn resize(home: Home, name: &str) {
+    let mut nodes = with_stream_at(home, name);
     (0..10).for_each(|number| nodes.publish(number));
     add_spare(&mut nodes);
     let at = &nodes.nodes[0];
@@ -366,10 +393,19 @@ fn a_drain_says_what_it_does_and_why_it_is_refused() {
     assert!(said.1.contains("n3 was removed from the cluster"), "{said:?}");
 }
 
-/// The owner of a log is drained under load, stopped and started: nothing moves, and it owns nothing until that is taken back.
 #[test]
 fn a_drained_node_owns_nothing_until_that_is_taken_back() {
-    let mut nodes = with_stream("members-drained", 3, None);
+    drain_owner(Home::BuiltIn, "members-drained");
+}
+
+#[test]
+fn a_drained_node_owns_nothing_with_the_catalog_in_a_directory() {
+    drain_owner(Home::Directory, "members-drained-stored");
+}
+
+/// The owner of a log is drained under load, stopped and started: nothing moves, and it owns nothing until that is taken back.
+fn drain_owner(home: Home, dir: &str) {
+    let mut nodes = with_stream_at(home, dir);
     let (_, at) = nodes.owner();
     let (drained, other) = (format!("n{at}"), (at + 1) % 3);
     let name = drained.as_str();

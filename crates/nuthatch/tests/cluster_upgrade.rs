@@ -8,7 +8,7 @@ mod support;
 
 use nuthatch_client::Client;
 use publishing::Load;
-use quorum_nodes::{ACCOUNTS, NODES, Node, Nodes};
+use quorum_nodes::{ACCOUNTS, Home, NODES, Node, Nodes};
 use serde_json::Value;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +17,13 @@ use support::{TIMEOUT, TempDir};
 
 /// What programs speak that know nothing newer than the first protocol.
 const OLD: [&str; 2] = ["--protocol-max", "4"];
+
+/// The newest protocol that this program speaks.
+const NEWEST: u64 = 6;
+
+fn from_now_on() -> String {
+    format!("protocol {NEWEST} from now on")
+}
 
 fn be_old(node: &mut Node) {
     node.args.extend(OLD.map(str::to_owned));
@@ -61,7 +68,11 @@ fn newest(status: &Value) -> Vec<Option<u64>> {
 }
 
 fn founded(name: &str, config: &str, set_up: impl Fn(usize, &mut Node)) -> Nodes {
-    let mut nodes = Nodes::of(NODES, TempDir::new(name), "built-in");
+    founded_at(Home::BuiltIn, name, config, set_up)
+}
+
+fn founded_at(home: Home, name: &str, config: &str, set_up: impl Fn(usize, &mut Node)) -> Nodes {
+    let mut nodes = Nodes::at(home, name);
     nodes.configure(config);
     nodes.nodes.iter_mut().enumerate().for_each(|(at, node)| {
         set_up(at, node);
@@ -94,7 +105,16 @@ fn under_load(mut client: Client, name: &str, during: impl FnOnce()) -> Load {
 
 #[test]
 fn nodes_are_upgraded_one_after_the_other_under_load_and_the_cluster_is_finalized() {
-    let mut nodes = founded("upgrade", ACCOUNTS, |_, node| be_old(node));
+    upgrade(Home::BuiltIn, "upgrade");
+}
+
+#[test]
+fn nodes_are_upgraded_with_the_catalog_in_a_directory() {
+    upgrade(Home::Directory, "upgrade-stored");
+}
+
+fn upgrade(home: Home, name: &str) {
+    let mut nodes = founded_at(home, name, ACCOUNTS, |_, node| be_old(node));
     nodes.create_replicated();
     let is_old = |status: &Value| newest(status) == [Some(4); NODES];
     wait_status(&nodes.nodes[0], "all are old", is_old);
@@ -112,7 +132,7 @@ fn nodes_are_upgraded_one_after_the_other_under_load_and_the_cluster_is_finalize
             be_new(going);
             going.start();
             let is_back =
-                |status: &Value| status["may_stop"] == true && newest(status)[at] == Some(5);
+                |status: &Value| status["may_stop"] == true && newest(status)[at] == Some(NEWEST);
             wait_status(rest, "back and new", is_back);
         });
         assert!(load.errors.is_empty() && load.acked > 0, "{load:?}");
@@ -123,11 +143,11 @@ fn nodes_are_upgraded_one_after_the_other_under_load_and_the_cluster_is_finalize
             let status = status(&nodes.nodes[stays]).expect("it answers");
             assert_eq!(status["protocol"], 4);
         } else {
-            assert!(code == 0 && said.contains("protocol 5 from now on"), "{said}");
+            assert!(code == 0 && said.contains(&from_now_on()), "{said}");
         }
     }
     for node in &nodes.nodes {
-        wait_status(node, "finalized", |status| status["protocol"] == 5);
+        wait_status(node, "finalized", |status| status["protocol"] == NEWEST);
     }
     assert_eq!(nodes.read_all("Q").len() as u64, acked);
     let (code, said) = cluster(&nodes.nodes[0], &["finalize", "--force"]);
@@ -139,19 +159,25 @@ fn nodes_are_upgraded_one_after_the_other_under_load_and_the_cluster_is_finalize
     be_old(&mut nodes.nodes[2]);
     nodes.nodes[2].start();
     assert!(!nodes.nodes[2].ended().success());
-    nodes.wait_text(2, "the cluster was finalized for protocol 5");
+    nodes.wait_text(2, &format!("the cluster was finalized for protocol {NEWEST}"));
     be_new(&mut nodes.nodes[2]);
     nodes.nodes[2].start();
     let joins = nodes.add();
     be_old(&mut nodes.nodes[joins]);
     nodes.nodes[joins].start();
-    nodes.wait_text(joins, "this node's program is older than what the cluster was finalized for");
-    nodes.nodes[joins].kill();
+    if home == Home::BuiltIn {
+        let older = "this node's program is older than what the cluster was finalized for";
+        nodes.wait_text(joins, older);
+        nodes.nodes[joins].kill();
+    } else {
+        assert!(!nodes.nodes[joins].ended().success());
+        nodes.wait_text(joins, &format!("the cluster was finalized for protocol {NEWEST}"));
+    }
     be_new(&mut nodes.nodes[joins]);
     nodes.nodes[joins].start();
     nodes.wait_text(joins, "this node is a spare of the cluster");
     let all_new =
-        |status: &Value| newest(status) == [Some(5); NODES + 1] && status["may_stop"] == true;
+        |status: &Value| newest(status) == [Some(NEWEST); NODES + 1] && status["may_stop"] == true;
     wait_status(&nodes.nodes[0], "whole again", all_new);
 }
 
@@ -166,8 +192,9 @@ fn pair(nodes: &mut [Node], at: usize, stays: usize) -> (&mut Node, &Node) {
 #[test]
 fn a_cluster_begins_with_what_all_know_and_a_node_that_was_away_is_told() {
     let nodes = founded("upgrade-new", ACCOUNTS, |_, _| {});
-    let status = wait_status(&nodes.nodes[1], "there", |status| newest(status) == [Some(5); NODES]);
-    assert_eq!(status["protocol"], 5, "{status}");
+    let status =
+        wait_status(&nodes.nodes[1], "there", |status| newest(status) == [Some(NEWEST); NODES]);
+    assert_eq!(status["protocol"], NEWEST, "{status}");
     let programs = status["nodes"].as_array().expect("nodes").iter();
     assert!(programs.clone().all(|node| node["program"] == env!("CARGO_PKG_VERSION")), "{status}");
     drop(nodes);
@@ -178,7 +205,7 @@ fn a_cluster_begins_with_what_all_know_and_a_node_that_was_away_is_told() {
         }
     });
     nodes.create_replicated();
-    let is_mixed = |status: &Value| newest(status) == [Some(5), Some(5), Some(4)];
+    let is_mixed = |status: &Value| newest(status) == [Some(NEWEST), Some(NEWEST), Some(4)];
     let status = wait_status(&nodes.nodes[0], "mixed", is_mixed);
     assert_eq!(status["protocol"], 4, "{status}");
     // Nobody knows with which program it comes back.
@@ -194,12 +221,13 @@ fn a_cluster_begins_with_what_all_know_and_a_node_that_was_away_is_told() {
     }
     be_new(&mut nodes.nodes[2]);
     nodes.nodes[2].start();
-    let all_new = |status: &Value| newest(status) == [Some(5); NODES] && status["may_stop"] == true;
+    let all_new =
+        |status: &Value| newest(status) == [Some(NEWEST); NODES] && status["may_stop"] == true;
     wait_status(&nodes.nodes[0], "all new", all_new);
     let (code, said) = cluster(&nodes.nodes[1], &["status"]);
-    assert!(code == 0 && said.contains("all of them know 5"), "{said}");
+    assert!(code == 0 && said.contains(&format!("all of them know {NEWEST}")), "{said}");
     let (code, said) = cluster(&nodes.nodes[0], &["finalize", "--force"]);
-    assert!(code == 0 && said.contains("protocol 5 from now on"), "{said}");
+    assert!(code == 0 && said.contains(&from_now_on()), "{said}");
 }
 
 #[test]
@@ -250,17 +278,39 @@ fn nodes_with_different_keys_of_encryption_turn_each_other_away() {
     nodes.expect(2);
 }
 
-/// Where the catalog is elsewhere nothing can be finalized, and nobody is told to.
+/// Nodes of older programs would not see who the nodes are where the catalog is outside them.
 #[test]
-fn a_cluster_with_a_catalog_elsewhere_is_not_finalized() {
-    let mut nodes = Nodes::new("upgrade-elsewhere");
-    nodes.configure(ACCOUNTS);
-    nodes.nodes.iter_mut().for_each(Node::start);
-    let is_there = |status: &Value| newest(status) == [Some(5); NODES];
-    let status = wait_status(&nodes.nodes[0], "there", is_there);
-    assert!(status["protocol"].is_null(), "{status}");
-    let (code, said) = cluster(&nodes.nodes[0], &["status"]);
-    assert!(code == 0 && !said.contains("finalize"), "{said}");
-    let (code, said) = cluster(&nodes.nodes[0], &["finalize", "--force"]);
-    assert!(code != 0 && said.contains("only a cluster with a built-in catalog"), "{said}");
+fn a_cluster_with_a_catalog_elsewhere_is_finalized_before_its_nodes_change() {
+    let mut nodes =
+        founded_at(Home::Directory, "upgrade-elsewhere", ACCOUNTS, |_, node| be_old(node));
+    let is_old = |status: &Value| newest(status) == [Some(4); NODES];
+    let status = wait_status(&nodes.nodes[0], "there", is_old);
+    assert_eq!(status["protocol"], 4, "{status}");
+    for at in 0..NODES {
+        wait_status(&nodes.nodes[(at + 1) % NODES], "whole", |status| status["may_stop"] == true);
+        nodes.nodes[at].signal("-TERM");
+        assert!(nodes.nodes[at].ended().success());
+        be_new(&mut nodes.nodes[at]);
+        nodes.nodes[at].start();
+    }
+    let is_new = |status: &Value| newest(status) == [Some(NEWEST); NODES];
+    wait_status(&nodes.nodes[0], "new", is_new);
+    let early = "the cluster speaks protocol 4";
+    for args in [["drain", "n1", "--force"], ["drain", "n1", "--dry-run"]] {
+        let (code, said) = cluster(&nodes.nodes[0], &args);
+        assert!(code != 0 && said.contains(early) && said.contains("finalize"), "{said}");
+    }
+    let joins = nodes.add();
+    nodes.nodes[joins].start();
+    assert!(!nodes.nodes[joins].ended().success());
+    nodes.wait_text(joins, early);
+    let (code, said) = cluster(&nodes.nodes[1], &["finalize", "--force"]);
+    assert!(code == 0 && said.contains(&from_now_on()), "{said}");
+    for node in &nodes.nodes[..NODES] {
+        wait_status(node, "finalized", |status| status["protocol"] == NEWEST);
+    }
+    nodes.nodes[joins].start();
+    nodes.wait_text(joins, "this node is a spare of the cluster");
+    let (code, said) = cluster(&nodes.nodes[0], &["drain", "n1", "--force"]);
+    assert_eq!(code, 0, "{said}");
 }

@@ -7,7 +7,7 @@ mod support;
 
 use nuthatch_client::Client;
 use publishing::Load;
-use quorum_nodes::{ACCOUNTS, ANSWER, Home, Node, Nodes};
+use quorum_nodes::{ACCOUNTS, ANSWER, Home, Node, Nodes, ask};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,46 +27,6 @@ fn with_stream_so(home: Home, name: &str, config: &str) -> Nodes {
     nodes.nodes.iter_mut().for_each(Node::start);
     nodes.create_replicated();
     nodes
-}
-
-/// Asks the cluster at a node; what it is answered, or why that is refused.
-fn ask(node: &Node, what: &str, body: &Value) -> Result<Value, String> {
-    let subject = format!("$SYS.REQ.CLUSTER.{what}");
-    let body = if body.is_null() { String::new() } else { body.to_string() };
-    let deadline = Instant::now() + TIMEOUT;
-    loop {
-        let mut client = node.client("sys:pw@");
-        match client.request(&subject, b"", body.as_bytes(), Duration::from_secs(6)) {
-            Ok(answer) => {
-                let mut told: Value = serde_json::from_slice(&answer.payload).expect("JSON");
-                return match told["error"]["description"].as_str() {
-                    Some(why) => Err(why.to_owned()),
-                    None => Ok(told["data"].take()),
-                };
-            }
-            Err(error) => {
-                assert!(Instant::now() < deadline, "no answer to {what}: {error}\n{}", node.text());
-            }
-        }
-    }
-}
-
-/// Waits until a node shows that another one was removed.
-fn wait_removed(nodes: &Nodes, at: usize, name: &str) {
-    let deadline = Instant::now() + 3 * TIMEOUT;
-    loop {
-        let told = ask(&nodes.nodes[at], "NODES", &Value::Null).expect("answered");
-        if told["removed"].as_array().expect("a list").iter().any(|gone| gone["name"] == name) {
-            return;
-        }
-        let said: Vec<_> = nodes.nodes.iter().map(Node::text).collect();
-        assert!(
-            Instant::now() < deadline,
-            "{name} is not removed: {told}\n{}",
-            said.join("\n--\n")
-        );
-        std::thread::sleep(Duration::from_millis(200));
-    }
 }
 
 /// Publishes one message after the other, each under its id until it is acknowledged, at one node that stays.
@@ -128,7 +88,7 @@ fn replace_all(home: Home, name: &str, kills: bool) {
         let (old_name, new_name) = (nodes.nodes[old].name.clone(), nodes.nodes[new].name.clone());
         let body = json!({"old": old_name, "new": new_name});
         ask(&nodes.nodes[new], "REPLACE", &body).expect("it begins");
-        wait_removed(&nodes, new, &old_name);
+        nodes.wait_removed(new, &old_name);
         if !kills {
             let node = &mut nodes.nodes[old];
             assert_ne!(node.ended().code(), Some(0), "{}", node.text());
@@ -203,7 +163,7 @@ fn replace_one_that_hangs(home: Home, name: &str) {
     nodes.wait_text(new, "this node is a spare of the cluster");
     nodes.nodes[2].signal("-STOP");
     ask(&nodes.nodes[0], "REPLACE", &json!({"old": "n2"})).expect("any spare");
-    wait_removed(&nodes, 0, "n2");
+    nodes.wait_removed(0, "n2");
     // The accounts are A, SYS and the global one.
     (0..2).for_each(|at| nodes.wait_times(at, "Node n2 is connected no more", 3));
     // What all nodes have to know of is not held up by it.
@@ -244,7 +204,7 @@ fn come_back(home: Home, name: &str) {
     assert!(unknown.contains("no node n9") && unknown.contains("n0, n1, n2, n3"), "{unknown}");
     nodes.nodes[2].kill();
     ask(&nodes.nodes[0], "REPLACE", &json!({"old": "n2"})).expect("any spare");
-    wait_removed(&nodes, 0, "n2");
+    nodes.wait_removed(0, "n2");
     let store = nodes.dir.path().join("n2/nuthatch/quorum");
     let files = |dir: &std::path::Path| -> Vec<String> {
         let entries = std::fs::read_dir(dir).expect("there").map(|entry| entry.expect("read"));
@@ -303,7 +263,7 @@ fn stay_away(home: Home, name: &str) {
     let new = nodes.add();
     nodes.nodes[new].start();
     nodes.wait_text(new, "this node is a spare of the cluster");
-    wait_removed(&nodes, new, "n2");
+    nodes.wait_removed(new, "n2");
     wait_any_text(&nodes, "(replace_after): the spare n3 takes its place");
     nodes.publish(10);
     nodes.expect(11);
@@ -317,7 +277,7 @@ fn stay_away(home: Home, name: &str) {
     nodes.nodes[1].start();
     ask(&nodes.nodes[new], "DRAIN", &json!({"node": "n1", "drain": false})).expect("it ends");
     nodes.nodes[1].kill();
-    wait_removed(&nodes, new, "n1");
+    nodes.wait_removed(new, "n1");
     nodes.publish(11);
     nodes.expect(12);
 }

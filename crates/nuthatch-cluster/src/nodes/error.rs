@@ -39,6 +39,16 @@ pub enum NodesError {
         /// The node.
         name: String,
     },
+    /// Nodes may run programs that do not know that owners are named, and pass the log to and fro.
+    #[error(
+        "the cluster speaks protocol {active}, and owners of logs are named from protocol {} on: when all nodes run this \
+         program, `nuthatch cluster finalize` has them speak it",
+        Protocol::OWNERS_NAMED
+    )]
+    NotFinalized {
+        /// What it speaks.
+        active: Protocol,
+    },
     /// The catalog does not answer.
     #[error(transparent)]
     NotWished(NotWished),

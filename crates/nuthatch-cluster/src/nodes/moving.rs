@@ -2,6 +2,7 @@
 
 use super::{Nodes, NodesError, number};
 use crate::quorum_log::QuorumLog;
+use nuthatch_catalog_group::Protocol;
 use std::sync::Arc;
 
 /// What was asked of the owner of a log.
@@ -29,6 +30,9 @@ impl Nodes {
             NodesError::NoSuchLog { name: name.to_owned(), logs: names.join(", ") }
         })?;
         let (roster, sight) = (self.roll.roster(), log.sight());
+        if to.is_some() && roster.active < Protocol::OWNERS_NAMED {
+            return Err(NodesError::NotFinalized { active: roster.active });
+        }
         let to = to.map(|to| number(&roster, to)).transpose()?;
         let keeps = |node| sight.wished.contains(&node) || sight.wished.is_empty();
         if let Some(node) = to.filter(|node| !keeps(*node)) {

@@ -184,3 +184,23 @@ fn zones_of_owners_in_which_nobody_is_are_told() {
     assert_eq!(node.told(2), ["note: a node that keeps the logs is in owner_zones again"]);
     assert!(node.roll.is_in_owner_zone(NodeId(3)) && !node.roll.is_in_owner_zone(NodeId(1)));
 }
+
+#[test]
+fn another_node_with_other_owner_zones_is_named_until_it_has_the_same() {
+    let mut node = Telling::new("a", &["a", "b"]);
+    let zones =
+        |names: &[&str]| Some(names.iter().map(|name| name.parse().expect("a zone")).collect());
+    node.meets(2, "b");
+    node.meets(3, "c");
+    assert_eq!(node.told(1), [""; 0], "nobody says so");
+    node.roll.note_owner_zones(NodeId(2), zones(&["b", "a"]));
+    assert_eq!(node.told(2), [""; 0], "in any order");
+    node.roll.note_owner_zones(NodeId(3), zones(&[]));
+    let told = node.told(3);
+    assert!(
+        matches!(&told[..], [text] if text.starts_with("node n3 has other owner_zones (none) than this one (a, b)")),
+        "{told:?}"
+    );
+    node.roll.note_owner_zones(NodeId(3), zones(&["a", "b"]));
+    assert_eq!(node.told(4), ["note: all nodes that say so have the same owner_zones"]);
+}

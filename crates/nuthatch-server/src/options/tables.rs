@@ -533,8 +533,8 @@ pub(super) static QUORUM: Block = Block {
         yes(
             &["replace_after"],
             "never",
-            "a duration, at least `10s`: the place of a node that the catalog's leader has not heard for so long is taken by a spare; \
-             the same at all nodes, built-in catalog only",
+            "a duration, at least `10s`: the place of a node that the catalog's leader (without one the first node) has not heard for \
+             so long is taken by a spare; the same at all nodes",
         ),
         yes(
             &["owner_zones"],

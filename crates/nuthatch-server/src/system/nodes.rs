@@ -249,6 +249,7 @@ pub(super) fn code(error: &NodesError) -> u16 {
         ) => 503,
         NodesError::KeepsNoCopy { .. }
         | NodesError::Drained { .. }
+        | NodesError::NotFinalized { .. }
         | NodesError::NoSpare { .. }
         | NodesError::Busy { .. }
         | NodesError::NotReplaced { .. }

@@ -173,7 +173,29 @@ fn late(args: &DrainArgs, left: &str) -> String {
     )
 }
 
-pub(super) fn undrain(session: &mut Session, name: &str) -> Result<(), CliError> {
+/// Options of `cluster undrain`.
+#[derive(Debug, Clone, Args)]
+pub struct UndrainArgs {
+    /// Name of the node
+    node: String,
+    /// Show what would happen, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// For scripts that give it to every command: this one never asks
+    #[arg(long, short)]
+    #[allow(dead_code)]
+    force: bool,
+}
+
+pub(super) fn undrain(session: &mut Session, args: &UndrainArgs) -> Result<(), CliError> {
+    let name = args.node.as_str();
+    if args.dry_run {
+        let would = ask(session, "DRAIN", &body(name, false, true))?;
+        return print(session.json, &would, || match would["already"] == true {
+            true => format!("{name} is not drained: nothing is to be done\n"),
+            false => format!("{name} may own quorum logs again then\n"),
+        });
+    }
     let done = ask(session, "DRAIN", &body(name, false, false))?;
     print(session.json, &done, || match done["already"] == true {
         true => format!("{name} was not drained\n"),

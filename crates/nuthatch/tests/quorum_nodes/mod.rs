@@ -140,6 +140,28 @@ pub fn free_ports(count: usize) -> Vec<u16> {
     (0..count).map(|_| nuthatch_ports::free_port().expect("a port")).collect()
 }
 
+/// Asks the cluster at a node, as a user of the system account; what it is answered, or why that is refused.
+pub fn ask(node: &Node, what: &str, body: &Value) -> Result<Value, String> {
+    let subject = format!("$SYS.REQ.CLUSTER.{what}");
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let mut client = node.client("sys:pw@");
+        match client.request(&subject, b"", body.as_bytes(), Duration::from_secs(6)) {
+            Ok(answer) => {
+                let mut told: Value = serde_json::from_slice(&answer.payload).expect("JSON");
+                return match told["error"]["description"].as_str() {
+                    Some(why) => Err(why.to_owned()),
+                    None => Ok(told["data"].take()),
+                };
+            }
+            Err(error) => {
+                assert!(Instant::now() < deadline, "no answer to {what}: {error}\n{}", node.text());
+            }
+        }
+    }
+}
+
 /// Where the nodes of a cluster have their catalog, and their logs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Home {
@@ -230,6 +252,24 @@ impl Nodes {
         }
         self.nodes.push(node);
         at
+    }
+
+    /// Waits until a node shows that another one was removed.
+    pub fn wait_removed(&self, at: usize, name: &str) {
+        let deadline = Instant::now() + 3 * TIMEOUT;
+        loop {
+            let told = ask(&self.nodes[at], "NODES", &Value::Null).expect("answered");
+            if told["removed"].as_array().expect("a list").iter().any(|gone| gone["name"] == name) {
+                return;
+            }
+            let said: Vec<_> = self.nodes.iter().map(Node::text).collect();
+            assert!(
+                Instant::now() < deadline,
+                "{name} is not removed: {told}\n{}",
+                said.join("\n--\n")
+            );
+            std::thread::sleep(Duration::from_millis(200));
+        }
     }
 
     pub fn started(name: &str) -> Self {
