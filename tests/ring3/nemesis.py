@@ -7,16 +7,18 @@ import random
 import signal
 import time
 
+from nodes import LIMIT_S, Stuck
+
 # What a kind needs beside processes: links, loss, a proxy, clocks, or disks that forget.
 NEEDS = {
     "isolated": "links", "mute": "links", "deaf": "links", "parted": "links", "links": "links", "loss": "loss",
     "delay": "proxy", "trickle": "proxy", "cuts": "proxy", "clock": "clocks", "clock-alone": "clocks",
-    "power": "power", "power-wipe": "power", "full": "power", "slow": "power", "eio": "power",
+    "power": "power", "power-wipe": "power", "full": "power", "slow": "power", "eio": "power", "members": "members",
 }
 WEIGHTS = {
     "kill": 4, "kill-many": 1, "term": 2, "pause": 4, "pause-many": 1, "wipe": 1, "restore": 1, "wipe-behind": 1, "restore-behind": 1, "isolated": 3, "mute": 2,
     "deaf": 2, "parted": 2, "links": 2, "loss": 2, "power": 6, "power-wipe": 2, "full": 2, "slow": 2, "eio": 2,
-    "delay": 3, "trickle": 1, "cuts": 2, "clock": 3, "clock-alone": 1, "rot": 3, "rot-files": 1, "rot-small": 2,
+    "delay": 3, "trickle": 1, "cuts": 2, "clock": 3, "clock-alone": 1, "rot": 3, "rot-files": 1, "rot-small": 2, "members": 3,
 }
 # Played only when they are named: what the product does not survive yet (docs/ring3.md).
 NAMED_ONLY = {"rot-files"}
@@ -28,6 +30,8 @@ AHEAD_S = [-7200, -300, -3, 3, 300, 7200]
 CLOCKS_FORGOTTEN_S = 3
 # What a node says that has just become the owner of a log, before it opens it.
 OWNS = " owns the quorum log"
+# What a node says that has joined.
+SPARE = "this node is a spare of the cluster"
 STOPPED_S = 5
 
 
@@ -65,7 +69,7 @@ def possible(cluster, only=None):
     """The kinds of faults that this machine can play, in a fixed order."""
     net = cluster.net
     has = {"links": net.has_links, "loss": net.has_loss, "proxy": net.has_proxy, "clocks": cluster.clocks.has_clocks,
-           "power": cluster.has_forgetful_disks}
+           "power": cluster.has_forgetful_disks, "members": not cluster.is_nats}
     kinds = [kind for kind in WEIGHTS if has.get(NEEDS.get(kind), True) and not (cluster.store and kind in ON_DISKS)]
     return [kind for kind in kinds if (kind in only if only else kind not in NAMED_ONLY)]
 
@@ -182,6 +186,50 @@ class Nemesis:
         for node in victims:
             node.start()
         await self.wait(self.cluster.wait_replaced, before)
+
+    async def members(self, fault, victims):
+        """A node is gone for good: one with another name and an empty disk joins, and takes its place, while other nodes die, links
+        are cut, the new node dies, or people change their minds."""
+        draw, node, before = random.Random(fault.seed), victims[0], self.cluster.set()
+        others = self.others(node)
+        node.kill()
+        former, said = await self.wait(node.become_another), node.said().count(SPARE)
+        node.start()
+        await self.wait(self.cluster.wait, f"{node.name} does not join", lambda: node.said().count(SPARE) > said)
+        words = ["replace", former, node.name, "--force", "--no-wait"]
+        await self.change(draw, others, words)
+        beside = draw.choice(["nothing", "kill", "links", "itself", "keep", "kill", "links"])
+        self.effects[f"members replaced beside {beside}"] += 1
+        if beside in ("kill", "itself"):
+            other = node if beside == "itself" else self.cluster.nodes[draw.choice(others)]
+            await asyncio.sleep(draw.uniform(0, 2))
+            other.kill()
+            await asyncio.sleep(fault.hold_s / 2)
+            other.start()
+        elif beside == "links" and self.cluster.net.has_links:
+            await self.links(fault, victims)
+        elif beside == "keep":
+            await asyncio.sleep(draw.uniform(0, 1))
+            # It may be over.
+            await self.wait(self.cluster.command, draw.choice(others), "keep", former)
+            await self.change(draw, others, words)
+        await self.wait(self.cluster.wait_replaced, before)
+        gone = lambda: f'"name":"{former}"' in self.cluster.command(others[0], "status", "--json")[1].replace(" ", "").partition('"removed"')[2]
+        await self.wait(self.cluster.wait, f"{former} is not removed", gone)
+
+    async def change(self, draw, others, words):
+        """Has one of these nodes change the nodes, again until that went well: it may be looking for its owners."""
+        said = []
+
+        def is_done():
+            done, text = self.cluster.command(draw.choice(others), *words)
+            said.append(text)
+            return done
+
+        try:
+            await self.wait(self.cluster.wait, " ".join(words), is_done, LIMIT_S, 0.5)
+        except Stuck as stuck:
+            raise Stuck(f"{stuck}: {said[-1] if said else 'nothing was said'}") from stuck
 
     async def links(self, fault, _victims):
         """Any of the patterns of directed links."""

@@ -24,7 +24,7 @@ class Node:
     def __init__(self, cluster, at, disk):
         self.cluster, self.at, self.name, self.disk = cluster, at, f"n{at + 1}", disk
         self.log = cluster.dir / f"{self.name}.log"
-        self.process = None
+        self.process, self.lives = None, 1
 
     def command(self):
         net, (host, port) = self.cluster.net, self.cluster.net.client[self.at]
@@ -39,6 +39,13 @@ class Node:
             "-c", str(self.cluster.config),
             *(["--store", self.cluster.store] if self.cluster.store else []),
         ]
+
+    def become_another(self):
+        """From its next start on it is a node with a name that none has had, and nothing on its disk; gives its former name."""
+        former, self.lives = self.name, self.lives + 1
+        self.name = f"n{self.at + 1}-{self.lives}"
+        self.disk.wipe()
+        return former
 
     def takeovers_from_standbys(self):
         """How often it has opened a log from where it had followed it to."""
@@ -112,7 +119,17 @@ class Cluster:
         self.has_forgetful_disks = forgetfs is not None
         # However small a log is here: every takeover goes on from a standby, unless there was no time for one.
         self.config = self.dir / "nodes.conf"
-        self.config.write_text('jetstream { quorum { standby_above: "0s" } }\n')
+        # Clients say no name; who changes the nodes is a user of the system account.
+        self.config.write_text("""
+            jetstream { quorum { standby_above: "0s" } }
+            accounts {
+              SYS { users: [ { user: sys, password: sys } ] }
+              CLIENTS { jetstream: enabled, users: [ { user: clients, password: clients } ] }
+            }
+            system_account: SYS
+            no_auth_user: clients
+            """)
+        self.is_nats = is_nats
         # How many replicas a stream is created with.
         self.replicas = count
         self.nodes = [(NatsNode if is_nats else Node)(self, at, disk(at)) for at in range(count)]
@@ -164,6 +181,13 @@ class Cluster:
         # Each look reads all of the journal beside the node, which has to read it, too.
         time.sleep(LOOK_S)
         self.wait(f"{node.name} is not healed", lambda: self.is_whole(node), pause_s=LOOK_S)
+
+    def command(self, at, *words):
+        """What `nuthatch cluster` says at a node, and whether it went well."""
+        url = "nats://sys:sys@%s:%d" % self.net.client[at]
+        done = subprocess.run([str(self.binary), "cluster", *words, "-s", url], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False)
+        return done.returncode == 0, done.stdout.strip()
 
     def set(self):
         """The disks that the last owner of each log said keep it, by the numbers of the log and of the node. The log in
