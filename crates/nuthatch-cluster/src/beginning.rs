@@ -28,6 +28,9 @@ use std::time::Duration;
 /// How long one request to the catalog is repeated.
 const CATALOG_RETRY: Duration = Duration::from_secs(2);
 
+/// One attempt at it takes at most so long: others wait for the same log's catalog meanwhile.
+const CATALOG_ATTEMPT: Duration = Duration::from_secs(5);
+
 /// Names of nodes are waited for so long.
 const FOUND_WITHIN: Duration = Duration::from_millis(500);
 
@@ -149,6 +152,7 @@ fn open_catalog(
     }
     let options = BucketOptions {
         retry_for: CATALOG_RETRY,
+        attempt_timeout: CATALOG_ATTEMPT,
         report: report.clone(),
         ..BucketOptions::default()
     };
@@ -247,12 +251,11 @@ fn founded(
         let founds = size.filter(|size| config.may_found(*size));
         let (count, logs) = match founds {
             Some(size) => (size, config.founds(size)?),
-            // While it is not known how many nodes there are nothing is founded.
-            None if config.store.is_some() => (usize::MAX, LogCount::ONE.in_bucket()),
-            None => (usize::MAX, LogCount::ONE),
+            None => (0, LogCount::ONE),
         };
-        // A node that founds nothing with its routes names no disk either: it waits for a cluster, and joins that.
-        let found = match size.is_some() && founds.is_none() {
+        // A node that founds nothing with its routes, as far as these are known, names no disk either: there would be one too
+        // many. It waits for a cluster, and joins that.
+        let found = match founds.is_none() {
             true => founding_of(store),
             false => {
                 let fresh = match cluster {
@@ -276,7 +279,6 @@ fn founded(
                     (Some(count), _) => format!(
                         "the cluster is founded when all of its {count} nodes have started once"
                     ),
-                    (None, Some(_)) if routes.has_names() => routes.told_wrong(),
                     (None, Some(count)) => format!(
                         "this node and its routes are {count}: so many found no cluster (3 or 5 do). It joins one as soon \
                          as there is one in the catalog"

@@ -166,6 +166,10 @@ pub fn found(
     if nodes.len() < expected {
         return Ok(None);
     }
+    if nodes.len() > expected {
+        let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+        return Err(CatalogError::TooMany { names: names.join(", "), expected });
+    }
     let Fresh { cluster, logs, .. } = fresh;
     // What came before is not written: such a cluster goes on as programs do that know no more.
     let active = if active < Protocol::ROSTER_IN_STORE { Protocol::FIRST } else { active };
@@ -470,4 +474,4 @@ impl Step {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

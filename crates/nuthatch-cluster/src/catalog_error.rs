@@ -36,6 +36,18 @@ pub enum CatalogError {
         /// This disk.
         here: u128,
     },
+    /// More nodes have named their disks than are to found a cluster.
+    #[error(
+        "{expected} nodes are to found the cluster, as this one is told, and these have named their disks in the catalog: \
+         {names}. Give all of them the same --routes, and remove found/NAME from the catalog for each that is none of them: it \
+         joins later"
+    )]
+    TooMany {
+        /// Those that have.
+        names: String,
+        /// How many are to.
+        expected: usize,
+    },
     /// Nodes that are to found a cluster have its logs in different places.
     #[error(
         "node {name} is to have the cluster's logs {}, and this one {}: set them up alike, and remove found/{name} from the \
@@ -92,6 +104,19 @@ pub enum CatalogError {
     SetBack {
         /// Key of the object.
         key: String,
+    },
+    /// The catalog lacks changes of the nodes that a log has followed.
+    #[error(
+        "the catalog went back: its roster has {now} changes of the nodes, and log {log} has followed {followed}. It was \
+         restored from a copy, or objects of roster/ are gone; nothing is decided by it"
+    )]
+    RosterWentBack {
+        /// How often the nodes have changed, as the catalog says.
+        now: u64,
+        /// How often they had for the log.
+        followed: u64,
+        /// The log.
+        log: u8,
     },
     /// The catalog is of another cluster.
     #[error("the catalog is of cluster {there:032x}, and this disk belongs to {here:032x}")]

@@ -18,18 +18,21 @@ use crate::host::Outbound;
 use crate::key::ClusterKey;
 use crate::life::Life;
 use crate::packet::{self, Packet};
-use bytes::Bytes;
 use nuthatch_catalog_group::{LogNumber, Protocol};
 use nuthatch_quorum::types::NodeId;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
+
+mod addressed;
+
+use addressed::{Addressed, put_packet, weight, write_packet};
 
 /// Bytes that may wait for one connection; a single packet may be larger.
 pub const WINDOW_BYTES: usize = 16 << 20;
@@ -39,6 +42,9 @@ const AT_ONCE_BYTES: usize = 16 << 10;
 
 /// How long a connection, a hello and a write may take.
 const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A connection that nothing goes over for so long is probed by the operating system.
+const PROBED_AFTER: Duration = Duration::from_secs(5);
 
 /// Between two attempts to connect.
 const RETRY: Duration = Duration::from_millis(50);
@@ -99,9 +105,6 @@ struct Link {
     /// Everything that was in the queue was written.
     emptied: Condvar,
 }
-
-/// A packet on its way, and the log that it is about.
-type Addressed = (LogNumber, Packet);
 
 #[derive(Default)]
 struct Queue {
@@ -190,6 +193,7 @@ impl Links {
                 links.push(new);
             }
         }
+        links.iter().for_each(|link| link.look_if_ended());
         Ok(())
     }
 
@@ -294,10 +298,6 @@ impl Outbound for LogWays {
     }
 }
 
-fn weight(packet: &Packet) -> usize {
-    256 + packet.payloads.iter().map(Bytes::len).sum::<usize>()
-}
-
 impl Link {
     /// The connection to an address for a purpose.
     fn new(address: SocketAddr, lane: Lane) -> Arc<Self> {
@@ -334,6 +334,19 @@ impl Link {
     fn look(&self) {
         self.queue.lock().is_doubted = true;
         self.filled.notify_one();
+    }
+
+    /// Has a connection looked at that nothing was written to for a while and that has ended since. The node that was there may
+    /// be gone for good, and another one at its address: nobody would write to the former one.
+    fn look_if_ended(&self) {
+        let mut queue = self.queue.lock();
+        let looks = queue.connected && queue.is_stale() && !queue.is_doubted;
+        let is_ended =
+            |channel: &mut Option<Channel>| channel.as_mut().is_some_and(Channel::is_ended);
+        if looks && self.channel.try_lock().is_some_and(|mut channel| is_ended(&mut channel)) {
+            queue.is_doubted = true;
+            self.filled.notify_one();
+        }
     }
 
     /// Nobody is to be connected to at this address any more.
@@ -527,13 +540,16 @@ impl Link {
 }
 
 /// Small packets go out at once. A connection on which nothing arrives any more ends, although a new one could be made:
-/// the cores send too little for a write to wait.
+/// the cores send too little for a write to wait. One that nothing is written to ends, too, when its other machine is gone.
 ///
 /// # Errors
 /// The socket's.
 pub(crate) fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    SockRef::from(stream).set_tcp_user_timeout(Some(TIMEOUT))
+    let socket = SockRef::from(stream);
+    let probes = TcpKeepalive::new().with_time(PROBED_AFTER).with_interval(PROBED_AFTER);
+    socket.set_tcp_keepalive(&probes)?;
+    socket.set_tcp_user_timeout(Some(TIMEOUT))
 }
 
 /// Connects to the node port at an address, for a purpose, until `deadline`; gives what the node says of itself.
@@ -570,28 +586,6 @@ pub(crate) fn connect(
         put_answer(&mut channel, &local.about().encode())?;
     }
     Ok((channel, hello))
-}
-
-/// Appends a packet with its payloads.
-fn put_packet(to: &mut Vec<u8>, (log, packet): &Addressed) {
-    to.extend_from_slice(&packet::encode(*log, packet));
-    packet.payloads.iter().for_each(|payload| to.extend_from_slice(payload));
-}
-
-fn write_packet(channel: &mut Channel, (log, packet): &Addressed) -> io::Result<()> {
-    let head = packet::encode(*log, packet);
-    let mut parts = vec![IoSlice::new(&head)];
-    parts.extend(packet.payloads.iter().map(|payload| IoSlice::new(payload)));
-    let mut left = &mut parts[..];
-    while !left.is_empty() {
-        match channel.write_vectored(left) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(count) => IoSlice::advance_slices(&mut left, count),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    channel.flush()
 }
 
 #[cfg(test)]

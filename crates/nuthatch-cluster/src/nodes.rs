@@ -34,6 +34,9 @@ use spare::Choice;
 /// Between two looks whether the others know where this node is.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// Between two times at which a node says where it is, at most.
+const SAID_EVERY_MAX: Duration = Duration::from_secs(600);
+
 /// A node may hear of a change so much later than the one that was asked for it.
 const KNOWN_WITHIN: Duration = Duration::from_secs(1);
 
@@ -403,7 +406,7 @@ pub(crate) fn follow(
     tell_drained(&roll, &logs);
     life.clone().spawn("node-roll", move || {
         let (mut version, mut silence) = (0, Silence::default());
-        let mut zones = ZoneWatch::new(report, Instant::now());
+        let (mut zones, mut saying) = (ZoneWatch::new(report, Instant::now()), Saying::default());
         loop {
             version = roll.wait(version, LOOK);
             if life.is_ending() {
@@ -421,12 +424,33 @@ pub(crate) fn follow(
                 let _ = door.aim(&addresses);
                 silence.look((&roll, door), &addresses, &local);
             }
-            if let Some(address) = roll.to_say() {
+            if let Some(address) = saying.due(roll.to_say(), Instant::now()) {
                 // What does not arrive is said again.
                 let _ = changes.change(Change::Address { node: roll.me(), address });
             }
         }
     })
+}
+
+/// When this node says next where it is. Two servers under one name would say it in turn for ever, each time by a change of the
+/// catalog: so each time later.
+#[derive(Default)]
+struct Saying {
+    said: Option<Instant>,
+    pause: Duration,
+}
+
+impl Saying {
+    /// What is to be said now of what is to be said.
+    fn due(&mut self, to_say: Option<SocketAddr>, now: Instant) -> Option<SocketAddr> {
+        let address = to_say?;
+        if self.said.is_some_and(|said| now.duration_since(said) < self.pause) {
+            return None;
+        }
+        self.pause = (2 * self.pause).clamp(LOOK, SAID_EVERY_MAX);
+        self.said = Some(now);
+        Some(address)
+    }
 }
 
 /// For how many looks nobody led the catalog, and no other member was heard. A spare that was removed may know a leader for
@@ -488,6 +512,17 @@ mod tests {
         }
         silence.note(true, true);
         assert!(!silence.asks());
+    }
+
+    #[test]
+    fn where_a_node_is_is_said_more_and_more_seldom() {
+        let (mut saying, begin) = (Saying::default(), Instant::now());
+        let here = Some(SocketAddr::from(([127, 0, 0, 1], 1)));
+        assert_eq!(saying.due(None, begin), None);
+        let is_said = |at: &u64| saying.due(here, begin + Duration::from_secs(*at)).is_some();
+        let said: Vec<u64> = (0..2000).filter(is_said).collect();
+        assert_eq!(said[..5], [0, 1, 3, 7, 15]);
+        assert!(said.len() < 15 && said.windows(2).all(|two| two[1] - two[0] <= 600), "{said:?}");
     }
 
     #[test]

@@ -31,16 +31,27 @@ pub(crate) fn belong(
     routes: &Routes,
     (life, report): (&Life, &Reporter),
 ) -> Result<(StoredRoster, NodeId), StartError> {
-    let mut trouble = CatalogTrouble::default();
+    let (mut trouble, mut told) = (CatalogTrouble::default(), false);
     loop {
         let opened = StoredRoster::open(Arc::clone(store), founding);
         match opened.and_then(|mut stored| {
             let number = find(config, &mut stored, (dir, is_empty), routes)?;
-            Ok(number.map(|number| (stored, number)))
+            Ok(number.map(|number| number.map(|number| (stored, number))))
         }) {
             Ok(found) => {
                 trouble.passed(|text| report.say(text));
-                return found;
+                match found? {
+                    Some(found) => return Ok(found),
+                    None if told => {}
+                    None => {
+                        told = true;
+                        report.say(&format!(
+                            "this node waits to join the cluster: it listens on all addresses, and where the others are to find \
+                             it shows when one of its routes is known ({})",
+                            routes.told_not_found()
+                        ));
+                    }
+                }
             }
             Err(error) if error.may_pass() => trouble.met(&error, |text| report.say(text)),
             Err(error) => return Err(error.into()),
@@ -51,13 +62,13 @@ pub(crate) fn belong(
     }
 }
 
-/// This node's number. The outer error is of the catalog, which may pass.
+/// This node's number; none: it is not known yet where it is. The outer error is of the catalog, which may pass.
 fn find(
     config: &ClusterConfig,
     stored: &mut StoredRoster,
     (dir, is_empty): (&str, bool),
     routes: &Routes,
-) -> Result<Result<NodeId, StartError>, CatalogError> {
+) -> Result<Result<Option<NodeId>, StartError>, CatalogError> {
     loop {
         let roster = stored.roster();
         if let Some(gone) = roster.gone(&config.name) {
@@ -68,8 +79,17 @@ fn find(
         if active > newest {
             return Ok(Err(StartError::TooOld { active, newest }));
         }
+        let mut others = routes.others();
+        others.extend(roster.nodes.values().filter_map(|one| one.address));
+        let here = address(config.listen, &others);
         if let Some(number) = roster.number(&config.name) {
-            return Ok(Ok(number));
+            let is_known = here.is_none() || roster.nodes[&number].address == here;
+            // One that listens on a certain address says so while it runs; nobody has to before somebody has joined.
+            if is_known || !config.listen.ip().is_unspecified() || roster.changes == 0 {
+                return Ok(Ok(Some(number)));
+            }
+            stored.make(&Change::Address { node: number, address: here.expect("it is known") })?;
+            continue;
         }
         if !is_empty {
             return Ok(Err(stranger(config, roster).into()));
@@ -77,10 +97,13 @@ fn find(
         if active < Protocol::ROSTER_IN_STORE {
             return Ok(Err(StartError::Refused { why: not_finalized(active) }));
         }
+        if here.is_none() {
+            return Ok(Ok(None));
+        }
         let join = Change::Join {
             name: config.name.clone(),
             member: MemberId(u64::try_from(random() >> 64).expect("64 bits").max(1)),
-            address: address(config.listen, &routes.others()),
+            address: here,
         };
         if let Err(refusal) = roster.check(&join) {
             return Ok(Err(StartError::Refused { why: refusal.to_string() }));

@@ -23,6 +23,7 @@ use nuthatch_quorum::types::NodeId;
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Between two looks whether somebody has changed the nodes. Each look is a request to the store.
@@ -37,8 +38,14 @@ const LOOK_AT_LOGS: Duration = Duration::from_secs(60);
 /// A node goes on with what was begun where each node before it has not for so long.
 const TURN: Duration = Duration::from_secs(5);
 
-/// Who asks for a change waits so long for the store.
-const CHANGED_WITHIN: Duration = Duration::from_secs(4);
+/// Who asks for a change waits so long for others that change the nodes at the same time.
+const CHANGED_WITHIN: Duration = Duration::from_secs(2);
+
+/// Nor longer than this for what this node has to do in the store.
+const STEPS_WITHIN: Duration = Duration::from_secs(1);
+
+/// A node counts as heard if it was within this: a process may stand still for a moment.
+const LATELY: Duration = Duration::from_secs(2);
 
 /// Between two attempts at a change.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -78,6 +85,8 @@ impl Told {
 pub(crate) struct StoredNodes {
     told: Told,
     steps: Mutex<StoredSteps>,
+    /// The store did not answer when it was asked last.
+    is_away: AtomicBool,
     logs: Vec<Arc<QuorumLog>>,
     waking: (Mutex<bool>, Condvar),
 }
@@ -93,7 +102,13 @@ impl StoredNodes {
         logs: Vec<Arc<QuorumLog>>,
     ) -> io::Result<Arc<Self>> {
         let waking = (Mutex::new(false), Condvar::new());
-        let nodes = Arc::new(Self { told, steps: Mutex::new(steps), logs, waking });
+        let nodes = Arc::new(Self {
+            told,
+            steps: Mutex::new(steps),
+            is_away: AtomicBool::new(false),
+            logs,
+            waking,
+        });
         let (ending, following) = (Arc::clone(&nodes), Arc::clone(&nodes));
         nodes.told.life.at_end(move || ending.wake());
         nodes.told.life.spawn("node-roster", move || following.run())?;
@@ -103,7 +118,9 @@ impl StoredNodes {
     fn run(&self) {
         let (mut progress, mut trouble) = (Progress::default(), CatalogTrouble::default());
         while !self.told.life.is_ending() && !self.told.roll.has_removed_me() {
-            match self.look(&mut progress, Instant::now()) {
+            let looked = self.look(&mut progress, Instant::now());
+            self.is_away.store(looked.is_err(), Ordering::Release);
+            match looked {
                 Ok(()) => trouble.passed(|text| self.told.report.say(text)),
                 Err(_) if self.told.life.is_ending() => return,
                 Err(error) if is_of_later_program(&error) => {
@@ -197,18 +214,22 @@ impl StoredNodes {
     }
 
     fn hears(&self, node: NodeId) -> bool {
-        node == self.told.roll.me() || self.logs.iter().any(|log| log.hears(node).0)
+        let lately = |log: &Arc<QuorumLog>| log.hears(node).1.is_some_and(|silent| silent < LATELY);
+        node == self.told.roll.me() || self.logs.iter().any(lately)
     }
 
     /// Makes a change, if it can be made.
-    fn make(&self, change: &Change) -> Result<Made, CatalogError> {
-        let mut steps = self.steps.lock();
+    fn make(&self, change: &Change) -> Result<Made, ChangeError> {
+        let unknown = |why: String| ChangeError::NoAnswer { why };
+        let Some(mut steps) = self.steps.try_lock_for(STEPS_WITHIN) else {
+            return Err(unknown("the catalog takes long to answer".to_owned()));
+        };
         let made = steps.make(change);
         self.note(&mut steps);
-        made
+        made.map_err(|error| unknown(error.to_string()))
     }
 
-    /// Begins the replacement of a node that is away for long, if it is this node's turn.
+    /// Begins the replacement of a node that is away for long, when it is this node's turn.
     fn replace_absent(
         &self,
         roster: &Roster,
@@ -216,16 +237,26 @@ impl StoredNodes {
         now: Instant,
     ) -> Result<(), CatalogError> {
         let hears = |node| self.hears(node);
-        let away = absences.look((roster, self.told.roll.me()), (&hears, after), now);
-        let Some(old) = away.filter(|_| self.turn(roster) == 0) else { return Ok(()) };
+        // Another node before this one may hear no majority, or not reach the store.
+        let over = after + TURN * self.turn(roster);
+        let away = absences.look((roster, self.told.roll.me()), (&hears, over), now);
+        let Some(old) = away else { return Ok(()) };
         let spares = self.told.roll.zones().spares_for(old, roster);
         let new = spares.into_iter().find(|node| self.hears(*node));
         if absences.tell(old, new) {
             self.told.report.say(&absent_text(roster, (old, new), after));
         }
         if let Some(new) = new {
-            self.make(&Change::Begin(Replacing { old, new }))?;
-            self.wake();
+            // Not instead of what somebody else has begun meanwhile.
+            let mut steps = self.steps.lock();
+            if steps.read_roster()?.changes == roster.changes {
+                let made = steps.make_next(&Change::Begin(Replacing { old, new }))?;
+                self.note(&mut steps);
+                if let Made::Refused(why) = made {
+                    self.told.report.note(&format!("a node that is away is not replaced: {why}"));
+                }
+                self.wake();
+            }
         }
         Ok(())
     }
@@ -235,20 +266,17 @@ impl ChangeNodes for StoredNodes {
     fn change(&self, change: Change) -> Result<(), ChangeError> {
         let deadline = Instant::now() + CHANGED_WITHIN;
         loop {
-            let unknown = |why: String| ChangeError::NoAnswer { why };
-            match self.make(&change) {
-                Ok(Made::Done) => {
+            match self.make(&change)? {
+                Made::Done => {
                     self.wake();
                     return Ok(());
                 }
-                Ok(Made::Refused(why)) => return Err(ChangeError::Refused(why)),
-                Ok(Made::Late) if Instant::now() < deadline => {}
-                Ok(Made::Late) => return Err(unknown("other changes come first".to_owned())),
-                Err(error) if error.may_pass() && Instant::now() < deadline => {}
-                Err(error) => return Err(unknown(error.to_string())),
+                Made::Refused(why) => return Err(ChangeError::Refused(why)),
+                Made::Late => {}
             }
-            if self.told.life.pause(AGAIN) {
-                return Err(unknown("this node ends".to_owned()));
+            if Instant::now() >= deadline || self.told.life.pause(AGAIN) {
+                let why = "other changes of the nodes come first".to_owned();
+                return Err(ChangeError::NoAnswer { why });
             }
         }
     }
@@ -261,8 +289,15 @@ impl ChangeNodes for StoredNodes {
     }
 
     fn refresh(&self) {
-        // Where the store is away what is known is what was read last.
-        let _ = self.read_roster();
+        // Where the store is away what is known is what was read last: the answer is not to take longer for that.
+        if self.is_away.load(Ordering::Acquire) {
+            return;
+        }
+        if let Some(mut steps) = self.steps.try_lock_for(STEPS_WITHIN) {
+            let read = steps.read_roster().is_err();
+            self.is_away.store(read, Ordering::Release);
+            self.note(&mut steps);
+        }
     }
 
     fn is_led(&self) -> bool {

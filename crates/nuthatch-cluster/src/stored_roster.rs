@@ -113,8 +113,9 @@ impl StoredRoster {
         if roster.changes != self.roster.changes + 1 {
             return Err(wrong(malformed("it has another number than its roster")));
         }
-        let text = roster.told_of(&change).filter(|_| self.told.len() < TOLD_MAX);
-        self.told.extend(text);
+        self.told.extend(roster.told_of(&change));
+        let early = self.told.len().saturating_sub(TOLD_MAX);
+        self.told.drain(..early);
         (self.roster, self.before) = (roster, object);
         Ok(())
     }
@@ -135,5 +136,92 @@ impl StoredRoster {
         let made = self.store.create(&object, Some(&self.before))?;
         self.catch_up()?;
         Ok(made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::tests::{MemoryStore, founded as founded_in};
+    use nuthatch_catalog_group::Draining;
+    use nuthatch_quorum::types::NodeId;
+
+    fn join(name: &str, member: u64) -> Change {
+        Change::Join { name: name.to_owned(), member: MemberId(member), address: None }
+    }
+
+    fn opened_in(store: &Arc<MemoryStore>, founding: &Founding) -> StoredRoster {
+        let store = Arc::clone(store) as Arc<dyn CatalogStore>;
+        StoredRoster::open(store, founding).expect("no trouble")
+    }
+
+    #[test]
+    fn changes_are_read_in_pages_and_one_of_two_wins_a_number() {
+        let store = Arc::new(MemoryStore::default());
+        let founding = founded_in(&store);
+        let (mut one, mut other) = (opened_in(&store, &founding), opened_in(&store, &founding));
+        assert!(one.make(&join("n4", 4)).expect("no trouble"));
+        assert!(!other.make(&join("n5", 5)).expect("no trouble"), "another one came first");
+        assert_eq!(other.roster(), one.roster(), "which is read by then");
+        assert!(other.make(&join("n5", 5)).expect("no trouble"));
+        assert!(other.make(&join("n6", 6)).expect("no trouble"));
+        assert_eq!(one.catch_up().expect("no trouble").spares().count(), 3);
+        assert_eq!(one.take_told().len(), 3, "people are told of all");
+        assert_eq!(one.take_told(), [""; 0], "once");
+        let mut late = opened_in(&store, &founding);
+        assert_eq!(late.roster(), other.roster());
+        assert_eq!(late.take_told(), [""; 0], "that was before it began");
+    }
+
+    #[test]
+    fn the_same_change_of_two_nodes_is_made_once() {
+        let store = Arc::new(MemoryStore::default());
+        let founding = founded_in(&store);
+        let (mut one, mut other) = (opened_in(&store, &founding), opened_in(&store, &founding));
+        assert!(one.make(&join("n4", 4)).expect("no trouble"));
+        assert!(other.make(&join("n4", 4)).expect("no trouble"), "it is what both want");
+        assert_eq!(other.roster().changes, 1);
+    }
+
+    #[test]
+    fn a_store_that_was_set_back_is_noticed_where_two_objects_can_be_looked_at() {
+        let store = Arc::new(MemoryStore::default());
+        let founding = founded_in(&store);
+        let mut stored = opened_in(&store, &founding);
+        stored.make(&join("n4", 4)).expect("no trouble");
+        store.objects.lock().remove(&key(1));
+        assert!(matches!(stored.catch_up(), Err(CatalogError::SetBack { .. })));
+        assert!(matches!(stored.make(&join("n5", 5)), Err(CatalogError::SetBack { .. })));
+    }
+
+    #[test]
+    fn an_object_under_another_number_and_a_damaged_one_are_refused() {
+        let store = Arc::new(MemoryStore::default());
+        let founding = founded_in(&store);
+        let mut stored = opened_in(&store, &founding);
+        stored.make(&join("n4", 4)).expect("no trouble");
+        let first = store.objects.lock()[&key(1)].clone();
+        store.objects.lock().insert(key(2), first.clone());
+        assert!(matches!(stored.catch_up(), Err(CatalogError::Object { .. })));
+        store.objects.lock().insert(key(2), first.slice(1..));
+        assert!(matches!(stored.catch_up(), Err(CatalogError::Object { .. })));
+    }
+
+    #[test]
+    fn who_was_away_for_long_is_told_the_last_of_it() {
+        let store = Arc::new(MemoryStore::default());
+        let founding = founded_in(&store);
+        let (mut one, mut late) = (opened_in(&store, &founding), opened_in(&store, &founding));
+        for _ in 0..50 {
+            for drain in [true, false] {
+                let change = Change::Drain(Draining { node: NodeId(1), drain });
+                assert!(one.make(&change).expect("no trouble"));
+            }
+        }
+        one.make(&join("n4", 4)).expect("no trouble");
+        late.catch_up().expect("no trouble");
+        let told = late.take_told();
+        assert_eq!(told.len(), TOLD_MAX);
+        assert!(told.last().is_some_and(|last| last.contains("n4 has joined")), "{told:?}");
     }
 }

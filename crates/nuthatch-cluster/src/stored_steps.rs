@@ -55,8 +55,12 @@ impl StoredSteps {
     ///
     /// # Errors
     /// [`CatalogError`].
-    pub fn due(&self) -> Result<Due, CatalogError> {
-        Ok(self.roster.roster().due(&self.read_logs()?))
+    pub fn due(&mut self) -> Result<Due, CatalogError> {
+        let logs = self.read_logs()?;
+        let roster = self.roster.roster();
+        // Programs that do not know it could not read that a log follows a roster.
+        let begun = roster.active >= Protocol::ROSTER_IN_STORE;
+        Ok(if begun { roster.due(&logs) } else { Due::Nothing })
     }
 
     /// Does it, unless another node has.
@@ -76,7 +80,16 @@ impl StoredSteps {
     /// # Errors
     /// [`CatalogError`]: whether it was made is not known. To ask again does no harm.
     pub fn make(&mut self, change: &Change) -> Result<Made, CatalogError> {
-        let roster = self.roster.catch_up()?.clone();
+        self.roster.catch_up()?;
+        self.make_next(change)
+    }
+
+    /// The same of the roster that was read last.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn make_next(&mut self, change: &Change) -> Result<Made, CatalogError> {
+        let roster = self.roster.roster().clone();
         if roster.has(change) {
             return Ok(Made::Done);
         }
@@ -86,16 +99,35 @@ impl StoredSteps {
         if change.is_of_copies() {
             // What holds of the logs when they have followed this roster does not cease to hold before they follow a later
             // one, which is another roster than the one that this change goes on from.
-            self.follow(&roster.to_follow(change, &self.read_logs()?))?;
-            if let Err(why) = roster.check_with(change, &self.read_logs()?) {
+            let logs = self.read_logs()?;
+            if self.roster.roster() != &roster {
+                return Ok(Made::Late);
+            }
+            self.follow(&roster.to_follow(change, &logs))?;
+            let logs = self.read_logs()?;
+            let is_wished = |log: &LogCatalog| log.is_wished(&roster.keepers());
+            if self.roster.roster() != &roster || !logs.iter().all(is_wished) {
+                return Ok(Made::Late);
+            }
+            if let Err(why) = roster.check_with(change, &logs) {
                 return Ok(Made::Refused(why.to_string()));
             }
         }
         Ok(if self.roster.make(change)? { Made::Done } else { Made::Late })
     }
 
-    fn read_logs(&self) -> Result<Vec<LogCatalog>, CatalogError> {
-        self.ways.iter().map(|(way, disk)| way.lock().look(&**disk)).collect()
+    /// All logs as they are now. One that has followed a later roster than was read says that there is one.
+    fn read_logs(&mut self) -> Result<Vec<LogCatalog>, CatalogError> {
+        let read = |(way, disk): &LogWay| way.lock().look(&**disk);
+        let logs = self.ways.iter().map(read).collect::<Result<Vec<LogCatalog>, CatalogError>>()?;
+        let Some(last) = logs.iter().max_by_key(|log| log.followed()) else { return Ok(logs) };
+        if last.followed() > self.roster.roster().changes {
+            let (now, followed) = (self.roster.catch_up()?.changes, last.followed());
+            if followed > now {
+                return Err(CatalogError::RosterWentBack { now, followed, log: last.number().0 });
+            }
+        }
+        Ok(logs)
     }
 
     fn follow(&self, logs: &[LogNumber]) -> Result<(), CatalogError> {

@@ -115,38 +115,6 @@ fn an_owner_that_is_killed_while_etcd_is_paused_is_followed_when_it_wakes() {
 }
 
 /// Nodes that run decide nothing by it and go on with what they own, and one that starts ends; with the newer disk all goes on.
-/// etcd is away in the middle of a replacement, which goes on when it is back; a node joins, and another is drained.
-#[test]
-fn nodes_change_with_the_catalog_in_etcd() {
-    let dir = TempDir::new("etcd-nodes");
-    let mut etcd = EtcdServer::start(&dir.path().join("e"));
-    let catalog = format!("etcd://127.0.0.1:{}/nuthatch/c1", etcd.port);
-    let mut nodes = Nodes::with_catalog(dir, &catalog);
-    nodes.configure(ACCOUNTS);
-    nodes.nodes.iter_mut().for_each(Node::start);
-    nodes.create_replicated();
-    (0..10).for_each(|number| nodes.publish(number));
-    settle(&nodes);
-    let new = nodes.add();
-    nodes.nodes[new].start();
-    nodes.wait_text(new, "this node is a spare of the cluster");
-    nodes.nodes[2].kill();
-    ask(&nodes.nodes[0], "REPLACE", &json!({"old": "n2", "new": "n3"})).expect("it begins");
-    etcd.kill();
-    nodes.wait_text(0, AWAY);
-    let drain = json!({"node": "n1", "drain": true});
-    let why = ask(&nodes.nodes[0], "DRAIN", &drain).expect_err("the catalog is away");
-    assert!(why.contains("whether it is done is not known"), "{why}");
-    etcd.restart();
-    nodes.wait_removed(0, "n2");
-    ask(&nodes.nodes[0], "DRAIN", &drain).expect("it begins");
-    // The new node counts: another one may be away.
-    nodes.publish(10);
-    nodes.nodes[0].kill();
-    nodes.publish(11);
-    nodes.expect(12);
-}
-
 #[test]
 fn an_etcd_of_an_hour_ago_decides_nothing() {
     let (mut etcd, mut nodes) = with_stream("etcd-restored");
@@ -230,4 +198,39 @@ fn an_address_that_is_none_of_etcd_is_explained() {
         assert_ne!(node.ended().code(), Some(0));
         assert!(node.text().contains(told) && !node.text().contains("secret"), "{}", node.text());
     }
+}
+
+/// etcd is away in the middle of a replacement, which goes on when it is back; a node joins, and another is drained.
+#[test]
+fn nodes_change_with_the_catalog_in_etcd() {
+    let dir = TempDir::new("etcd-nodes");
+    let mut etcd = EtcdServer::start(&dir.path().join("e"));
+    let catalog = format!("etcd://127.0.0.1:{}/nuthatch/c1", etcd.port);
+    let mut nodes = Nodes::with_catalog(dir, &catalog);
+    nodes.configure(ACCOUNTS);
+    nodes.nodes.iter_mut().for_each(Node::start);
+    nodes.create_replicated();
+    (0..10).for_each(|number| nodes.publish(number));
+    settle(&nodes);
+    let new = nodes.add();
+    nodes.nodes[new].start();
+    nodes.wait_text(new, "this node is a spare of the cluster");
+    nodes.nodes[2].kill();
+    // It cannot be over before etcd is away.
+    nodes.nodes[new].signal("-STOP");
+    ask(&nodes.nodes[0], "REPLACE", &json!({"old": "n2", "new": "n3"})).expect("it begins");
+    etcd.kill();
+    nodes.nodes[new].signal("-CONT");
+    nodes.wait_text(0, AWAY);
+    let drain = json!({"node": "n1", "drain": true});
+    let why = ask(&nodes.nodes[0], "DRAIN", &drain).expect_err("the catalog is away");
+    assert!(why.contains("whether it is done is not known"), "{why}");
+    etcd.restart();
+    nodes.wait_removed(0, "n2");
+    ask(&nodes.nodes[0], "DRAIN", &drain).expect("it begins");
+    // The new node counts: another one may be away.
+    nodes.publish(10);
+    nodes.nodes[0].kill();
+    nodes.publish(11);
+    nodes.expect(12);
 }

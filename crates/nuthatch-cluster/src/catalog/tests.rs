@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A store in memory that looks at two objects at a time, as etcd does, and reads in pages.
 #[derive(Default)]
-struct MemoryStore {
-    objects: Mutex<BTreeMap<String, Bytes>>,
+pub(crate) struct MemoryStore {
+    pub(crate) objects: Mutex<BTreeMap<String, Bytes>>,
     /// The next creation is carried out, and its answer lost.
     loses_answer: AtomicBool,
 }
@@ -64,7 +64,7 @@ fn fresh(cluster: u128, logs: LogCount) -> Fresh {
     Fresh { cluster, logs, newest: Protocol::NEWEST }
 }
 
-fn founded(store: &MemoryStore) -> Founding {
+pub(crate) fn founded(store: &MemoryStore) -> Founding {
     for node in 1..=3 {
         let name = format!("n{node}");
         let founding = found(store, &name, Incarnation(node), 3, fresh(7, LogCount::ONE));
@@ -186,4 +186,18 @@ fn a_store_that_is_set_back_decides_nothing() {
     *store.objects.lock() = newest;
     begin(&mut catalog, &disk, 5).expect("it is there again");
     open().expect("it is there again");
+}
+
+#[test]
+fn more_nodes_than_found_a_cluster_are_named() {
+    let store = MemoryStore::default();
+    let note = |node: u8, expected| {
+        let name = format!("n{node}");
+        found(&store, &name, Incarnation(node.into()), expected, fresh(7, LogCount::ONE))
+    };
+    // They are told of other numbers of nodes.
+    assert!([4, 1, 2].iter().all(|node| matches!(note(*node, 5), Ok(None))));
+    let error = note(3, 3).expect_err("four have named their disks");
+    let text = error.to_string();
+    assert!(text.contains("n1, n2, n3, n4") && text.contains("found/NAME"), "{text}");
 }

@@ -1,6 +1,7 @@
 //! Which connection a packet goes to, and when it goes.
 
 use super::*;
+use bytes::Bytes;
 use nuthatch_quorum::message::{Envelope, Message};
 use nuthatch_quorum::types::{Epoch, Incarnation};
 use std::net::TcpListener;
@@ -140,4 +141,19 @@ fn a_connection_that_has_ended_before_its_first_packet_loses_none() {
     assert_eq!(link.queue.lock().packets.len(), 1, "it is not written where nobody reads it");
     let unsent = link.write_all().expect("that is no error");
     assert!(unsent.is_some(), "it goes with the next connection");
+}
+
+/// Its process was killed while it was looked at, and another node is at its address: nobody writes to the former one.
+#[test]
+fn a_connection_that_has_ended_unnoticed_is_looked_at() {
+    let links = Links::new(&[SocketAddr::from(([127, 0, 0, 1], 1))], Lane::Log);
+    let link = Arc::clone(&links.links.read()[0]);
+    let other = connected(&link, None);
+    std::thread::sleep(2 * RETRY);
+    link.look_if_ended();
+    assert!(!link.queue.lock().is_doubted, "it is there");
+    drop(other);
+    std::thread::sleep(2 * RETRY);
+    link.look_if_ended();
+    assert!(link.queue.lock().is_doubted);
 }

@@ -221,7 +221,7 @@ async fn finalize(cluster: Arc<Cluster>, options: &Map<String, Value>) -> Result
         (true, _) => Finalize::Look,
         (false, Some(active)) => Finalize::To(active),
         (false, None) => {
-            let why = "a request to finalize says for which protocol: {\"protocol\": 5}, or {\"dry_run\": true}";
+            let why = "a request to finalize says for which protocol: {\"protocol\": 6}, or {\"dry_run\": true}";
             return Err(Failure(400, why.to_owned()));
         }
     };

@@ -8,7 +8,6 @@ use super::Summary;
 use super::violation::Violation;
 use crate::scheduler::Scheduler;
 use bytes::Bytes;
-use nuthatch_catalog_group::roster::Due;
 use nuthatch_catalog_group::{
     Change, Draining, LogCatalog, LogCount, LogNumber, MemberId, Protocol, Replacing, Resizing,
     Roster,
@@ -22,9 +21,10 @@ use nuthatch_log::env::RamDisk;
 use nuthatch_quorum::catalog::{Call, Key, LogRow, NodeRow, Txn, TxnId, Value};
 use nuthatch_quorum::types::{BootCount, Incarnation, NodeId, Revision};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, Weak};
 
-/// Nodes that take steps.
+/// Nodes that take steps: a step of theirs is held up at any request, and between what is looked at and what is done for it.
 const ACTORS: usize = 3;
 /// Logs that follow.
 const LOGS: u8 = 2;
@@ -72,7 +72,8 @@ struct State {
 
 struct World {
     state: Mutex<State>,
-    _store: Arc<Store>,
+    store: Arc<Store>,
+    founding: Founding,
     actors: Vec<Mutex<StoredSteps>>,
     /// The roster and the logs as they are.
     observer: Mutex<(StoredRoster, Vec<NumberedCatalog>)>,
@@ -139,8 +140,8 @@ impl World {
         };
         let world = Arc::new_cyclic(|world: &Weak<Self>| {
             let store = Arc::new(Store { world: world.clone(), objects: Mutex::default() });
-            let founding = founded(&*store);
-            let actor = |_| Mutex::new(steps(&store, &founding));
+            let founding = founded(&store);
+            let actor = |_| Mutex::new(steps_of(&store, &founding));
             let actors = (0..ACTORS).map(actor).collect();
             let shared = || Arc::clone(&store) as Arc<dyn CatalogStore>;
             let roster = StoredRoster::open(shared(), &founding).expect("nothing fails");
@@ -149,7 +150,8 @@ impl World {
             let ways = (0..LOGS).map(|log| way(log).expect("nothing fails")).collect();
             Self {
                 state: Mutex::new(state),
-                _store: store,
+                store,
+                founding,
                 actors,
                 observer: Mutex::new((roster, ways)),
             }
@@ -216,16 +218,43 @@ impl World {
         }
     }
 
-    /// A node looks at the roster and takes the next step of what was begun; true: there was one.
-    fn take_step(&self, at: usize) -> Result<bool, CatalogError> {
+    /// A node looks at the roster and takes the next step of what was begun. Between the two it may do something else, and
+    /// sometimes it has been started anew by then.
+    fn take_step(&self, at: usize) -> Result<(), CatalogError> {
         let mut steps = self.actors[at].lock().expect("lock");
         let enrolled: Vec<NodeId> = steps.read_roster()?.nodes.keys().copied().collect();
         let due = steps.due()?;
-        let is_due = due != Due::Nothing;
+        drop(steps);
+        self.state().busy.remove(&at);
+        let (is_asked, begins_anew) = {
+            let mut state = self.state();
+            let fails = state.fails && state.depth < NESTED_MAX;
+            (fails && state.schedule.rng.chance(100), fails && state.schedule.rng.chance(30))
+        };
+        if is_asked {
+            self.ask(at);
+        }
+        // Whoever is at it further out goes on with what it knows.
+        if !self.state().busy.insert(at) {
+            return Ok(());
+        }
+        let mut steps = self.actors[at].lock().expect("lock");
+        if begins_anew {
+            *steps = self.calm(|| steps_of(&self.store, &self.founding));
+            self.state().summary.lives += 1;
+        }
         steps.take(due)?;
         drop(steps);
         enrolled.into_iter().for_each(|node| self.register(node));
-        Ok(is_due)
+        Ok(())
+    }
+
+    /// Does something while nothing fails.
+    fn calm<T>(&self, work: impl FnOnce() -> T) -> T {
+        let fails = std::mem::replace(&mut self.state().fails, false);
+        let done = work();
+        self.state().fails = fails;
+        done
     }
 
     fn go_on(&self, at: usize) {
@@ -279,7 +308,12 @@ impl World {
             (_, Some(resizing)) if rng.chance(600) => return Change::Resize(resizing.inverse()),
             _ => {}
         }
-        match (rng.below(8), spares.first()) {
+        match (rng.below(9), spares.first()) {
+            (8, _) => {
+                let port = u16::try_from(number % 60_000).expect("small") + 1;
+                let address = SocketAddr::from(([10, 0, 0, 1], port));
+                Change::Address { node: *rng.pick(&nodes), address }
+            }
             (0 | 1, _) | (_, None) => join(),
             (2..=4, Some(_)) => {
                 let (old, new) = (*rng.pick(&keepers), *rng.pick(&spares));
@@ -374,11 +408,8 @@ impl World {
         ask: impl Fn(&mut NumberedCatalog) -> Result<T, CatalogError>,
         log: LogNumber,
     ) -> T {
-        let fails = std::mem::replace(&mut self.state().fails, false);
-        let way = &mut self.observer.lock().expect("lock").1[log.index()];
-        let answer = ask(way).expect("nothing fails");
-        self.state().fails = fails;
-        answer
+        let mut observer = self.observer.lock().expect("lock");
+        self.calm(|| ask(&mut observer.1[log.index()]).expect("nothing fails"))
     }
 
     /// What must hold at any time: no log is on a node that was removed, or is to be.
@@ -397,11 +428,8 @@ impl World {
     }
 
     fn roster(&self) -> Roster {
-        let fails = std::mem::replace(&mut self.state().fails, false);
         let mut observer = self.observer.lock().expect("lock");
-        let roster = observer.0.catch_up().expect("nothing fails").clone();
-        self.state().fails = fails;
-        roster
+        self.calm(|| observer.0.catch_up().expect("nothing fails").clone())
     }
 
     /// Nothing fails any more: what was begun comes to its end, and all logs are where they are to be.
@@ -446,7 +474,7 @@ fn founded(store: &Store) -> Founding {
     panic!("three nodes found a cluster");
 }
 
-fn steps(store: &Arc<Store>, founding: &Founding) -> StoredSteps {
+fn steps_of(store: &Arc<Store>, founding: &Founding) -> StoredSteps {
     let way = |log| -> LogWay {
         let disk = Arc::new(RamDisk::new(DISK_BYTES));
         let store = Arc::clone(store) as Arc<dyn CatalogStore>;
