@@ -188,8 +188,9 @@ class Nemesis:
         await self.wait(self.cluster.wait_replaced, before)
 
     async def members(self, fault, victims):
-        """A node is gone for good: one with another name and an empty disk joins, and takes its place, while other nodes die, links
-        are cut, the new node dies, or people change their minds."""
+        """A node is gone for good: one with another name and an empty disk joins, and takes its place, while another node stands
+        still, links are cut, the new node dies, or people change their minds. None of the others dies: with two memories lost,
+        of which one never comes back, the log in memory waits for ever (docs/cluster.md), and the replacement with it."""
         draw, node, before = random.Random(fault.seed), victims[0], self.cluster.set()
         others = self.others(node)
         node.kill()
@@ -198,14 +199,16 @@ class Nemesis:
         await self.wait(self.cluster.wait, f"{node.name} does not join", lambda: node.said().count(SPARE) > said)
         words = ["replace", former, node.name, "--force", "--no-wait"]
         await self.change(draw, others, words)
-        beside = draw.choice(["nothing", "kill", "links", "itself", "keep", "kill", "links"])
+        beside = draw.choice(["nothing", "pause", "links", "itself", "keep", "pause", "links"])
         self.effects[f"members replaced beside {beside}"] += 1
-        if beside in ("kill", "itself"):
-            other = node if beside == "itself" else self.cluster.nodes[draw.choice(others)]
+        if beside == "itself":
             await asyncio.sleep(draw.uniform(0, 2))
-            other.kill()
+            node.kill()
             await asyncio.sleep(fault.hold_s / 2)
-            other.start()
+            node.start()
+        elif beside == "pause":
+            await asyncio.sleep(draw.uniform(0, 2))
+            await self.pause(fault, [self.cluster.nodes[draw.choice(others)]])
         elif beside == "links" and self.cluster.net.has_links:
             await self.links(fault, victims)
         elif beside == "keep":

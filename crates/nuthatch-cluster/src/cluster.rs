@@ -247,6 +247,12 @@ impl Cluster {
         self.nodes.roll().removed()
     }
 
+    /// Has this node know which nodes there are now, where it does not hear of that by itself: it asks the catalog then, for some
+    /// seconds at most.
+    pub fn refresh_nodes(&self) {
+        self.nodes.refresh();
+    }
+
     /// The nodes of the cluster, as this one knows them.
     #[must_use]
     pub fn nodes(&self) -> NodesSight {

@@ -293,9 +293,14 @@ impl Nodes {
         Ok(is_so)
     }
 
+    /// Has this node know who the nodes are now.
+    pub(crate) fn refresh(&self) {
+        self.changes.refresh();
+    }
+
     /// The nodes as they are now, as far as this one can know.
     fn asked(&self) -> Roster {
-        self.changes.refresh();
+        self.refresh();
         self.roll.roster()
     }
 }

@@ -1,6 +1,5 @@
 //! Which node of a cluster this is, where the catalog is outside the nodes: one that it knows, or one that joins it.
 
-use crate::beginning::random;
 use crate::catalog::{CatalogError, CatalogStore, Founding};
 use crate::catalog_trouble::CatalogTrouble;
 use crate::config::ClusterConfig;
@@ -11,6 +10,7 @@ use crate::stored_roster::StoredRoster;
 use crate::stored_steps::not_finalized;
 use nuthatch_catalog_group::{Change, MemberId, Protocol, Roster};
 use nuthatch_log::Reporter;
+use nuthatch_log::env::{Entropy as _, SystemEntropy};
 use nuthatch_quorum::types::NodeId;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -102,7 +102,7 @@ fn find(
         }
         let join = Change::Join {
             name: config.name.clone(),
-            member: MemberId(u64::try_from(random() >> 64).expect("64 bits").max(1)),
+            member: MemberId(SystemEntropy::default().next().max(1)),
             address: here,
         };
         if let Err(refusal) = roster.check(&join) {

@@ -69,8 +69,11 @@ async fn cluster_of(server: &Arc<Server>) -> Result<Arc<Cluster>, Failure> {
 }
 
 /// The nodes, once it is known what is on them, if that is soon.
-async fn known(cluster: &Cluster) -> NodesSight {
+async fn known(cluster: &Arc<Cluster>) -> NodesSight {
     let deadline = Instant::now() + KNOWN_WITHIN;
+    // Whoever has just changed something is to see it at each node. It may wait for the catalog.
+    let asking = Arc::clone(cluster);
+    let _ = tokio::task::spawn_blocking(move || asking.refresh_nodes()).await;
     loop {
         let sight = cluster.nodes();
         if sight.knows_logs || Instant::now() >= deadline {
