@@ -393,7 +393,7 @@ impl NumberedCatalog {
         Ok(self.state.clone())
     }
 
-    /// Has the log follow a roster with so many changes, by which these nodes are to keep it; gives it as it is then.
+    /// Has the log follow a roster with so many changes, by which these nodes are to keep it.
     ///
     /// # Errors
     /// [`CatalogError`]: whether it follows is unknown, and to ask again does no harm.
@@ -401,14 +401,12 @@ impl NumberedCatalog {
         &mut self,
         (changes, keepers): (u64, &[NodeId]),
         disk: &dyn Disk,
-    ) -> Result<LogCatalog, CatalogError> {
+    ) -> Result<(), CatalogError> {
         loop {
-            let log = self.look(disk)?;
-            if log.has_followed(changes) {
-                return Ok(log);
-            }
-            if self.create(&Step::Follow { changes, keepers: keepers.to_vec() })? {
-                return self.look(disk);
+            self.catch_up(disk)?;
+            let has_followed = self.state.has_followed(changes);
+            if has_followed || self.create(&Step::Follow { changes, keepers: keepers.to_vec() })? {
+                return Ok(());
             }
         }
     }

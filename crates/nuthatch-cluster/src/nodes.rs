@@ -431,14 +431,15 @@ pub(crate) fn follow(
             }
             if let Some(address) = saying.due(roll.to_say(), Instant::now()) {
                 // What does not arrive is said again.
-                let _ = changes.change(Change::Address { node: roll.me(), address });
+                let said = changes.change(Change::Address { node: roll.me(), address });
+                saying.took(said.is_ok());
             }
         }
     })
 }
 
 /// When this node says next where it is. Two servers under one name would say it in turn for ever, each time by a change of the
-/// catalog: so each time later.
+/// catalog: so what was taken is said again later each time. What was not taken is said again at the next look.
 #[derive(Default)]
 struct Saying {
     said: Option<Instant>,
@@ -452,9 +453,15 @@ impl Saying {
         if self.said.is_some_and(|said| now.duration_since(said) < self.pause) {
             return None;
         }
-        self.pause = (2 * self.pause).clamp(LOOK, SAID_EVERY_MAX);
         self.said = Some(now);
         Some(address)
+    }
+
+    /// Notes whether the catalog has taken what was said last.
+    fn took(&mut self, is_taken: bool) {
+        if is_taken {
+            self.pause = (2 * self.pause).clamp(LOOK, SAID_EVERY_MAX);
+        }
     }
 }
 
@@ -524,9 +531,19 @@ mod tests {
         let (mut saying, begin) = (Saying::default(), Instant::now());
         let here = Some(SocketAddr::from(([127, 0, 0, 1], 1)));
         assert_eq!(saying.due(None, begin), None);
-        let is_said = |at: &u64| saying.due(here, begin + Duration::from_secs(*at)).is_some();
-        let said: Vec<u64> = (0..2000).filter(is_said).collect();
-        assert_eq!(said[..5], [0, 1, 3, 7, 15]);
+        let mut said_in = |seconds: std::ops::Range<u64>, is_taken| -> Vec<u64> {
+            let mut is_said = |at: &u64| {
+                let due = saying.due(here, begin + Duration::from_secs(*at)).is_some();
+                if due {
+                    saying.took(is_taken);
+                }
+                due
+            };
+            seconds.filter(|at| is_said(at)).collect()
+        };
+        assert_eq!(said_in(0..20, false), (0..20).collect::<Vec<_>>(), "the catalog is away");
+        let said = said_in(20..2000, true);
+        assert_eq!(said[..5], [20, 21, 23, 27, 35]);
         assert!(said.len() < 15 && said.windows(2).all(|two| two[1] - two[0] <= 600), "{said:?}");
     }
 

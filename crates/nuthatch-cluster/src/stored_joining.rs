@@ -85,7 +85,8 @@ fn find(
         if let Some(number) = roster.number(&config.name) {
             let is_known = here.is_none() || roster.nodes[&number].address == here;
             // One that listens on a certain address says so while it runs; nobody has to before somebody has joined.
-            if is_known || !config.listen.ip().is_unspecified() || roster.changes == 0 {
+            let is_said_later = !config.listen.ip().is_unspecified() || roster.changes == 0;
+            if is_known || is_said_later || active < Protocol::ROSTER_IN_STORE {
                 return Ok(Ok(Some(number)));
             }
             stored.make(&Change::Address { node: number, address: here.expect("it is known") })?;
@@ -119,7 +120,7 @@ fn stranger(config: &ClusterConfig, roster: &Roster) -> CatalogError {
 }
 
 /// Where the others find this node. One that listens on all addresses is where it would connect from to one of them; none:
-/// that is not known, and the others are to have it among their routes.
+/// none of them is known.
 fn address(listen: SocketAddr, others: &[SocketAddr]) -> Option<SocketAddr> {
     if !listen.ip().is_unspecified() {
         return Some(listen);

@@ -181,10 +181,6 @@ pub struct UndrainArgs {
     /// Show what would happen, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// For scripts that give it to every command: this one never asks
-    #[arg(long, short)]
-    #[allow(dead_code)]
-    force: bool,
 }
 
 pub(super) fn undrain(session: &mut Session, args: &UndrainArgs) -> Result<(), CliError> {
