@@ -213,6 +213,15 @@ impl Cluster {
         self.nodes.move_log(&self.logs, (log, to), only_look)
     }
 
+    /// Has logs in memory, and in a bucket, wait no longer for what a node held of them which is away for good, and is being
+    /// replaced or leaves the logs; the names of these logs. With `only_look` nothing is changed. Waits for the catalog.
+    ///
+    /// # Errors
+    /// [`NodesError`].
+    pub fn forget_copies(&self, node: &str, only_look: bool) -> Result<Vec<String>, NodesError> {
+        self.nodes.give_up(&self.logs, node, only_look)
+    }
+
     /// Tells what clients ask of the logs, for balance. Holds for [`LOADS_HOLD`](balance::loads::LOADS_HOLD).
     pub fn set_loads(&self, loads: Loads) {
         self.moving.set_loads(loads);

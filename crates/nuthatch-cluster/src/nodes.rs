@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 mod error;
 mod finalizing;
+mod giving_up;
 mod moving;
 mod spare;
 
@@ -62,7 +63,8 @@ pub struct NodeSight {
     pub logs: Vec<u8>,
     /// Those of them that it owns, as far as that was heard lately.
     pub owns: Vec<u8>,
-    /// Those of the logs on it for whose majority it does not count yet, as far as this node knows: its disk or memory is new.
+    /// Those of the logs on it, or to be on it, for whose majority it does not count yet, as far as this node knows: its disk or
+    /// memory is new.
     pub uncounted: Vec<u8>,
     /// It was heard within a lease (200 ms), or is this node.
     pub connected: bool,
@@ -325,8 +327,10 @@ impl Kept<'_> {
         let keeps = |log: &&LogSight| log.keepers.iter().any(|keeper| keeper.node.id == id);
         let logs = self.logs.iter().filter(keeps).map(|log| log.number.0);
         let owns = self.logs.iter().filter(|log| owner(log) == Some(id)).map(|log| log.number.0);
+        // Also where its disk is not in the set at all, as after a log began anew on others.
         let is_new = |log: &&LogSight| {
-            log.keepers.iter().any(|keeper| keeper.node.id == id && !keeper.counts)
+            let mut here = log.keepers.iter().filter(|keeper| keeper.node.id == id);
+            here.next().map_or(log.wished.contains(&id), |keeper| !keeper.counts)
         };
         let uncounted = self.logs.iter().filter(is_new).map(|log| log.number.0);
         let is_other = |one: Option<NodeId>| one.is_some_and(|one| one != id);

@@ -119,6 +119,12 @@ impl QuorumLog {
         matches!(self.home, Home::Bucket(_))
     }
 
+    /// True if the log begins anew where no majority of its copies is left: they are its nodes' memory, or only say who owns what
+    /// is in a bucket.
+    pub(crate) fn begins_anew(&self) -> bool {
+        self.home.begins_anew()
+    }
+
     /// Notes how this node follows the log, for whoever asks.
     pub fn set_followed(&self, followed: Option<Followed>) {
         *self.followed.lock() = followed;

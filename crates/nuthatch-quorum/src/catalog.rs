@@ -208,8 +208,41 @@ pub struct Anew {
     pub left: usize,
 }
 
+/// Former disks of a node that the catalog names for a log in memory. One that has ended cannot come back, so few are needed; of a
+/// directory that says who owns a log in a bucket it takes eight others since, each begun in its place.
+pub(crate) const FORMER_MAX: usize = 8;
+
+/// What becomes of the disk of a node of which people say that it is gone for good.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum GivingUp {
+    /// The node is to keep the log: a disk that nobody has would be wanted in the set.
+    Wanted,
+    /// It is said already, or the node never had a disk.
+    Done,
+    /// The row of the node is to be this one, in the place of the one of that revision.
+    Put(Revision, NodeRow),
+}
+
 /// Logs in memory, whose disks end with their nodes' processes.
 impl Snapshot {
+    /// What the catalog is to say where people know that the disk of a node is gone for good: that the node has another
+    /// one, `instead`, which nobody has. A log in memory waits for it no longer. It is said also where the disk is in no set:
+    /// a claim with it may be on its way. It must not be said of a node that runs: what was acknowledged with it may be lost
+    /// then, as if its memory was.
+    #[must_use]
+    pub fn giving_up(&self, node: NodeId, instead: Incarnation) -> GivingUp {
+        let row = self.nodes.get(&node).filter(|row| row.value.incarnation != instead);
+        let Some(row) = row else { return GivingUp::Done };
+        if self.wish.value.keepers.contains(&node) && Rule::GivenUpUnwanted.holds() {
+            return GivingUp::Wanted;
+        }
+        let mut former = row.value.former.clone();
+        former.push(row.value.incarnation);
+        let former = former.split_off(former.len().saturating_sub(FORMER_MAX));
+        let row_now = NodeRow { incarnation: instead, boots: BootCount(0), former };
+        GivingUp::Put(row.revision, row_now)
+    }
+
     /// How a log in memory begins anew, where it has to; none while it goes on, or waits for disks to do so.
     ///
     /// It goes on while a majority of its set may be there: what was acknowledged is on one of those. A disk is gone when

@@ -192,6 +192,8 @@ rules! {
     AnewWithoutMajority = "node.anew-without-majority";
     /// What a disk holds of a log that has begun anew since counts for nothing.
     FormerIsNothing = "takeover.former-is-nothing";
+    /// The disk of a node is given up by people's word only where the node is to keep the log no more.
+    GivenUpUnwanted = "catalog.given-up-unwanted";
 }
 
 #[cfg(feature = "mutations")]
@@ -210,7 +212,7 @@ impl Rule {
     /// True for what only logs in memory keep: their schedules find its loss (`memory_logs` of `nuthatch-sim`).
     #[must_use]
     pub fn is_of_memory(self) -> bool {
-        matches!(self, Rule::AnewWithoutMajority | Rule::FormerIsNothing)
+        matches!(self, Rule::AnewWithoutMajority | Rule::FormerIsNothing | Rule::GivenUpUnwanted)
     }
 
     /// The rule that alone prevents what this one prevents, too: while it holds the loss of this one shows

@@ -1,6 +1,7 @@
 //! Random schedules of a log that is in its nodes' memory, or whose keepers lie in directories that may go at any time, as
 //! those of logs in a bucket: the cores of three or five nodes, of which each loses everything when it ends, or finds what it
-//! had again, or what of that was durable, over a network that loses, doubles and delays.
+//! had again, or what of that was durable, over a network that loses, doubles and delays. In some a node goes for good, or
+//! hangs, another one takes its place, and people say that what it held is gone.
 //!
 //! Asserted: what was acknowledged is there in every later epoch, until the log begins anew; it does that only when fewer
 //! than a majority of its disks are left; nothing of what it was comes back then; each epoch has one owner. When faults
@@ -9,7 +10,10 @@
 #[path = "../../../tests/seeds.rs"]
 mod seeds;
 
-use nuthatch_quorum::catalog::{Call, Catalog, CatalogReply, NodeRow, Ordering as _, Phase, Value};
+use nuthatch_quorum::catalog::{
+    Call, Catalog, CatalogReply, GivingUp, Key, NodeRow, Ordering as _, Phase, Txn, TxnId, Value,
+    Wish,
+};
 use nuthatch_quorum::effect::Effect;
 use nuthatch_quorum::entry::Body;
 use nuthatch_quorum::message::{Answer, Envelope, Reply};
@@ -18,7 +22,8 @@ use nuthatch_quorum::owner::Publish;
 use nuthatch_quorum::store::{Image, StoreOp};
 use nuthatch_quorum::timing::{SCRUB, TICK};
 use nuthatch_quorum::types::{
-    BootCount, Epoch, Incarnation, Lsn, Member, NodeId, RequestId, SyncId, Time, WallTime, majority,
+    BootCount, Epoch, Incarnation, Lsn, Member, NodeId, RequestId, Revision, SyncId, Time,
+    WallTime, majority,
 };
 use nuthatch_sim::rng::Rng;
 use seeds::seeds;
@@ -43,6 +48,40 @@ enum What {
     Kill,
     Start(usize),
     Cut,
+    /// A node goes for good.
+    Leave,
+    /// People say that another node is to keep the log in its place.
+    Replace,
+    /// People say that what it held is gone, until that is taken.
+    GiveUp,
+}
+
+/// A node that goes for good, and the one that takes its place, which is there from the beginning.
+#[derive(Clone, Copy)]
+struct Leaving {
+    at: usize,
+    /// When; and when people say each of two things after that.
+    when: u64,
+    replaced: u64,
+    given_up: u64,
+    /// It hangs, so nobody hears it, and runs on later: what is said of it is not true.
+    lives: bool,
+}
+
+impl Leaving {
+    fn drawn(rng: &mut Rng, nodes: usize) -> Option<Self> {
+        let leaves = rng.chance(400);
+        let at = rng.below(nodes as u64) as usize;
+        let [when, replaced, given_up] = [14_000, 3_000, 3_000].map(|most| rng.between(1, most));
+        let leaving = Self {
+            at,
+            when: (1_000 + when) * MILLISECOND,
+            replaced: replaced * MILLISECOND,
+            given_up: given_up * MILLISECOND,
+            lives: rng.chance(300),
+        };
+        leaves.then_some(leaving)
+    }
 }
 
 /// How often what goes wrong.
@@ -78,6 +117,9 @@ impl Mix {
 struct World {
     rng: Rng,
     mix: Mix,
+    leaving: Option<Leaving>,
+    /// The disk that people have given up.
+    given_up: Option<Member>,
     now: u64,
     number: u64,
     queue: BTreeMap<(u64, u64), What>,
@@ -107,6 +149,8 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let mix = Mix::drawn(&mut rng);
+        let leaving = Leaving::drawn(&mut rng, mix.nodes);
+        let all = mix.nodes + usize::from(leaving.is_some());
         let member =
             |at: usize| Member { node: NodeId(at as u8 + 1), incarnation: fresh(at as u64 + 1)[0] };
         let set: Vec<Member> = (0..mix.nodes).map(member).collect();
@@ -117,12 +161,14 @@ impl World {
         let rows = set.iter().map(row).collect();
         let mut world = Self {
             rng,
+            leaving,
+            given_up: None,
             now: 0,
             number: 0,
             queue: BTreeMap::new(),
-            nodes: (0..mix.nodes).map(|_| None).collect(),
-            images: vec![[Image::default(), Image::default()]; mix.nodes],
-            synced: vec![0; mix.nodes],
+            nodes: (0..all).map(|_| None).collect(),
+            images: vec![[Image::default(), Image::default()]; all],
+            synced: vec![0; all],
             catalog: Catalog::founded(set, rows),
             boots: 0,
             apart: BTreeMap::new(),
@@ -133,7 +179,12 @@ impl World {
             last_ack: 0,
             mix,
         };
-        (0..world.mix.nodes).for_each(|at| world.boot(at));
+        (0..all).for_each(|at| world.boot(at));
+        if let Some(leaving) = leaving {
+            world.at(leaving.when, What::Leave);
+            world.at(leaving.when + leaving.replaced, What::Replace);
+            world.at(leaving.when + leaving.given_up, What::GiveUp);
+        }
         world.at(10 * MILLISECOND, What::Publish);
         world.at(SECOND, What::Trim);
         let first = world.rng.between(1_500, 4_000);
@@ -151,7 +202,7 @@ impl World {
     fn boot(&mut self, at: usize) {
         self.boots += 1;
         let id = NodeId(at as u8 + 1);
-        let peers = (1..=self.mix.nodes as u8).map(NodeId).filter(|peer| *peer != id).collect();
+        let peers = (1..=self.nodes.len() as u8).map(NodeId).filter(|peer| *peer != id).collect();
         let former = Incarnation(0);
         let fresh = fresh(self.boots);
         let config =
@@ -242,7 +293,9 @@ impl World {
         let after = &reply.snapshot.log.value;
         let claims = matches!(call, Call::Propose(txn) if matches!(&txn.value, Value::Log(_)));
         if claims && after.phase == Phase::Recovering && after.set != before.set {
-            let left = before.set.iter().filter(|member| self.is_there(**member)).count();
+            let is_there =
+                |member: &&Member| self.is_there(**member) && self.given_up != Some(**member);
+            let left = before.set.iter().filter(is_there).count();
             let needed = majority(before.set.len());
             assert!(left < needed, "it begins anew though {left} of {} are left", before.set.len());
             self.anew = (after.epoch, self.anew.1 + 1);
@@ -330,8 +383,63 @@ impl World {
             What::Cut if !calm => self.cut(),
             What::Kill | What::Cut => {}
             // It is there where it was killed and started again meanwhile.
-            What::Start(at) if self.nodes[at].is_none() => self.boot(at),
+            What::Start(at) if self.nodes[at].is_none() && !self.has_left(at) => self.boot(at),
             What::Start(_) => {}
+            What::Leave => self.leave_for_good(),
+            What::Replace => self.replace(),
+            What::GiveUp => self.give_up(),
+        }
+    }
+
+    /// True if a node is gone for good.
+    fn has_left(&self, at: usize) -> bool {
+        self.leaving.is_some_and(|one| one.at == at && !one.lives && self.now >= one.when)
+    }
+
+    fn leave_for_good(&mut self) {
+        let Leaving { at, lives, .. } = self.leaving.expect("somebody leaves");
+        match lives {
+            true => {
+                let until = self.now + self.rng.between(1_000, 8_000) * MILLISECOND;
+                self.apart.insert(at, until);
+            }
+            false => {
+                self.nodes[at] = None;
+                self.images[at] = [Image::default(), Image::default()];
+            }
+        }
+    }
+
+    /// By people, at whatever node: it reads the catalog, and proposes on that.
+    fn people_say(&mut self, key: Key, revision: Revision, value: Value) {
+        self.boots += 1;
+        let id = TxnId { proposer: fresh(self.boots)[0], number: 1 };
+        let seen = self.catalog.state().revision;
+        let reply = self.catalog.call(&Call::Propose(Txn { id, key, revision, seen, value }));
+        assert!(reply.outcome.is_some_and(|(_, outcome)| outcome.is_ok()), "it has just been read");
+    }
+
+    fn replace(&mut self) {
+        let (gone, comes) = (self.leaving.expect("somebody leaves").at, self.nodes.len() - 1);
+        let [gone, comes] = [gone, comes].map(|at| NodeId(at as u8 + 1));
+        let wish = self.catalog.state().wish.clone();
+        let others = wish.value.keepers.into_iter().filter(|node| *node != gone);
+        let keepers = others.chain([comes]).collect();
+        self.people_say(Key::Wish, wish.revision, Value::Wish(Wish { keepers, owner: None }));
+    }
+
+    fn give_up(&mut self) {
+        let node = NodeId(self.leaving.expect("somebody leaves").at as u8 + 1);
+        self.boots += 1;
+        let state = self.catalog.state();
+        match state.giving_up(node, fresh(self.boots)[0]) {
+            GivingUp::Wanted => self.at(500 * MILLISECOND, What::GiveUp),
+            GivingUp::Done => {}
+            GivingUp::Put(revision, row) => {
+                let incarnation = state.nodes[&node].value.incarnation;
+                self.given_up = Some(Member { node, incarnation });
+                self.people_say(Key::Node(node), revision, Value::Node(row));
+            }
         }
     }
 
@@ -427,9 +535,11 @@ impl World {
         world.apart.clear();
         world.run_to(FAULTS + CALM, true);
         let end = world.now;
-        assert!(end - world.last_ack < SECOND, "no publish was taken since {}", world.last_ack);
+        let waited = end - world.last_ack;
+        let catalog = world.catalog.state();
+        assert!(waited < SECOND, "silent for {waited}: {}\n{catalog:?}", world.sight());
         let set = &world.catalog.state().log.value.set;
-        let is_whole = set.len() == world.nodes.len() && set.iter().all(|m| world.is_there(*m));
+        let is_whole = set.len() == world.mix.nodes && set.iter().all(|m| world.is_there(*m));
         assert!(is_whole, "not everybody is in {set:?}: {}", world.sight());
         (world.anew.1, world.owners.len())
     }

@@ -58,6 +58,8 @@ pub enum ClusterCommand {
     MoveLog(MoveLogArgs),
     /// Give up what is known of streams that only a node had which is away, so that their names are free
     ForgetLog(ForgetArgs),
+    /// Say that a node which is being replaced has ended for good, so that logs in memory or in a bucket do not wait for its copies
+    ForgetCopies(ForgetArgs),
     /// End a rolling upgrade: the nodes use what all their programs know, and older programs can be no nodes any more
     Finalize(FinalizeArgs),
     /// Make a store for one server of what the disks of a cluster have that has lost its majority; only reads them
@@ -110,6 +112,7 @@ pub fn run(command: &ClusterCommand, connect: &ConnectArgs) -> Result<(), CliErr
         ClusterCommand::Logs => logs::show(&mut session),
         ClusterCommand::MoveLog(args) => logs::move_log(&mut session, args, connect),
         ClusterCommand::ForgetLog(args) => forget::run(&mut session, args),
+        ClusterCommand::ForgetCopies(args) => forget::run_copies(&mut session, args),
         ClusterCommand::Finalize(args) => finalize::run(&mut session, args),
         ClusterCommand::Keep { node } => keep(&mut session, node),
         ClusterCommand::ForceRecover(args) => recover::run(args, session.json),
@@ -164,6 +167,7 @@ fn status(session: &mut Session) -> Result<(), CliError> {
         out.push_str(&finalize::hint(&data));
         out.push_str(&zones::hint(&data));
         out.push_str(&state::standbys(&data));
+        out.push_str(&forget::hint(&data));
         out.push_str(&forget::offline(&data));
         for gone in data["removed"].as_array().into_iter().flatten() {
             let by = match gone["by"].as_str() {

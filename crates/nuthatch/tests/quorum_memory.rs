@@ -5,7 +5,7 @@ mod quorum_nodes;
 mod support;
 
 use nuthatch_client::Client;
-use quorum_nodes::{ANSWER, NODES, Node, Nodes};
+use quorum_nodes::{ACCOUNTS, ANSWER, NODES, Node, Nodes, ask};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -169,6 +169,55 @@ fn a_log_of_which_two_of_three_are_gone_begins_anew_and_says_so() {
     let owner = whole(&nodes, left);
     nodes.nodes[owner].kill();
     expect(&nodes, (owner + 1) % NODES, 20);
+}
+
+/// Two of three memories are lost, of which one is known to be: the other one's node never comes back.
+#[test]
+fn a_log_waits_for_a_node_that_is_gone_for_good_until_people_say_so() {
+    let mut nodes = Nodes::with_catalog(TempDir::new("memory-gone"), "built-in");
+    nodes.configure(ACCOUNTS);
+    nodes.nodes.iter_mut().for_each(Node::start);
+    until(&nodes, 1, CREATE, &stream(), is_made);
+    (0..20).for_each(|number| publish(&nodes, 1, number));
+    let new = nodes.add();
+    nodes.nodes[new].start();
+    nodes.wait_text(new, "this node is a spare of the cluster");
+    let forget = |nodes: &Nodes, node: &str, only_look: bool| {
+        let body = json!({ "node": node, "dry_run": only_look });
+        ask(&nodes.nodes[0], "FORGET_COPIES", &body)
+    };
+    let refused = forget(&nodes, "n1", false).expect_err("it is to keep the log");
+    assert!(refused.contains("nuthatch cluster replace n1"), "{refused}");
+    // The new node is not brought the log before another memory is lost.
+    nodes.nodes[new].signal("-STOP");
+    ask(&nodes.nodes[0], "REPLACE", &json!({"old": "n1", "new": "n3"})).expect("it begins");
+    let refused = forget(&nodes, "n1", false).expect_err("it is there");
+    assert!(refused.contains("node n1 is there"), "{refused}");
+    nodes.nodes[1].kill();
+    nodes.nodes[2].kill();
+    nodes.nodes[2].start();
+    nodes.nodes[new].signal("-CONT");
+    let would = loop {
+        match forget(&nodes, "n1", true) {
+            Ok(would) => break would,
+            // It was heard a moment ago.
+            Err(why) => assert!(why.contains("node n1 is there"), "{why}"),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!(would["logs"], json!(["memory-quorum"]), "not the one on disks");
+    nodes.wait_text(2, "log memory-quorum: ");
+    let told = ask(&nodes.nodes[0], "NODES", &Value::Null).expect("answered");
+    assert_eq!(told["replacing"], json!({"old": "n1", "new": "n3"}), "{told}");
+    forget(&nodes, "n1", false).expect("it is taken");
+    nodes.wait_removed(0, "n1");
+    let nothing = forget(&nodes, "n1", false).expect("that does no harm");
+    assert_eq!(nothing["logs"], json!([]));
+    let said: String = nodes.nodes.iter().map(Node::text).collect();
+    assert!(said.contains("of the 3 nodes that had it in memory 1 still had it"), "{said}");
+    until(&nodes, 2, CREATE, &stream(), is_made);
+    (0..20).for_each(|number| publish(&nodes, 2, number));
+    expect(&nodes, 0, 20);
 }
 
 /// As operators do it: the next node is stopped as soon as the owner says that the others are current.

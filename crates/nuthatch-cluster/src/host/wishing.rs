@@ -1,9 +1,11 @@
-//! People say who is to own the log: a row of the catalog, which the nodes bring about by planned handovers (`balance`).
+//! What people say of a log: who is to own it, which the nodes bring about by planned handovers (`balance`), and that what a
+//! node held of it is gone. Rows of its catalog.
 
 use super::Host;
+use nuthatch_catalog_group::LogNumber;
 use nuthatch_log::env::{Entropy as _, SystemEntropy};
-use nuthatch_quorum::catalog::{Call, Key, Snapshot, Txn, TxnId, Value, Wish};
-use nuthatch_quorum::types::{Incarnation, NodeId};
+use nuthatch_quorum::catalog::{Call, GivingUp, Key, Snapshot, Txn, TxnId, Value, Wish};
+use nuthatch_quorum::types::{Incarnation, NodeId, Revision};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// A catalog that has failed once is asked again so often.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// Why nobody was named as a log's owner.
+/// Why the catalog does not say what people want of a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NotWished {
     /// Whether the catalog takes it is not known.
@@ -29,32 +31,84 @@ pub enum NotWished {
         "the nodes that are to keep the log have just changed, and it is none of them any more"
     )]
     KeepsNoCopy,
+    /// The copy of a node is not given up that is to keep the log.
+    #[error(
+        "the node is to keep the log {0}: what it holds is given up only where another node takes its place"
+    )]
+    IsToKeep(LogNumber),
+}
+
+/// What is to be asked of the catalog, by what it says.
+enum Wanted {
+    /// It is so.
+    Done,
+    /// To put this under a key that has this revision.
+    Put(Key, Revision, Value),
 }
 
 impl Host {
     /// Has the catalog say who is to own the log; nobody: that does not matter any more. Waits for it. It is asked also where it
     /// is known to say so: others may have changed that since.
     pub(crate) fn wish_owner(&self, owner: Option<NodeId>) -> Result<(), NotWished> {
+        self.bring_about(|known, proposed| {
+            let (revision, wish) = (known.wish.revision, &known.wish.value);
+            if wish.owner == owner && proposed.is_some_and(|before| before != revision) {
+                return Ok(Wanted::Done);
+            }
+            if owner.is_some_and(|node| !wish.keepers.contains(&node)) {
+                return Err(NotWished::KeepsNoCopy);
+            }
+            let wish = Wish { keepers: wish.keepers.clone(), owner };
+            Ok(Wanted::Put(Key::Wish, revision, Value::Wish(wish)))
+        })
+    }
+
+    /// Has the catalog say that what a node holds of the log is gone, where the log can go on without that. Waits for it.
+    pub(crate) fn give_up(&self, number: LogNumber, node: NodeId) -> Result<(), NotWished> {
+        let nobodys = drawn();
+        self.bring_about(|known, _| match known.giving_up(node, nobodys) {
+            GivingUp::Done => Ok(Wanted::Done),
+            GivingUp::Wanted => Err(NotWished::IsToKeep(number)),
+            GivingUp::Put(revision, row) => {
+                Ok(Wanted::Put(Key::Node(node), revision, Value::Node(row)))
+            }
+        })
+    }
+
+    /// Proposes until it is so. `look` is told what the catalog says, and on which revision it was proposed last.
+    fn bring_about(
+        &self,
+        look: impl Fn(&Snapshot, Option<Revision>) -> Result<Wanted, NotWished>,
+    ) -> Result<(), NotWished> {
         let late = Instant::now() + WISHED_WITHIN;
         let mut proposed: Option<(Txn, Instant)> = None;
         while Instant::now() < late {
-            if let Some(known) = self.snapshot() {
-                let (revision, is_so) = (known.wish.revision, known.wish.value.owner == owner);
-                match &proposed {
-                    Some((txn, _)) if txn.revision != revision && is_so => return Ok(()),
-                    Some((txn, at)) if txn.revision == revision && at.elapsed() < AGAIN => {}
-                    _ => {
-                        if owner.is_some_and(|node| !known.wish.value.keepers.contains(&node)) {
-                            return Err(NotWished::KeepsNoCopy);
-                        }
-                        // The same under the same name is done once; what others have changed is built upon.
-                        let same = proposed.take().filter(|(txn, _)| txn.revision == revision);
-                        let txn = same.map_or_else(|| wish(&known, owner), |(txn, _)| txn);
-                        self.helpers.catalog.hand(Call::Propose(txn.clone()));
-                        proposed = Some((txn, Instant::now()));
-                    }
+            let Some(known) = self.snapshot() else {
+                thread::sleep(LOOK);
+                continue;
+            };
+            let before = proposed.as_ref().map(|(txn, _)| txn.revision);
+            let Wanted::Put(key, revision, value) = look(&known, before)? else { return Ok(()) };
+            // The same under the same name is done once; what others have changed is built upon.
+            let same = proposed.take().filter(|(txn, _)| txn.revision == revision);
+            let waits = same.as_ref().is_some_and(|(_, at)| at.elapsed() < AGAIN);
+            let txn = same.clone().map_or_else(
+                || Txn {
+                    id: TxnId { proposer: drawn(), number: 1 },
+                    key,
+                    revision,
+                    seen: known.revision,
+                    value,
+                },
+                |(txn, _)| txn,
+            );
+            proposed = match waits {
+                true => same,
+                false => {
+                    self.helpers.catalog.hand(Call::Propose(txn.clone()));
+                    Some((txn, Instant::now()))
                 }
-            }
+            };
             thread::sleep(LOOK);
         }
         Err(NotWished::NoAnswer)
@@ -65,16 +119,8 @@ impl Host {
     }
 }
 
-/// The transaction, under a name of its own.
-fn wish(known: &Snapshot, owner: Option<NodeId>) -> Txn {
-    let keepers = known.wish.value.keepers.clone();
+/// A number that nobody else has.
+fn drawn() -> Incarnation {
     let mut entropy = SystemEntropy::default();
-    let proposer = Incarnation(u128::from(entropy.next()) << 64 | u128::from(entropy.next()));
-    Txn {
-        id: TxnId { proposer, number: 1 },
-        key: Key::Wish,
-        revision: known.wish.revision,
-        seen: known.revision,
-        value: Value::Wish(Wish { keepers, owner }),
-    }
+    Incarnation(u128::from(entropy.next()) << 64 | u128::from(entropy.next()))
 }

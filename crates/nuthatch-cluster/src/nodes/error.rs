@@ -52,6 +52,22 @@ pub enum NodesError {
     /// The catalog does not answer.
     #[error(transparent)]
     NotWished(NotWished),
+    /// What a node holds is given up only where it keeps no logs any more.
+    #[error(
+        "node {name} is to keep the logs: say first who takes its place (`nuthatch cluster replace {name}`), or start it, with          an empty directory if its own is lost"
+    )]
+    KeepsItsPlace {
+        /// The node.
+        name: String,
+    },
+    /// So it has what it holds.
+    #[error(
+        "node {name} is there, and has what it holds of the logs: only what a node held that is gone is given up"
+    )]
+    IsThere {
+        /// The node.
+        name: String,
+    },
     /// There is nobody to take the place.
     #[error(
         "the cluster has no spare that could take the place of {name}: start another node with an empty directory, a \

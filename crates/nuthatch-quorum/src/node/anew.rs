@@ -8,14 +8,10 @@
 //! nothing, in that takeover and in every later one, and the disk gives it up and is another one from then on.
 
 use super::{Node, Purpose};
-use crate::catalog::{Key, LogRow, Phase, Value};
+use crate::catalog::{FORMER_MAX, Key, LogRow, Phase, Value};
 use crate::effect::{Alarm, Effect};
 use crate::out::Out;
 use crate::types::{Incarnation, Lsn, Time};
-
-/// Former disks of a node that the catalog names. One in memory that has ended cannot come back, so few are needed; of a
-/// directory that says who owns a log in a bucket it takes eight others since, each begun in its place.
-const FORMER_MAX: usize = 8;
 
 /// What a node knows of its disk if that is its memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

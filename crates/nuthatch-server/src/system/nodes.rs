@@ -42,6 +42,7 @@ pub(super) async fn about_nodes(
         "LOGS" => Ok(Answer::Data(cluster_logs::described(&cluster))),
         "MOVE_LOG" => cluster_logs::move_log(cluster, options).await,
         "FORGET" => offline_streams::forget(server, options),
+        "FORGET_COPIES" => forget_copies(cluster, options).await,
         _ => Ok(Answer::Silence),
     }
 }
@@ -178,6 +179,24 @@ async fn keep(cluster: Arc<Cluster>, options: &Map<String, Value>) -> Result<Ans
     }
 }
 
+async fn forget_copies(
+    cluster: Arc<Cluster>,
+    options: &Map<String, Value>,
+) -> Result<Answer, Failure> {
+    let node = options.get("node").and_then(Value::as_str).map(str::to_owned).ok_or_else(|| {
+        let why = "a request to forget what a node held of logs names it: {\"node\": \"n3\"}";
+        Failure(400, why.to_owned())
+    })?;
+    let only_look = options.get("dry_run").and_then(Value::as_bool) == Some(true);
+    let name = node.clone();
+    // It waits for the catalog.
+    let forgetting = tokio::task::spawn_blocking(move || cluster.forget_copies(&name, only_look));
+    match forgetting.await.map_err(|panic| Failure::internal(panic.to_string()))? {
+        Ok(logs) => Ok(Answer::Data(json!({ "node": node, "logs": logs }))),
+        Err(error) => Err(Failure(code(&error), error.to_string())),
+    }
+}
+
 async fn resize(cluster: Arc<Cluster>, options: &Map<String, Value>) -> Result<Answer, Failure> {
     let name = |name: &Value| name.as_str().map(str::to_owned);
     let names = options.get("nodes").and_then(Value::as_array);
@@ -252,6 +271,8 @@ pub(super) fn code(error: &NodesError) -> u16 {
         ) => 503,
         NodesError::KeepsNoCopy { .. }
         | NodesError::Drained { .. }
+        | NodesError::KeepsItsPlace { .. }
+        | NodesError::IsThere { .. }
         | NodesError::NotFinalized { .. }
         | NodesError::NoSpare { .. }
         | NodesError::Busy { .. }

@@ -1,4 +1,5 @@
 //! `cluster forget-log`: what a node alone had is gone for good, so the names and subjects of its streams are free.
+//! `cluster forget-copies`: what it held of logs whose copies end with their nodes is gone, so they do not wait for it.
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use crate::show::text;
 /// Options of `cluster forget-log`.
 #[derive(Debug, Clone, Args)]
 pub struct ForgetArgs {
-    /// Name of the node that had them
+    /// Name of the node
     node: String,
     /// Show what would happen, and change nothing
     #[arg(long)]
@@ -67,4 +68,73 @@ pub(super) fn run(session: &mut Session, args: &ForgetArgs) -> Result<(), CliErr
     }
     let done = ask(session, "FORGET", &body(node, false))?;
     print(session.json, &done, || format!("what was offline with {node} is forgotten\n"))
+}
+
+/// What the status says where a log has no owner while a node goes that is away: it may wait for that.
+pub(super) fn hint(data: &Value) -> String {
+    let resizing = data["resizing"].as_object().filter(|resizing| resizing["keep"] == false);
+    let leaving = resizing.into_iter().flat_map(|resizing| resizing["nodes"].as_array());
+    let going: Vec<&Value> = leaving.flatten().chain([&data["replacing"]["old"]]).collect();
+    let is_away = |node: &&Value| node["connected"] == false && going.contains(&&node["name"]);
+    let Some(away) = list(data, "nodes").find(is_away) else { return String::new() };
+    let unowned: Vec<String> = list(data, "unowned").map(text).collect();
+    let (node, logs) = (text(&away["name"]), unowned.join(", "));
+    match unowned.is_empty() {
+        true => String::new(),
+        false => format!(
+            "{logs} may wait for what {node} held: if {node} has ended for good, nuthatch cluster forget-copies {node}\n"
+        ),
+    }
+}
+
+/// What is not waited for any more, and what becomes of it.
+fn copies(node: &str, logs: &[String]) -> String {
+    let names = logs.join(", ");
+    match logs.is_empty() {
+        true => format!(
+            "No log in memory, and none in a bucket, waits for {node}. Logs on disks are not given up like that: see \
+             nuthatch cluster force-recover\n"
+        ),
+        false => format!(
+            "What {node} held of {names} counts as gone for good. A log of which no majority is left then begins anew: a log in \
+             memory is empty, and one in a bucket goes on with what is there. Say it only if {node} has ended and does not come \
+             back: of a log in memory, what only {node} and another node had acknowledged is lost if it runs.\n"
+        ),
+    }
+}
+
+pub(super) fn run_copies(session: &mut Session, args: &ForgetArgs) -> Result<(), CliError> {
+    let node = args.node.as_str();
+    let would = ask(session, "FORGET_COPIES", &body(node, true))?;
+    let logs: Vec<String> = list(&would, "logs").map(text).collect();
+    if args.dry_run || logs.is_empty() {
+        return print(session.json, &would, || copies(node, &logs));
+    }
+    if !args.force {
+        eprint!("{}", copies(node, &logs));
+        confirm("Go on?", false)?;
+    }
+    let done = ask(session, "FORGET_COPIES", &body(node, false))?;
+    print(session.json, &done, || format!("{} waits for {node} no longer\n", logs.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_without_an_owner_may_wait_for_a_node_that_goes_and_is_away() {
+        let data = |old: &str, unowned: &[&str]| {
+            json!({ "nodes": [{ "name": "n2", "connected": false }, { "name": "n3", "connected": true }],
+                    "replacing": { "old": old, "new": "n4" }, "resizing": null, "unowned": unowned })
+        };
+        let said = hint(&data("n2", &["memory-quorum"]));
+        let expected = "memory-quorum may wait for what n2 held: if n2 has ended for good, nuthatch cluster forget-copies n2\n";
+        assert_eq!(said, expected);
+        assert_eq!(hint(&data("n3", &["memory-quorum"])), "", "it is there");
+        assert_eq!(hint(&data("n2", &[])), "", "nothing waits");
+        let mut leaving = data("n9", &["default"]);
+        leaving["resizing"] = json!({ "nodes": ["n2", "n3"], "keep": false });
+        assert!(hint(&leaving).contains("forget-copies n2"), "{}", hint(&leaving));
+    }
 }
