@@ -41,9 +41,12 @@ impl Protocol {
     /// From the same one on people name owners of logs: earlier programs bring such a log to and fro.
     pub const OWNERS_NAMED: Self = Self::ROSTER_IN_STORE;
 
+    /// From this one on an owner says in its beats how long it answers reads after them.
+    pub const LEASES_SAID: Self = Self(7);
+
     /// The newest one that this program knows. From 5 on a cluster has an active version, and nodes tell each other by which
     /// keys they encrypt.
-    pub const NEWEST: Self = Self::ROSTER_IN_STORE;
+    pub const NEWEST: Self = Self::LEASES_SAID;
 }
 
 impl Default for Protocol {

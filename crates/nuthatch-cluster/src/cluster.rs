@@ -177,7 +177,7 @@ impl Cluster {
             }
         };
         let by = (Arc::clone(&changes), door);
-        nodes::follow(Arc::clone(&roll), by, following, (local, report.clone()))?;
+        nodes::follow(Arc::clone(&roll), by, following, (local, report.clone(), config.lease))?;
         roll.tell_spare(&report);
         let moving = Arc::new(Moving::default());
         balance::start(&life, roll, logs.clone(), Arc::clone(&moving), times)?;

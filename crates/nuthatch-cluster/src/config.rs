@@ -6,6 +6,7 @@ use crate::route::{Route, is_own};
 use nuthatch_catalog_group::roster::{SPARES_MAX, is_name};
 use nuthatch_catalog_group::{LogCount, Protocol, Zone};
 use nuthatch_object::check_url;
+use nuthatch_quorum::timing;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -32,6 +33,12 @@ const _: () = assert!(
 
 /// A node must be allowed to be away for so long at least before a spare takes its place: to start again takes some seconds.
 pub const REPLACE_AFTER_MIN: Duration = Duration::from_secs(10);
+
+/// How long an owner answers reads after a majority has heard it, where nothing else is set, and at most.
+pub const LEASE: Duration = Duration::from_micros(timing::LEASE);
+
+/// The shortest time that this can be: one of the beats, 50 ms apart, may be late.
+pub const LEASE_MIN: Duration = Duration::from_micros(timing::LEASE_MIN);
 
 /// The catalog that the nodes keep themselves, which others can join.
 pub const BUILT_IN: &str = "built-in";
@@ -92,6 +99,10 @@ pub struct ClusterConfig {
     /// long; none: only people replace nodes. At least [`REPLACE_AFTER_MIN`]. Where the catalog is outside the nodes it is the
     /// first of those that hear a majority.
     pub replace_after: Option<Duration>,
+    /// How long this node, as an owner, answers reads after a majority has heard it, and another one waits for that when it is
+    /// gone: from [`LEASE_MIN`] to [`LEASE`], whole milliseconds. It is as long as can be until the cluster speaks
+    /// [`Protocol::LEASES_SAID`].
+    pub lease: Duration,
     /// What this node fails together with: an availability zone, a rack, a room. None: nobody says.
     pub zone: Option<Zone>,
     /// The zones whose nodes own the logs, while one of them is there that keeps the log and is not drained; none: all nodes do.
@@ -122,6 +133,12 @@ pub enum ConfigError {
     ReplaceSoon {
         /// The time.
         after: Duration,
+    },
+    /// It would be over before the next beat, or longer than keepers hold back promises at a start.
+    #[error("lease: {LEASE_MIN:?} to {LEASE:?} can be, and {lease:?} cannot")]
+    Lease {
+        /// The time.
+        lease: Duration,
     },
     /// Owners are to be in more zones than there can be.
     #[error("owner_zones: {count} zones are more than nodes: name at most {OWNER_ZONES_MAX}")]
@@ -271,6 +288,9 @@ impl ClusterConfig {
         if let Some(after) = self.replace_after.filter(|after| *after < REPLACE_AFTER_MIN) {
             return Err(ConfigError::ReplaceSoon { after });
         }
+        if !(LEASE_MIN..=LEASE).contains(&self.lease) {
+            return Err(ConfigError::Lease { lease: self.lease });
+        }
         sizes.filter(|size| self.may_found(*size)).try_for_each(|size| self.founds(size).map(drop))
     }
 
@@ -362,6 +382,7 @@ mod tests {
             memory: None,
             store: None,
             replace_after: None,
+            lease: LEASE,
             zone: None,
             owner_zones: vec![],
             protocol_max: Protocol::NEWEST,

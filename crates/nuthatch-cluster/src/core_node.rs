@@ -262,6 +262,7 @@ mod tests {
             memory: None,
             store: None,
             replace_after: None,
+            lease: crate::config::LEASE,
             zone: None,
             owner_zones: vec![],
             protocol_max: nuthatch_catalog_group::Protocol::NEWEST,

@@ -385,6 +385,11 @@ impl Host {
         self.cores().node.set_drained(drained);
     }
 
+    /// Has this node, as an owner, answer reads no longer than that after a beat, in microseconds.
+    pub(crate) fn shorten_lease(&self, lease: u64) {
+        self.cores().node.shorten_lease(lease);
+    }
+
     /// The stamp of the last entry.
     pub(crate) fn last_stamp(&self) -> WallTime {
         self.cores().node.last_stamp()

@@ -113,7 +113,9 @@ pub use balance::loads::{ASKED, BUSY, LOADS_HOLD, Loads, LogLoad};
 pub use balance::{Move, OnMove};
 pub use change_nodes::ChangeError;
 pub use cluster::{Cluster, Prepared};
-pub use config::{BUILT_IN, CORE_NODES_MAX, ClusterConfig, ConfigError, Logs, OtherBucket};
+pub use config::{
+    BUILT_IN, CORE_NODES_MAX, ClusterConfig, ConfigError, LEASE, LEASE_MIN, Logs, OtherBucket,
+};
 pub use core_node::CoreNode;
 pub use directory::QuorumDirectory;
 pub use in_bucket::QuorumTenure;

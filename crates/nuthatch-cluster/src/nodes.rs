@@ -395,10 +395,16 @@ fn number(roster: &Roster, name: &str) -> Result<NodeId, NodesError> {
     })
 }
 
-/// Has the cores know whether this node is drained.
-fn tell_drained(roll: &Roll, logs: &[Arc<QuorumLog>]) {
-    let drained = roll.drained().contains(&roll.me());
-    logs.iter().for_each(|log| log.set_drained(drained));
+/// Has the cores know whether this node is drained, and how long it answers reads as an owner once the others can be told.
+fn tell_cores(roll: &Roll, logs: &[Arc<QuorumLog>], lease: Duration) {
+    let roster = roll.roster();
+    let drained = roster.drained.contains(&roll.me());
+    for log in logs {
+        log.set_drained(drained);
+        if roster.active >= Protocol::LEASES_SAID {
+            log.shorten_lease(lease);
+        }
+    }
 }
 
 /// Has what connects to other nodes, and tells them that this one is alive, follow the roll; says where this node is, and
@@ -407,12 +413,12 @@ pub(crate) fn follow(
     roll: Arc<Roll>,
     (changes, door): (Arc<dyn ChangeNodes>, Option<Arc<Door>>),
     (logs, links): (Vec<Arc<QuorumLog>>, Vec<Arc<Links>>),
-    (local, report): (Arc<dyn Local>, Reporter),
+    (local, report, lease): (Arc<dyn Local>, Reporter, Duration),
 ) -> io::Result<()> {
     let (life, waking) = (local.life().clone(), Arc::clone(&roll));
     life.at_end(move || waking.end_waits());
     // Before anything is heard of the others, too: they may only be later.
-    tell_drained(&roll, &logs);
+    tell_cores(&roll, &logs, lease);
     life.clone().spawn("node-roll", move || {
         let (mut version, mut silence) = (0, Silence::default());
         let (mut zones, mut saying) = (ZoneWatch::new(report, Instant::now()), Saying::default());
@@ -428,7 +434,7 @@ pub(crate) fn follow(
                 let _ = links.aim(&addresses);
             }
             logs.iter().for_each(|log| log.meet(roll.peers()));
-            tell_drained(&roll, &logs);
+            tell_cores(&roll, &logs, lease);
             if let Some(door) = &door {
                 let _ = door.aim(&addresses);
                 silence.look((&roll, door), &addresses, &local);

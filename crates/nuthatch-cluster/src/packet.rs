@@ -12,6 +12,7 @@ use nuthatch_catalog_group::{LogCount, LogNumber};
 use nuthatch_log::MAX_FRAME_BYTES;
 use nuthatch_quorum::entry::{Body, Entry};
 use nuthatch_quorum::message::{BeatAnswer, Envelope, Message, Reach};
+use nuthatch_quorum::timing::{LEASE, LEASE_MIN};
 use nuthatch_quorum::types::{BootCount, Epoch, Incarnation, Lsn, NodeId, Sum, Time, WallTime};
 
 /// Bytes of a packet's header.
@@ -322,8 +323,9 @@ fn put_message(to: &mut Writer, message: &Message) {
 /// What is sent on the connection of beats.
 fn put_beat(to: &mut Writer, message: &Message) {
     match message {
-        Message::Beat { epoch, owner, quorum, commit, sent, round, room, short } => {
-            to.u8(14);
+        Message::Beat { epoch, owner, quorum, commit, sent, round, room, short, lease } => {
+            // Nodes that do not know the other kind are sent none: no lease is shortened while there may be such.
+            to.u8(if *lease == LEASE { 14 } else { 21 });
             to.u32(epoch.0);
             to.bool(*owner);
             to.bool(*quorum);
@@ -331,6 +333,9 @@ fn put_beat(to: &mut Writer, message: &Message) {
             to.u64(sent.0);
             to.u64(*round);
             to.u8(u8::from(*room) | u8::from(*short) << 1);
+            if *lease != LEASE {
+                to.u64(*lease);
+            }
         }
         Message::BeatAnswer(answer) => {
             to.u8(15);
@@ -438,7 +443,8 @@ fn message(from: &mut Reader<'_>) -> Result<Message, Malformed> {
     })
 }
 
-fn get_beat(from: &mut Reader<'_>) -> Result<Message, Malformed> {
+/// A beat; `says_lease`: with how long its sender answers reads after it.
+fn get_beat(from: &mut Reader<'_>, says_lease: bool) -> Result<Message, Malformed> {
     let (epoch, owner, quorum) = (Epoch(from.u32()?), from.bool()?, from.bool()?);
     let (commit, sent, round) = (Lsn(from.u64()?), Time(from.u64()?), from.u64()?);
     let room = from.u8()?;
@@ -446,12 +452,17 @@ fn get_beat(from: &mut Reader<'_>) -> Result<Message, Malformed> {
         return Err(malformed("what is said of a disk's room is not known"));
     }
     let (room, short) = (room & 1 != 0, room & 2 != 0);
-    Ok(Message::Beat { epoch, owner, quorum, commit, sent, round, room, short })
+    let lease = if says_lease { from.u64()? } else { LEASE };
+    if !(LEASE_MIN..=LEASE).contains(&lease) {
+        return Err(malformed("the lease of an owner is shorter or longer than it may be"));
+    }
+    Ok(Message::Beat { epoch, owner, quorum, commit, sent, round, room, short, lease })
 }
 
 fn beat(kind: u8, from: &mut Reader<'_>) -> Result<Message, Malformed> {
     Ok(match kind {
-        14 => get_beat(from)?,
+        14 => get_beat(from, false)?,
+        21 => get_beat(from, true)?,
         15 => Message::BeatAnswer(BeatAnswer {
             epoch: from.option(Reader::u32)?.map(Epoch),
             sent: Time(from.u64()?),

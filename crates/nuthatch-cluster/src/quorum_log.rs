@@ -341,6 +341,12 @@ impl QuorumLog {
         asked.or_else(|| ready.find(|_| !sight.drained.is_empty()))
     }
 
+    /// Has this node, as the owner, answer reads no longer than that after it was last heard by a majority, from now on.
+    pub(crate) fn shorten_lease(&self, lease: Duration) {
+        self.host
+            .shorten_lease(u64::try_from(lease.as_micros()).expect("checked: a part of a second"));
+    }
+
     /// Whether this node is to own the log only where nobody else can, from now on.
     pub(crate) fn set_drained(&self, drained: bool) {
         self.host.set_drained(drained);

@@ -123,6 +123,7 @@ fn node() {
         memory: None,
         store: None,
         replace_after: None,
+        lease: nuthatch_cluster::LEASE,
         zone: None,
         owner_zones: vec![],
         protocol_max: Protocol::NEWEST,

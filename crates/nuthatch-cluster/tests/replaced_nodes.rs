@@ -100,6 +100,7 @@ fn node() {
         logs: Logs::PerNode(1),
         memory: None,
         store: None,
+        lease: nuthatch_cluster::LEASE,
         replace_after: told[5].parse().ok().map(Duration::from_secs),
         zone: told[4].parse().ok(),
         owner_zones: vec![],

@@ -58,6 +58,7 @@ impl Nodes {
                 memory: None,
                 store: None,
                 replace_after: None,
+                lease: nuthatch_cluster::LEASE,
                 zone: None,
                 owner_zones: vec![],
                 protocol_max: Protocol::NEWEST,

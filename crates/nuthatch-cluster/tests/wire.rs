@@ -9,6 +9,7 @@ use nuthatch_cluster::packet::{
 use nuthatch_cluster::port::read_packet;
 use nuthatch_quorum::entry::{Base, Body, Entry, EpochStart};
 use nuthatch_quorum::message::{BeatAnswer, Envelope, Message, Reach, Refusal, Sealed, Wholeness};
+use nuthatch_quorum::timing::{LEASE, LEASE_MIN};
 use nuthatch_quorum::types::{
     BootCount, Epoch, Incarnation, Lsn, NodeId, Position, Sum, Time, WallTime,
 };
@@ -138,18 +139,20 @@ fn small() -> impl Strategy<Value = Message> {
                 Message::Install { epoch, base, replaces: replaces.map(Sum) }
             }
         ),
-        (epoch.clone(), any::<(bool, bool, u64, u64, u64, bool, bool)>()).prop_map(
-            |(epoch, (owner, quorum, commit, sent, round, room, short))| Message::Beat {
-                epoch,
-                owner,
-                quorum,
-                commit: Lsn(commit),
-                sent: Time(sent),
-                round,
-                room,
-                short,
-            }
-        ),
+        (epoch.clone(), any::<(bool, bool, u64, u64, u64, bool, bool)>(), LEASE_MIN..=LEASE)
+            .prop_map(|(epoch, (owner, quorum, commit, sent, round, room, short), lease)| {
+                Message::Beat {
+                    epoch,
+                    owner,
+                    quorum,
+                    commit: Lsn(commit),
+                    sent: Time(sent),
+                    round,
+                    room,
+                    short,
+                    lease,
+                }
+            }),
         (prop::option::of(epoch.clone()), any::<(u64, u64, Option<u64>, Option<u64>)>()).prop_map(
             |(epoch, (sent, round, wall, damaged))| Message::BeatAnswer(BeatAnswer {
                 epoch,

@@ -8,7 +8,7 @@ use crate::rules::Rule;
 use crate::store::{
     CutNote, ForeignDisk, Identity, Image, Names, Opened, StoreError, StoreOp, begin_anew, open,
 };
-use crate::timing::LEASE_GRANTED;
+use crate::timing::{LEASE, LEASE_GRANTED, LEASE_MIN, granted};
 use crate::types::{
     BootCount, Epoch, Incarnation, Lsn, NodeId, Position, Promise, Revision, SyncId, Time,
 };
@@ -431,16 +431,23 @@ impl Keeper {
         }
     }
 
-    /// Grants the owner of the accepted epoch a lease; whether it is one, and has not given it back.
-    pub(crate) fn grant(&mut self, owner: Incarnation, epoch: Epoch, now: Time) -> bool {
+    /// Grants the owner of the accepted epoch a lease of that length; whether it is one, and has not given it back.
+    pub(crate) fn grant(
+        &mut self,
+        owner: Incarnation,
+        epoch: Epoch,
+        lease: u64,
+        now: Time,
+    ) -> bool {
         let promised = self.promise == Promise { epoch, owner };
         let is_owner = !self.is_poisoned() && promised && self.log.position().accepted == epoch;
         let has_left = self.lease.released == epoch && Rule::ReleaseLasts.holds();
-        let granted = is_owner && !has_left;
-        if granted {
-            self.lease = Lease { owner, until: now.plus(LEASE_GRANTED), ..self.lease };
+        let is_granted = is_owner && !has_left;
+        let lease = if Rule::LeaseAsAsked.holds() { lease.min(LEASE) } else { LEASE_MIN };
+        if is_granted {
+            self.lease = Lease { owner, until: now.plus(granted(lease)), ..self.lease };
         }
-        granted
+        is_granted
     }
 
     /// The owner of the promised epoch has given its lease back.

@@ -10,7 +10,7 @@ use crate::owner::{Here, Owner, Publish};
 use crate::rules::Rule;
 use crate::store::{Image, Names, StoreError};
 use crate::takeover::{Candidate, Lacking, Next};
-use crate::timing::{ASK, BEAT, CATALOG_POLL, RESEND, passed};
+use crate::timing::{ASK, BEAT, CATALOG_POLL, LEASE, RESEND, passed};
 use crate::types::{
     Epoch, Incarnation, Lsn, Member, NodeId, RequestId, SyncId, Time, WallTime, majority,
 };
@@ -195,6 +195,8 @@ pub struct Node {
     drained: bool,
     /// Its disk is to take no new messages.
     short: bool,
+    /// How long it answers reads as an owner after a beat that a majority answered.
+    lease: u64,
     /// The claim under way, or the candidate, is to follow an owner that still serves.
     prepares: Option<Prepares>,
     /// The epoch that this node was told to follow, until it has claimed the next one.
@@ -230,6 +232,7 @@ impl Node {
             lacking: None,
             drained: false,
             short: false,
+            lease: LEASE,
             prepares: None,
             follows: None,
             memory: Memory::default(),
@@ -571,7 +574,8 @@ impl Node {
             Next::Serve { set, start, sum, started } => {
                 let Role::Candidate(candidate) = &self.role else { unreachable!("it asked") };
                 let epoch = candidate.epoch();
-                let owner = Owner::new(self.me(), epoch, (start, sum), &set, &started, now);
+                let owner =
+                    Owner::new(self.me(), epoch, (start, sum), &set, &started, self.lease, now);
                 self.detector.begin_role(now);
                 self.admit_at = now;
                 self.unwished_since = None;

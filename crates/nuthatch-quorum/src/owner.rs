@@ -5,11 +5,13 @@ use crate::entry::{Body, Chain, Entry};
 use crate::message::{Answer, BeatAnswer, Message, Reach, Refusal};
 use crate::out::Out;
 use crate::rules::Rule;
-use crate::timing::{LEASE, QUEUE_MAX, RESEND};
+use crate::timing::{QUEUE_MAX, RESEND};
 use crate::types::{Epoch, Lsn, Member, NodeId, RequestId, Sum, Time, WallTime, majority};
+use crate::wall::stamp;
+pub use progress::committed;
 use progress::{Progress, Stage};
 use reads::Reads;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 mod leaving;
 mod progress;
@@ -51,6 +53,8 @@ pub struct Owner {
     in_flight: BTreeMap<Lsn, RequestId>,
     queue: VecDeque<Publish>,
     reads: Reads,
+    /// How long it answers reads after a beat that a majority answered.
+    lease: u64,
     /// When entries were last asked for that its own keeper cannot read, and how often that was.
     healing: (Time, usize),
     /// An entry that its own keeper cannot read and others have trimmed.
@@ -63,15 +67,6 @@ pub struct Owner {
     lease_seen: bool,
 }
 
-/// The position that a majority of `positions` has reached.
-#[must_use]
-pub fn committed(positions: &[Lsn]) -> Lsn {
-    let mut sorted = positions.to_vec();
-    sorted.sort_unstable_by(|a, b| b.cmp(a));
-    let needed = if Rule::CommitMajority.holds() { majority(sorted.len()) } else { 1 };
-    sorted[needed - 1]
-}
-
 impl Owner {
     /// An owner whose epoch was started by `started`, with its first entry behind `start`.
     pub(crate) fn new(
@@ -80,6 +75,7 @@ impl Owner {
         (start, start_sum): (Lsn, Sum),
         set: &[Member],
         started: &[Member],
+        lease: u64,
         now: Time,
     ) -> Self {
         let first = start.next();
@@ -99,6 +95,7 @@ impl Owner {
             in_flight: BTreeMap::new(),
             queue: VecDeque::new(),
             reads: Reads::default(),
+            lease,
             healing: (Time(0), 0),
             unhealable: None,
             leaving: None,
@@ -183,27 +180,34 @@ impl Owner {
         self.voters().map(|progress| progress.member)
     }
 
+    /// Answers reads no longer than that after a beat that a majority answered: no longer than until now.
+    pub(crate) fn shorten_lease(&mut self, lease: u64) {
+        assert!(lease <= self.lease, "keepers go by what beats said before");
+        self.lease = lease;
+    }
+
     /// True if linearizable reads may be answered without asking anybody.
     #[must_use]
     pub fn has_lease(&self, now: Time) -> bool {
-        let fresh = |at: &Option<Time>| at.is_some_and(|at| now.since(at) < LEASE && at <= now);
-        let peers = self.voters().filter(|p| p.member.node != self.me);
-        1 + peers.filter(|progress| fresh(&progress.leased)).count()
-            >= majority(self.voters().count())
+        let is_fresh = |at: Time| now.since(at) < self.lease;
+        self.voters().count() == 1 || self.leased_at(now).is_some_and(is_fresh)
     }
 
     /// When the lease ends, unless it is renewed before; none if there is none, or the log is being handed
     /// over. For drivers that ask more often than they step.
     #[must_use]
     pub fn lease_ends(&self, now: Time) -> Option<Time> {
+        self.leased_at(now).filter(|_| self.leaving.is_none()).map(|at| at.plus(self.lease))
+    }
+
+    /// When the last beat was sent that so many others have answered as make a majority with this node.
+    fn leased_at(&self, now: Time) -> Option<Time> {
         let peers = self.voters().filter(|p| p.member.node != self.me);
-        let sent = peers.filter_map(|progress| progress.leased);
         // Nothing was sent later than now, whoever says so.
-        let mut leased: Vec<Time> = sent.filter(|at| *at <= now).collect();
-        leased.sort_unstable_by_key(|at| std::cmp::Reverse(*at));
+        let sent = peers.filter_map(|p| p.leased).filter(|at| *at <= now);
+        let sent: BinaryHeap<Time> = sent.collect();
         let others = majority(self.voters().count()) - 1;
-        let last = others.checked_sub(1).and_then(|place| leased.get(place).copied());
-        last.filter(|_| self.leaving.is_none()).map(|at| at.plus(LEASE))
+        sent.into_sorted_vec().into_iter().rev().nth(others.checked_sub(1)?)
     }
 
     /// Takes a publish, or refuses it. It is sealed at once if no frame is in flight.
@@ -569,12 +573,6 @@ impl Owner {
             out.reply(request, Answer::Refused);
         }
     }
-}
-
-/// The stamp of an entry behind one with the stamp `before`: the wall clock's, if that has not gone back.
-fn stamp(before: WallTime, wall: Option<WallTime>) -> WallTime {
-    let wall = wall.unwrap_or(before);
-    if Rule::StampsRise.holds() { wall.max(before) } else { wall }
 }
 
 /// Entries behind `after`, as many as can be read and one message may hold.

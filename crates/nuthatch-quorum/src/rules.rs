@@ -138,6 +138,8 @@ rules! {
     LeaseKept = "keeper.lease-kept";
     /// For one lease after its start a keeper promises nothing (M12).
     LeaseAfterBoot = "keeper.lease-after-boot";
+    /// A keeper holds back promises for as long as the owner's beats say that it answers reads.
+    LeaseAsAsked = "keeper.lease-as-asked";
     /// A seal needs a majority of the set, not of those that answered (M4, M9).
     SealMajority = "takeover.seal-majority";
     /// Only disks of the set count, whole or partial (M7).

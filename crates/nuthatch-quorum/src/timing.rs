@@ -11,10 +11,19 @@ pub const fn passed(period: u64, last: Time, now: Time) -> bool {
 
 /// Between two beats of a node.
 pub const BEAT: u64 = 50 * MILLISECOND;
-/// How long an owner may answer linearizable reads after it sent the last beat that a majority answered.
+/// How long an owner may answer linearizable reads after it sent the last beat that a majority answered, where nothing shorter
+/// is set ([`Node::shorten_lease`](crate::node::Node::shorten_lease)).
 pub const LEASE: u64 = 200 * MILLISECOND;
-/// How long a keeper holds back promises after a beat: [`LEASE`] and a tenth for clocks that drift.
-pub const LEASE_GRANTED: u64 = 220 * MILLISECOND;
+/// The shortest lease: one of the beats that renew it may be late.
+pub const LEASE_MIN: u64 = 2 * BEAT;
+/// How long a keeper that has just started holds back promises: as after a beat of whoever has the longest lease.
+pub const LEASE_GRANTED: u64 = granted(LEASE);
+
+/// How long a keeper holds back promises after a beat of an owner with this lease: that and a tenth for clocks that drift.
+#[must_use]
+pub const fn granted(lease: u64) -> u64 {
+    lease + lease / 10
+}
 /// Silence after which an owner is suspected.
 pub const SUSPECT: u64 = 500 * MILLISECOND;
 /// How long a candidate of one rank waits for the one before.

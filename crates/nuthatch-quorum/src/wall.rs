@@ -4,9 +4,16 @@
 //! one shows at once. Nothing of the protocol's safety depends on it: it stamps entries, and expires them.
 
 use crate::catalog::LogRow;
+use crate::rules::Rule;
 use crate::timing::{SUSPECT, WALL_APART, WALL_FRESH};
 use crate::types::{NodeId, Time, WallTime, majority};
 use std::collections::BTreeMap;
+
+/// The stamp of an entry behind one with the stamp `before`: the wall clock's, if that has not gone back.
+pub(crate) fn stamp(before: WallTime, wall: Option<WallTime>) -> WallTime {
+    let wall = wall.unwrap_or(before);
+    if Rule::StampsRise.holds() { wall.max(before) } else { wall }
+}
 
 /// How far a wall clock is ahead of the own [`Time`], in microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

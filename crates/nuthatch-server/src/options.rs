@@ -387,6 +387,8 @@ pub struct ClusterSettings {
     pub logs_per_node: u8,
     /// After so long without a node a spare takes its place; `None`: only people replace nodes.
     pub replace_after: Option<Duration>,
+    /// How long an owner answers reads after a majority has heard it.
+    pub lease: Duration,
     /// File with the secret that all nodes share; `None`: loopback only, or as follows.
     pub key: Option<PathBuf>,
     /// Without a key other addresses than loopback are warned of, and not refused: nats-server takes them.

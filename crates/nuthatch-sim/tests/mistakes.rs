@@ -130,6 +130,7 @@ fn m12_an_owner_that_slept_goes_on_answering() {
     let rules = [
         Rule::LeaseKept,
         Rule::LeaseAfterBoot,
+        Rule::LeaseAsAsked,
         Rule::LeaseFromSending,
         Rule::LeaseByClock,
         Rule::OwnPromiseEndsLease,

@@ -19,7 +19,7 @@ use support::{TIMEOUT, TempDir};
 const OLD: [&str; 2] = ["--protocol-max", "4"];
 
 /// The newest protocol that this program speaks.
-const NEWEST: u64 = 6;
+const NEWEST: u64 = 7;
 
 fn from_now_on() -> String {
     format!("protocol {NEWEST} from now on")

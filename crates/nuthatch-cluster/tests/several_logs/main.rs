@@ -106,6 +106,7 @@ impl Nodes {
                 memory: None,
                 store: None,
                 replace_after: None,
+                lease: nuthatch_cluster::LEASE,
                 zone: zones[number].parse().ok(),
                 owner_zones: owner_zones.iter().map(|zone| zone.parse().expect("a zone")).collect(),
                 protocol_max: Protocol::NEWEST,

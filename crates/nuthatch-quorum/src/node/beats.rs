@@ -22,21 +22,22 @@ impl Node {
         let (round, room) = (self.round, self.keeper.has_room());
         for peer in self.config.peers.iter().copied() {
             let short = self.short;
+            let (sent, lease) = (now, self.lease);
             let beat =
-                Message::Beat { epoch, owner, quorum, commit, sent: now, round, room, short };
+                Message::Beat { epoch, owner, quorum, commit, sent, round, room, short, lease };
             out.send(peer, None, beat);
         }
     }
 
     pub(super) fn beaten(&mut self, envelope: &Envelope, now: Time, out: &mut Out) {
-        let Message::Beat { epoch, owner, quorum, sent, round, room, short, .. } =
+        let Message::Beat { epoch, owner, quorum, sent, round, room, short, lease, .. } =
             &envelope.message
         else {
             unreachable!("as dispatched");
         };
         self.detector.heard_room(envelope.from, *room);
         self.detector.heard_short(envelope.from, *short);
-        let granted = *owner && self.keeper.grant(envelope.sender, *epoch, now);
+        let granted = *owner && self.keeper.grant(envelope.sender, *epoch, *lease, now);
         if *owner {
             self.detector.heard_owner(*epoch, *quorum, self.known_epoch(), now);
         }

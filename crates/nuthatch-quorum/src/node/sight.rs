@@ -2,7 +2,7 @@
 
 use super::{Node, Role};
 use crate::catalog::{LogRow, Snapshot, Wish};
-use crate::timing::CHANGE_LAG_MAX;
+use crate::timing::{CHANGE_LAG_MAX, LEASE_MIN};
 use crate::types::{Epoch, Member, NodeId, Time, majority};
 
 /// A keeper, as far as a node knows it.
@@ -69,6 +69,20 @@ impl Node {
     /// The other nodes, from now on: whom this one tells that it is alive.
     pub fn meet(&mut self, peers: Vec<NodeId>) {
         self.config.peers = peers;
+    }
+
+    /// Has this node answer reads no longer than that, in microseconds, after a beat that a majority answered, and keepers hold
+    /// back their promises no longer than that needs: a takeover from it waits so much less. Beats say so from now on, so all
+    /// keepers must know how to read that. A lease is never made longer: keepers go by what earlier beats said.
+    ///
+    /// # Panics
+    /// With less than [`LEASE_MIN`].
+    pub fn shorten_lease(&mut self, lease: u64) {
+        assert!(lease >= LEASE_MIN, "a beat may be late");
+        self.lease = self.lease.min(lease);
+        if let Role::Owner(owner) = &mut self.role {
+            owner.shorten_lease(self.lease);
+        }
     }
 
     /// Whether this node is to own the log only where nobody else can, from now on: by its rank it is behind all others then.

@@ -2,7 +2,16 @@
 
 use crate::rules::Rule;
 use crate::timing::{AWAY, RESEND, RESEND_AWAY};
-use crate::types::{BootCount, Lsn, Member, Sum, Time};
+use crate::types::{BootCount, Lsn, Member, Sum, Time, majority};
+
+/// The position that a majority of `positions` has reached.
+#[must_use]
+pub fn committed(positions: &[Lsn]) -> Lsn {
+    let mut sorted = positions.to_vec();
+    sorted.sort_unstable_by(|a, b| b.cmp(a));
+    let needed = if Rule::CommitMajority.holds() { majority(sorted.len()) } else { 1 };
+    sorted[needed - 1]
+}
 
 /// What the owner does next with a keeper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nuthatch_cluster::{Protocol, Route, Zone};
+use nuthatch_cluster::{LEASE, Protocol, Route, Zone};
 use nuthatch_protocol::config::{Entry, Map, Node, Position, Value};
 
 use super::address::{self, Port};
@@ -41,6 +41,7 @@ pub(super) struct ClusterDraft {
     catalog: Option<String>,
     logs_per_node: Option<u8>,
     replace_after: Option<Duration>,
+    lease: Option<Duration>,
     zone: Option<Zone>,
     owner_zones: Option<Vec<Zone>>,
     standby_bytes: Option<u64>,
@@ -107,6 +108,7 @@ impl ClusterDraft {
             "replace_after" => {
                 self.replace_after = r.duration(key, &entry.value).filter(|time| !time.is_zero());
             }
+            "lease" => self.lease = r.duration(key, &entry.value),
             "owner_zones" => {
                 let texts = r.texts(key, &entry.value).unwrap_or_default();
                 let zones = texts.iter().map(|text| zone(r, key, text, &entry.value.pos));
@@ -163,6 +165,7 @@ impl ClusterDraft {
             || self.catalog.is_some()
             || self.logs_per_node.is_some()
             || self.replace_after.is_some()
+            || self.lease.is_some()
             || self.node.is_some()
             || self.key.is_some()
             || self.protocol_max.is_some()
@@ -186,7 +189,7 @@ impl ClusterDraft {
         if !self.is_node() {
             return Ok(None);
         }
-        let Self { host, port, routes, catalog, logs_per_node, replace_after, .. } = self;
+        let Self { host, port, routes, catalog, logs_per_node, replace_after, lease, .. } = self;
         let Self { node, cluster, key, protocol_max, zone, owner_zones, .. } = self;
         let Self { standby_bytes, standby_above, .. } = self;
         let node = node.or_else(|| server_name.map(str::to_owned));
@@ -206,6 +209,7 @@ impl ClusterDraft {
             catalog,
             logs_per_node,
             replace_after,
+            lease: lease.unwrap_or(LEASE),
             key,
             may_be_open,
             protocol_max: protocol_max.unwrap_or(Protocol::NEWEST),

@@ -79,6 +79,7 @@ pub(super) fn config_of(options: &Options) -> Result<Option<ClusterConfig>, RunE
         memory: Some(keeper_memory_bytes(options)),
         store: options.jetstream.store.clone().filter(|_| keeps),
         replace_after: settings.replace_after.filter(|_| keeps),
+        lease: settings.lease,
         zone: settings.zone.clone(),
         owner_zones: if keeps { settings.owner_zones.clone() } else { Vec::new() },
         protocol_max: settings.protocol_max,

@@ -5,7 +5,7 @@ use super::{RunError, StartJetStream, attach_jetstream, cluster};
 use crate::node_service;
 use crate::options::{ClusterSettings, Options};
 use crate::server::Server;
-use nuthatch_cluster::{BUILT_IN, CoreNode, Protocol};
+use nuthatch_cluster::{BUILT_IN, CoreNode, LEASE, Protocol};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -84,6 +84,7 @@ fn without_effect(settings: &ClusterSettings, options: &Options) -> Vec<&'static
         ("catalog", settings.catalog != BUILT_IN),
         ("logs_per_node", settings.logs_per_node != 1),
         ("replace_after", settings.replace_after.is_some()),
+        ("lease", settings.lease != LEASE),
         ("zone", settings.zone.is_some()),
         ("owner_zones", !settings.owner_zones.is_empty()),
         ("standby_memory", settings.standby_bytes.is_some()),

@@ -18,7 +18,6 @@ use nuthatch_quorum::store::{Identity, Image, Record, StoreError};
 use nuthatch_quorum::timing::TICK;
 use nuthatch_quorum::types::{
     BootCount, Incarnation, Lsn, Member, NodeId, Position, Promise, RequestId, Revision, SyncId,
-    WallTime,
 };
 use std::collections::BTreeMap;
 
@@ -381,7 +380,7 @@ impl World {
         if self.hosts[at].paused {
             return Ok(());
         }
-        let wall = WallTime(self.hosts[at].wall.at(self.schedule.now()));
+        let wall = self.hosts[at].look(self.schedule.now());
         self.event(at, Event::Wall(wall))?;
         if self.hosts[at].life == life {
             self.event(at, Event::Tick)?;

@@ -46,7 +46,7 @@ fn jetstream_depends_on_the_name_of_the_program() {
 
 #[test]
 fn a_node_of_a_cluster_as_nats_server_is_told_of_it() {
-    let file = "server_name: n1\njetstream { store_dir: './n1', quorum { catalog: 'file:///c', logs_per_node: 2, replace_after: '30m', owner_zones: [a, b-1], standby_memory: 2GB, standby_above: '20ms' } }\n\
+    let file = "server_name: n1\njetstream { store_dir: './n1', quorum { catalog: 'file:///c', logs_per_node: 2, replace_after: '30m', lease: '150ms', owner_zones: [a, b-1], standby_memory: 2GB, standby_above: '20ms' } }\n\
                 cluster: { name: c1, zone: 'a', port: 6222, routes: [\n\
                 'nats-route://0.0.0.0:6222', 'nats://localhost:6223', '10.0.0.3:6224', 'nats://n4.example.org:6222/',\n] }";
     let o = options(file, "");
@@ -60,6 +60,7 @@ fn a_node_of_a_cluster_as_nats_server_is_told_of_it() {
         catalog: "file:///c".into(),
         logs_per_node: 2,
         replace_after: Some(Duration::from_secs(1800)),
+        lease: Duration::from_millis(150),
         key: None,
         may_be_open: true,
         protocol_max: nuthatch_cluster::Protocol::NEWEST,
@@ -81,6 +82,7 @@ fn a_node_of_a_cluster_as_nats_server_is_told_of_it() {
         catalog: "built-in".into(),
         logs_per_node: 2,
         replace_after: Some(Duration::from_secs(1800)),
+        lease: Duration::from_millis(150),
         key: Some("k".into()),
         may_be_open: false,
         protocol_max: nuthatch_cluster::Protocol::NEWEST,
