@@ -55,6 +55,19 @@ pub struct Source {
     keeper: KeeperDir,
 }
 
+impl Source {
+    /// The last entry that this keeper and another one of the log have alike, with all before it, since each names the sum of the
+    /// one before; none: both can read no entry of one number.
+    #[must_use]
+    pub fn alike_to(&self, other: &Self) -> Option<Lsn> {
+        let last = self.end.lsn.min(other.end.lsn);
+        let first = self.image.begins().lsn.max(other.image.begins().lsn);
+        let sum = |of: &Self, lsn| entry_at(&of.image, lsn).map(|entry| entry.sum);
+        let is_alike = |lsn: &Lsn| sum(self, *lsn).is_some_and(|own| sum(other, *lsn) == Some(own));
+        (first.0 + 1..=last.0).rev().map(Lsn).find(is_alike)
+    }
+}
+
 /// Why a keeper is of no use.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {

@@ -1,5 +1,6 @@
 //! `cluster`: which nodes a cluster has, and the replacement of one.
 
+pub mod copies;
 mod drain;
 mod finalize;
 mod forget;

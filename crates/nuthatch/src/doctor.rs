@@ -6,6 +6,7 @@ mod key_args;
 mod log_locations;
 mod report;
 mod state_decoder;
+mod together;
 mod watched;
 
 pub use key_args::KeyArgs;
@@ -19,6 +20,7 @@ use nuthatch_log::doctor::{
 };
 use nuthatch_log::env::{RealDisk, Tenure};
 use nuthatch_log::{Disk, Keys};
+use serde_json::json;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -38,9 +40,10 @@ const EXIT_CANNOT_LOOK: u8 = 2;
 /// Exit codes: 0 healthy (or mended), 1 damage found, 2 could not look.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// The server's store directory (-sd), or the directory of one log
-    #[arg(required_unless_present = "store", conflicts_with = "store")]
-    dir: Option<PathBuf>,
+    /// The server's store directory (-sd), or the directory of one log; of several stopped nodes of a cluster it is said, too, what
+    /// their copies of the quorum logs have together
+    #[arg(value_name = "DIR", required_unless_present = "store", conflicts_with = "store")]
+    dirs: Vec<PathBuf>,
     /// A log in a bucket instead, as it is now, without disturbing a server that has it open (but see
     /// --apply): s3://bucket/prefix, gs://, az://, file:///shared/dir (the server's --store)
     #[arg(long, value_name = "ADDRESS")]
@@ -120,51 +123,97 @@ fn is_only_locked(diagnosis: &Diagnosis) -> bool {
 /// # Errors
 /// Standard output is gone.
 pub fn run(args: &DoctorArgs) -> io::Result<ExitCode> {
-    let keeper = args.dir.as_deref().and_then(keeper::visit);
-    let places = match places_of(args) {
-        Ok(places) => places,
-        // A node of a quorum log has no log of its own beside it, unless it is configured.
-        Err(_) if keeper.is_some() => Vec::new(),
-        Err(why) => {
-            eprintln!("nuthatch: {why}");
-            return Ok(ExitCode::from(EXIT_CANNOT_LOOK));
-        }
+    let keys = match args.keys.read() {
+        Ok(keys) => keys,
+        Err(why) => return cannot_look(&why),
     };
-    let doctor = match args.keys.read() {
-        Ok(keys) => Doctor { args, keys },
-        Err(why) => {
-            eprintln!("nuthatch: {why}");
-            return Ok(ExitCode::from(EXIT_CANNOT_LOOK));
-        }
-    };
+    let doctor = Doctor { args, keys };
     if args.apply {
         // What it writes into a store is as private as the store.
         nuthatch_server::private_files::keep_private();
     }
-    let visits: Vec<Visit> = places.into_iter().map(|place| visit(place, &doctor)).collect();
+    let looked = match &args.store {
+        Some(address) => Ok(vec![Looked::of_bucket(address, &doctor)]),
+        None => args.dirs.iter().map(|dir| Looked::of_directory(dir, &doctor)).collect(),
+    };
+    let looked: Vec<Looked> = match looked {
+        Ok(looked) => looked,
+        Err(why) => return cannot_look(&why),
+    };
+    // After the others: it keeps servers away from all of them at once.
+    let together = match args.dirs.len() {
+        0 | 1 => None,
+        _ => match together::look(&args.dirs) {
+            Ok(together) => Some(together),
+            Err(why) => return cannot_look(&why.to_string()),
+        },
+    };
+    tell(args, &looked, together.as_ref())?;
+    let codes = looked.iter().map(Looked::exit_code);
+    let code = codes.chain(together.iter().map(together::Copies::exit_code)).max();
+    Ok(ExitCode::from(code.unwrap_or(0)))
+}
+
+fn cannot_look(why: &str) -> io::Result<ExitCode> {
+    eprintln!("nuthatch: {why}");
+    Ok(ExitCode::from(EXIT_CANNOT_LOOK))
+}
+
+fn tell(
+    args: &DoctorArgs,
+    looked: &[Looked],
+    together: Option<&together::Copies>,
+) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if args.json {
-        writeln!(out, "{:#}", report::json(&visits, keeper.as_ref()))?;
-    } else {
-        if let Some(keeper) = &keeper {
+        let mut all = looked.iter().map(|one| report::json(&one.visits, one.keeper.as_ref()));
+        let json = match together {
+            None => all.next().unwrap_or_default(),
+            Some(together) => {
+                json!({ "directories": all.collect::<Vec<_>>(), "together": together.json() })
+            }
+        };
+        return writeln!(out, "{json:#}");
+    }
+    for one in looked {
+        if let Some(keeper) = &one.keeper {
             keeper.text(&mut out, args.apply)?;
         }
-        for visit in &visits {
+        for visit in &one.visits {
             report::text(&mut out, visit, args)?;
         }
     }
-    let of_keeper = keeper.iter().map(keeper::KeeperVisit::exit_code);
-    Ok(ExitCode::from(visits.iter().map(Visit::exit_code).chain(of_keeper).max().unwrap_or(0)))
+    together.map_or(Ok(()), |together| together.text(&mut out))
 }
 
-fn places_of(args: &DoctorArgs) -> Result<Vec<LogLocation>, String> {
-    match (&args.dir, &args.store) {
-        (Some(dir), _) => logs_under(dir).map_err(|error| format!("{}: {error}", dir.display())),
-        (None, Some(address)) => {
-            let dir = format!("{}/{}", address.trim_end_matches('/'), args.log_name).into();
-            Ok(vec![LogLocation { dir, named: address.into() }])
-        }
-        (None, None) => Err("name a directory, or a bucket with --store".to_owned()),
+/// What a look at one directory, or at a log in a bucket, has given.
+struct Looked {
+    visits: Vec<Visit>,
+    keeper: Option<keeper::KeeperVisit>,
+}
+
+impl Looked {
+    fn of_directory(dir: &Path, doctor: &Doctor<'_>) -> Result<Self, String> {
+        let keeper = keeper::visit(dir);
+        let places = match logs_under(dir) {
+            Ok(places) => places,
+            // A node of a quorum log has no log of its own beside it, unless it is configured.
+            Err(_) if keeper.is_some() => Vec::new(),
+            Err(error) => return Err(format!("{}: {error}", dir.display())),
+        };
+        let visits = places.into_iter().map(|place| visit(place, doctor)).collect();
+        Ok(Self { visits, keeper })
+    }
+
+    fn of_bucket(address: &str, doctor: &Doctor<'_>) -> Self {
+        let dir = format!("{}/{}", address.trim_end_matches('/'), doctor.args.log_name).into();
+        let place = LogLocation { dir, named: address.into() };
+        Self { visits: vec![visit(place, doctor)], keeper: None }
+    }
+
+    fn exit_code(&self) -> u8 {
+        let of_keeper = self.keeper.iter().map(keeper::KeeperVisit::exit_code);
+        self.visits.iter().map(Visit::exit_code).chain(of_keeper).max().unwrap_or(0)
     }
 }
 

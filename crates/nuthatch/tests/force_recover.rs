@@ -81,6 +81,16 @@ fn recover(dirs: &[PathBuf], into: &Path, more: &[&str]) -> Output {
     command.output().expect("it runs")
 }
 
+/// `nuthatch doctor` of several directories: its code, and what it says of the logs.
+fn doctor(dirs: &[PathBuf]) -> (Option<i32>, Vec<Value>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nuthatch"));
+    let output = command.arg("doctor").args(dirs).arg("--json").output().expect("it runs");
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let looked = told["directories"].as_array().expect("each directory");
+    assert_eq!(looked.len(), dirs.len(), "{told}");
+    (output.status.code(), told["together"].as_array().expect("logs").clone())
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -180,6 +190,17 @@ fn of_two_disks_the_one_counts_that_has_everything() {
     publish(&nodes, 5..15);
     nodes.nodes.iter_mut().filter(|node| node.child.is_some()).for_each(Node::kill);
     let dirs = [store(&nodes, 0), store(&nodes, 2)];
+    let (_, logs) = doctor(&dirs);
+    assert_eq!(logs.len(), 3, "{logs:?}");
+    for log in &logs {
+        assert!(log["short"] == false && log["last"] == log["end"], "{log}");
+        let [away, whole] = &log["copies"].as_array().expect("copies")[..] else {
+            panic!("two copies: {log}");
+        };
+        assert_eq!([&away["furthest"], &whole["furthest"]], [false, true], "{log}");
+        assert!(away["last"].as_u64() < whole["last"].as_u64(), "{log}");
+        assert_eq!(whole["last"], log["last"], "{log}");
+    }
     let into = nodes.dir.path().join("r");
     let made = recover(&dirs, &into, &["--force", "--json"]);
     assert!(made.status.success(), "{made:?}");
@@ -205,6 +226,12 @@ fn what_has_rotted_on_one_disk_is_taken_from_another() {
     }
     let into = nodes.dir.path().join("r");
     let dirs = [store(&nodes, 0), store(&nodes, 1)];
+    // Each is damaged, and nothing is lost.
+    let (code, logs) = doctor(&dirs);
+    assert_eq!(code, Some(1));
+    assert!(logs.iter().all(|log| log["short"] == false), "{logs:?}");
+    let (_, alone) = doctor(&[dirs[0].clone(), dirs[0].clone()]);
+    assert_eq!(alone[0]["short"], true, "{alone:?}");
     let made = recover(&dirs, &into, &["--force", "--json"]);
     assert!(made.status.success(), "{made:?}");
     check(&nodes.dir, &into, 20);
@@ -234,6 +261,10 @@ fn disks_of_two_clusters_and_of_none_are_refused() {
     let dirs = [store(&clusters[0], 0), store(&clusters[1], 0)];
     let two = recover(&dirs, &into, &["--force"]);
     assert!(!two.status.success() && text(&two.stderr).contains("of two clusters"), "{two:?}");
+    let doctor = Command::new(env!("CARGO_BIN_EXE_nuthatch")).arg("doctor").args(&dirs).output();
+    let doctor = doctor.expect("it runs");
+    assert_eq!(doctor.status.code(), Some(2));
+    assert!(text(&doctor.stderr).contains("of two clusters"), "{doctor:?}");
     let none = recover(&[clusters[0].dir.path().to_owned()], &into, &["--force"]);
     assert!(text(&none.stderr).contains("there is no keeper of a quorum log in it"), "{none:?}");
     let inside = store(&clusters[0], 0).join("nuthatch/quorum/files/r");

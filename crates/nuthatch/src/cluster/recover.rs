@@ -1,25 +1,21 @@
 //! `cluster force-recover`: a store for one server, made of what the disks of a cluster have that are left.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use nuthatch_cluster::LogNumber;
-use nuthatch_cluster::inspect::is_keeper;
 use nuthatch_cluster::recover::{Reach, Source, StoppedNode, best, extract, reach};
 use nuthatch_protocol::js::Time;
 use nuthatch_server::private_files::{OUR_DIRECTORY, keep_private};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
 
+use super::copies::{Found, failed, find, log_name, take_nodes};
 use crate::error::CliError;
 use crate::session::{confirm, print};
-
-/// Where a keeper's directory may be in one that is named.
-const KEEPER: [&str; 3] = [".", "quorum", "nuthatch/quorum"];
 
 /// The configuration that is written beside the logs.
 const CONFIG: &str = "recovered.conf";
@@ -39,13 +35,6 @@ pub struct RecoverArgs {
     /// Do not ask
     #[arg(long, short)]
     force: bool,
-}
-
-/// The keepers of a log that can be read, and why others cannot.
-#[derive(Default)]
-struct Found {
-    usable: Vec<Source>,
-    unusable: Vec<String>,
 }
 
 /// What is taken of a log.
@@ -93,9 +82,6 @@ fn allow_many_files() {
 
 /// The nodes' directories, which no server uses, nor begins to while this is there.
 fn stop_others(args: &RecoverArgs) -> Result<Vec<StoppedNode>, CliError> {
-    let failed = |path: &Path, why: &dyn std::fmt::Display| {
-        CliError::Failed(format!("{}: {why}", path.display()))
-    };
     if args.into.to_str().is_none() {
         return Err(failed(&args.into, &"its name is no UTF-8: name another directory"));
     }
@@ -107,59 +93,11 @@ fn stop_others(args: &RecoverArgs) -> Result<Vec<StoppedNode>, CliError> {
     }
     let above = args.into.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("."));
     let above = above.canonicalize().map_err(|error| failed(above, &error))?;
-    let mut nodes = BTreeMap::new();
-    for dir in &args.dirs {
-        let node = KEEPER.iter().map(|name| dir.join(name)).find(|dir| is_keeper(dir));
-        let node = node.ok_or_else(|| failed(dir, &"there is no keeper of a quorum log in it"))?;
-        let node = node.canonicalize().map_err(|error| failed(dir, &error))?;
-        if above.starts_with(&node) {
-            return Err(failed(&args.into, &"it would be in a node's directory: name another one"));
-        }
-        if let Entry::Vacant(place) = nodes.entry(node) {
-            let stopped = StoppedNode::take(place.key()).map_err(|error| failed(dir, &error))?;
-            let in_use = "a server uses it: stop that node first";
-            place.insert(stopped.ok_or_else(|| failed(dir, &in_use))?);
-        }
+    let nodes = take_nodes(&args.dirs)?;
+    match nodes.iter().any(|node| above.starts_with(&node.dir)) {
+        true => Err(failed(&args.into, &"it would be in a node's directory: name another one")),
+        false => Ok(nodes),
     }
-    Ok(nodes.into_values().collect())
-}
-
-/// The keepers in these directories, by their logs.
-fn find(nodes: &[StoppedNode]) -> Result<BTreeMap<LogNumber, Found>, CliError> {
-    let mut found: BTreeMap<LogNumber, Found> = BTreeMap::new();
-    let mut seen: Vec<(&Path, BTreeSet<LogNumber>)> = vec![];
-    for node in nodes {
-        let mut logs = BTreeSet::new();
-        for (log, dir, source) in node.sources() {
-            logs.insert(log);
-            let of_log = found.entry(log).or_default();
-            match source {
-                Ok(source) => of_log.usable.push(source),
-                Err(why) => of_log.unusable.push(format!("{}: {why}", dir.display())),
-            }
-        }
-        seen.push((&node.dir, logs));
-    }
-    // Logs are numbered without gaps.
-    let last = found.keys().next_back().map_or(0, |log| log.0);
-    for log in (0..=last).map(LogNumber) {
-        let of_log = found.entry(log).or_default();
-        for (dir, _) in seen.iter().filter(|(_, logs)| !logs.contains(&log)) {
-            of_log.unusable.push(format!("{}: it has no keeper of this log", dir.display()));
-        }
-    }
-    let all = found.values().flat_map(|found| &found.usable);
-    let mut known = all.filter_map(|source| Some((source, source.cluster?)));
-    if let Some((first, cluster)) = known.next()
-        && let Some((other, _)) = known.find(|(_, other)| *other != cluster)
-    {
-        return Err(CliError::Failed(format!(
-            "{} and {} are of two clusters: name directories of one",
-            first.dir.display(),
-            other.dir.display()
-        )));
-    }
-    Ok(found)
 }
 
 /// What is taken of each log.
@@ -177,14 +115,6 @@ fn take(found: &BTreeMap<LogNumber, Found>) -> Result<Vec<Taken<'_>>, CliError> 
         all.push(Taken { log: *log, found, best, reach });
     }
     Ok(all)
-}
-
-/// The name of a log, which it keeps: places, tags and moves that name it hold on.
-fn log_name(log: LogNumber) -> String {
-    match log {
-        LogNumber::FIRST => "default".to_owned(),
-        LogNumber(number) => format!("default-{number}"),
-    }
 }
 
 impl Taken<'_> {
