@@ -1,6 +1,7 @@
 //! `cluster`: which nodes a cluster has, and the replacement of one.
 
 pub mod copies;
+mod copying;
 mod drain;
 mod finalize;
 mod forget;
@@ -17,6 +18,7 @@ use nuthatch_client::RequestError;
 use nuthatch_client::connect::ConnectArgs;
 use serde_json::{Value, json};
 
+use self::copying::Copying;
 use self::drain::{DrainArgs, UndrainArgs};
 use self::finalize::FinalizeArgs;
 use self::forget::ForgetArgs;
@@ -69,6 +71,9 @@ pub enum ClusterCommand {
     Keep {
         /// Name of the node that was to go
         node: String,
+        /// Show what would happen, and change nothing
+        #[arg(long)]
+        dry_run: bool,
     },
 }
 
@@ -115,7 +120,7 @@ pub fn run(command: &ClusterCommand, connect: &ConnectArgs) -> Result<(), CliErr
         ClusterCommand::ForgetLog(args) => forget::run(&mut session, args),
         ClusterCommand::ForgetCopies(args) => forget::run_copies(&mut session, args),
         ClusterCommand::Finalize(args) => finalize::run(&mut session, args),
-        ClusterCommand::Keep { node } => keep(&mut session, node),
+        ClusterCommand::Keep { node, dry_run } => keep(&mut session, node, *dry_run),
         ClusterCommand::ForceRecover(args) => recover::run(args, session.json),
     }
 }
@@ -267,7 +272,21 @@ fn replace(
     }
 }
 
-fn keep(session: &mut Session, node: &str) -> Result<(), CliError> {
+fn keep(session: &mut Session, node: &str, dry_run: bool) -> Result<(), CliError> {
+    if dry_run {
+        let data = ask(session, "NODES", &Value::Null)?;
+        let under_way = &data["replacing"];
+        let is_so = under_way["old"] == node;
+        return print(session.json, &json!({ "keep": node, "spare": under_way["new"] }), || {
+            match is_so {
+                true => format!(
+                    "{node} would keep its place, and {} be a spare again: what it was brought of the logs is of no use then.\n",
+                    text(&under_way["new"])
+                ),
+                false => format!("no replacement of {node} is under way: it keeps its place\n"),
+            }
+        });
+    }
     let kept = ask(session, "KEEP", &json!({ "node": node }))?;
     print(session.json, &kept, || {
         format!("{node} keeps its place, and {} is a spare again\n", text(&kept["spare"]))
@@ -281,6 +300,7 @@ fn wait(
     begun: &Value,
 ) -> Result<(), CliError> {
     let deadline = Instant::now() + Duration::from_secs(args.how.wait_s);
+    let mut copying = Copying::default();
     loop {
         match ask(session, "NODES", &Value::Null) {
             Ok(data) if list(&data, "removed").any(|gone| gone["name"] == args.old.as_str()) => {
@@ -296,8 +316,9 @@ fn wait(
                     ))
                 })?;
             }
+            Ok(data) => copying.tell(&data, &[new], &[&args.old]),
             // A node that is just being replaced may not answer.
-            _ => {}
+            Err(_) => {}
         }
         if Instant::now() >= deadline {
             return Err(CliError::Failed(format!(

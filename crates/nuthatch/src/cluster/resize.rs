@@ -6,6 +6,7 @@ use clap::Args;
 use nuthatch_client::RequestError;
 use serde_json::{Value, json};
 
+use super::copying::Copying;
 use super::{HowArgs, POLL, ask, list, numbers};
 use crate::error::CliError;
 use crate::session::{Session, confirm, print};
@@ -100,7 +101,9 @@ fn is_done(data: &Value, args: &ResizeArgs, keep: bool) -> bool {
 fn wait(session: &mut Session, args: &ResizeArgs, keep: bool) -> Result<(), CliError> {
     let deadline = Instant::now() + Duration::from_secs(args.how.wait_s);
     // Whichever node answers, which may hear of it a moment later.
-    let mut seen = false;
+    let (mut seen, mut copying) = (false, Copying::default());
+    let names: Vec<&str> = args.nodes.iter().map(String::as_str).collect();
+    let (coming, going) = if keep { (&names[..], &[][..]) } else { (&[][..], &names[..]) };
     loop {
         match ask(session, "NODES", &Value::Null) {
             Ok(data) if is_done(&data, args, keep) => {
@@ -111,7 +114,10 @@ fn wait(session: &mut Session, args: &ResizeArgs, keep: bool) -> Result<(), CliE
                     false => format!("spares now: {names}\n"),
                 });
             }
-            Ok(data) if is_under_way(&data, args, keep) => seen = true,
+            Ok(data) if is_under_way(&data, args, keep) => {
+                copying.tell(&data, coming, going);
+                seen = true;
+            }
             Ok(_) if seen => {
                 return Err(CliError::Failed(format!(
                     "it was taken back meanwhile: {} stay what they were",
