@@ -324,6 +324,12 @@ impl Cluster {
         self.nodes.finalize(&self.logs, finalize)
     }
 
+    /// True if another node has logs owned in other zones than this one, as it said last.
+    #[must_use]
+    pub fn owner_zones_differ(&self) -> bool {
+        self.nodes.roll().other_owner_zones().is_some()
+    }
+
     /// Says who hears that this node was removed from the cluster; at once if it was.
     pub fn on_removed(&self, on_removed: OnRemoved) {
         self.nodes.roll().on_removed(on_removed);
@@ -540,7 +546,7 @@ impl Cluster {
 
     /// As [`QuorumLog::tell_takeover`].
     pub fn tell_takeover(&self) {
-        self.first().tell_takeover();
+        let _ = self.first().tell_takeover();
     }
 
     /// As [`QuorumLog::has_lost`].

@@ -31,6 +31,7 @@ use self::work_signal::WorkSignal;
 use crate::alarms::{self, Named};
 use crate::clock::now;
 use crate::coding::Malformed;
+use crate::counts::Counts;
 use crate::keeper_dir::KeeperDir;
 use crate::lease::Lease;
 use crate::packet::{Packet, hash_of};
@@ -121,6 +122,7 @@ pub struct Host {
     /// When a part of another node's files came last, by the clock of the cores.
     part_at: AtomicU64,
     began_anew: AtomicU64,
+    pub(crate) counts: Counts,
     agreed_wall: AgreedWall,
     /// The node has ended: no step is taken any more, and nothing answered.
     has_ended: AtomicBool,
@@ -164,6 +166,7 @@ impl Host {
             helpers,
             part_at: AtomicU64::new(0),
             began_anew: AtomicU64::new(0),
+            counts: Counts::default(),
             agreed_wall: AgreedWall::default(),
             has_ended: AtomicBool::new(false),
             work: WorkSignal::default(),
@@ -468,6 +471,7 @@ impl Host {
             self.helpers.report.note(&alarms::is_new(&node));
             return;
         }
+        self.counts.note_alarm(alarm);
         if let Alarm::BeganAnew { .. } = alarm {
             self.began_anew.fetch_add(1, Ordering::Relaxed);
         }

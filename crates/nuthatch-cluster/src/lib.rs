@@ -46,6 +46,7 @@ pub mod cluster;
 pub mod coding;
 pub mod config;
 pub mod core_node;
+mod counts;
 pub mod directory;
 #[cfg(feature = "etcd")]
 mod etcd_store;
@@ -132,4 +133,5 @@ pub use replica_view::ReplicaView;
 pub use roll::OnRemoved;
 pub use route::Route;
 pub use start_error::StartError;
+pub use stopwatch::Takeover;
 pub use zones::{ZoneRisk, ZonesSight};

@@ -16,6 +16,7 @@ use crate::life::Life;
 use crate::owners::Owners;
 use crate::replica_view::ReplicaView;
 use crate::roll::Roll;
+use crate::stopwatch::Takeover;
 use nuthatch_catalog_group::LogNumber;
 use nuthatch_log::env::Disk;
 use nuthatch_quorum::node::{Event, Sight};
@@ -413,11 +414,24 @@ impl QuorumLog {
         left(&self.host.status())
     }
 
-    /// Tells people how long the parts of this node's takeover took, when it takes clients.
-    pub fn tell_takeover(&self) {
-        if let Some(shares) = self.host.take_shares() {
-            self.host.note_down(&shares.line(self.apply_micros.load(Ordering::Acquire), now()));
-        }
+    /// Tells people how long the parts of this node's takeover took, when it takes clients; gives it, if there was one.
+    pub fn tell_takeover(&self) -> Option<Takeover> {
+        let shares = self.host.take_shares()?;
+        let (apply, now) = (self.apply_micros.load(Ordering::Acquire), now());
+        self.host.note_down(&shares.line(apply, now));
+        Some(shares.takeover(apply, now))
+    }
+
+    /// How often each thing was noticed of the log here since the process began, by names that do not change.
+    pub fn noticed(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.host.counts.noticed()
+    }
+
+    /// For how long the catalog has answered nothing that was asked for this log (every 200 ms), and how many calls had no
+    /// success.
+    #[must_use]
+    pub fn catalog(&self) -> (Duration, u64) {
+        self.host.counts.catalog()
     }
 
     /// True if the epoch that was last waited for has ended, or the disk has failed.

@@ -352,11 +352,13 @@ fn start_catalog(
                 let trouble = if matches!(call, Call::Read) { &mut read } else { &mut written };
                 match catalog.call(&call, &*disk) {
                     Ok(reply) => {
+                        host.counts.note_catalog(None);
                         trouble.passed(|text| host.report(text));
                         host.handle(Event::Catalog(reply));
                     }
                     Err(_) if lives.is_ending() => return,
                     Err(error) => {
+                        host.counts.note_catalog(Some(&error));
                         trouble.met(&error, |text| host.report(text));
                         // A catalog that is away takes its time for each. The cores ask again for what they still want.
                         break;

@@ -13,6 +13,15 @@ enum By {
     Handover,
 }
 
+/// A takeover by this node, from the former owner's last word until clients were taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Takeover {
+    /// The owner was lost, or its log had none; otherwise it was handed over.
+    pub is_after_loss: bool,
+    /// How long it took, in microseconds.
+    pub micros: u64,
+}
+
 /// The parts of a takeover, in microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shares {
@@ -36,8 +45,24 @@ pub(crate) struct Shares {
 impl Shares {
     /// The line that tells them, of a node that takes clients now and needed so long to apply the log.
     pub(crate) fn line(&self, apply: u64, now: Time) -> String {
+        let parts = self.parts(apply, now);
+        let mut line = format!("takeover: epoch={} by={}", self.epoch.0, self.by);
+        let more = [("total", self.takeover(apply, now).micros), ("prepared", self.prepared)];
+        for (name, micros) in parts.into_iter().chain(more) {
+            line.push_str(&format!(" {name}_ms={}.{}", micros / 1_000, micros % 1_000 / 100));
+        }
+        line
+    }
+
+    /// The same as numbers.
+    pub(crate) fn takeover(&self, apply: u64, now: Time) -> Takeover {
+        let micros = self.parts(apply, now).iter().map(|(_, micros)| micros).sum();
+        Takeover { is_after_loss: self.by == By::Loss, micros }
+    }
+
+    fn parts(&self, apply: u64, now: Time) -> [(&'static str, u64); 8] {
         let open = now.since(self.owned_at).saturating_sub(apply);
-        let parts = [
+        [
             ("detection", self.detection),
             ("catalog", self.catalog),
             ("lease", self.lease),
@@ -46,14 +71,7 @@ impl Shares {
             ("start", self.start),
             ("apply", apply),
             ("open", open),
-        ];
-        let total = parts.iter().map(|(_, micros)| micros).sum();
-        let mut line = format!("takeover: epoch={} by={}", self.epoch.0, self.by);
-        let more = [("total", total), ("prepared", self.prepared)];
-        for (name, micros) in parts.into_iter().chain(more) {
-            line.push_str(&format!(" {name}_ms={}.{}", micros / 1_000, micros % 1_000 / 100));
-        }
-        line
+        ]
     }
 }
 
