@@ -421,6 +421,9 @@ impl Follower {
         let now = Instant::now();
         (self.needs, self.next) = (Some((own, now)), Next::At(now + RETRY_WITHOUT_MEMORY));
         let (used, max) = (used >> 20, max >> 20);
+        if let Some(server) = self.standbys.server.upgrade() {
+            server.nodes.counts.standby_dropped(self.log.number().0);
+        }
         self.say(|log| {
             log.warn(format_args!(
                 "{self} is not followed here any more: standbys take about {used} MiB, and standby_memory is {max} MiB. A \

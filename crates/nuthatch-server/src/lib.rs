@@ -11,6 +11,8 @@ pub mod callout;
 pub mod change_log;
 mod cipher_suites;
 pub mod close_reason;
+pub mod cluster_counts;
+pub mod cluster_sight;
 pub mod conn;
 pub mod connections;
 pub mod credentials;

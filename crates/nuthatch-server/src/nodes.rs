@@ -1,5 +1,6 @@
 //! The other nodes of this server's cluster: connections to them, and what clients are told of them.
 
+use crate::cluster_counts::ClusterCounts;
 use crate::connections::Connections;
 use crate::meaning::name_hash;
 use nuthatch_cluster::CORE_NODES_MAX;
@@ -35,6 +36,8 @@ pub struct Nodes {
     pub slow_consumers: AtomicU64,
     /// Closed as stale so far.
     pub stale: AtomicU64,
+    /// What was seen of the cluster.
+    pub counts: ClusterCounts,
     /// The cluster's name, once this server is a node of it.
     cluster: OnceLock<String>,
     known: Mutex<BTreeMap<String, KnownNode>>,
@@ -98,6 +101,7 @@ impl Default for Nodes {
             connections: Connections::new(0),
             slow_consumers: AtomicU64::new(0),
             stale: AtomicU64::new(0),
+            counts: ClusterCounts::default(),
             cluster: OnceLock::new(),
             known: Mutex::default(),
             met: Mutex::default(),

@@ -16,10 +16,10 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{interval, timeout};
 
 /// The keeper's directory, in ours of the store.
 const KEEPER_DIR: &str = "quorum";
@@ -33,6 +33,9 @@ const LEAVE_MAX: Duration = Duration::from_secs(3);
 /// A node that starts anew waits so long first, so that one that always fails does not take all of a
 /// processor.
 const RESTART_PAUSE: Duration = Duration::from_millis(100);
+
+/// Between two looks for how long a change of the nodes goes on.
+const CHANGES_LOOK: Duration = Duration::from_secs(1);
 
 /// How this server is set up as a node, with its directory; `None`: it is none.
 ///
@@ -238,6 +241,7 @@ async fn be_node(
     tasks.spawn(node_service::remembered_streams::keep(server.clone()));
     tasks.spawn(node_service::keep_advertising(server.clone()));
     tasks.spawn(node_service::serve(server.clone(), cluster.clone(), name));
+    tasks.spawn(watch_changes(server.clone(), cluster.clone()));
     let quorum = quorum.expect("the JetStream of a node serves its quorum logs");
     let mut kept = JoinSet::new();
     for log in cluster.logs() {
@@ -258,6 +262,15 @@ async fn be_node(
     let _ = failed.try_send(why);
     while kept.join_next().await.is_some() {}
     Ok(())
+}
+
+/// Looks for how long a change of the nodes goes on, also where nobody asks for it.
+async fn watch_changes(server: Arc<Server>, cluster: Arc<Cluster>) {
+    let mut looks = interval(CHANGES_LOOK);
+    loop {
+        looks.tick().await;
+        let _ = server.nodes.counts.note_change(&cluster.nodes(), Instant::now());
+    }
 }
 
 /// Gives the cluster the name that clients see: the configured one, or one that follows from what the founding has drawn.

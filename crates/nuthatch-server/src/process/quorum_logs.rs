@@ -76,6 +76,7 @@ pub(super) fn take_moves(server: &Arc<Server>, cluster: &Cluster) {
     cluster.take_moves(Box::new(move |log, moves| {
         let Some(server) = server.upgrade() else { return };
         let (nodes, number) = (&server.nodes, log.number().0);
+        nodes.counts.balanced(number, matches!(moves, Move::To(_)));
         // Where it is being handed over already balance looks again.
         drop(match moves {
             Move::To(to) => {
@@ -125,7 +126,9 @@ impl Kept {
         }
         self.failures.store(0, Ordering::Relaxed);
         self.log.set_unopened(false);
-        self.log.tell_takeover();
+        if let Some(takeover) = self.log.tell_takeover() {
+            self.server.nodes.counts.taken_over(self.number, takeover);
+        }
         self.say(format_args!("is served here"));
         let ended = tokio::select! {
             // Without a JetStream nothing watches, and nothing is lost.

@@ -61,6 +61,18 @@ fn put_all<'a>(
     page.push(Family { metric, samples: samples.into_iter().map(sample).collect() });
 }
 
+fn put_reals<'a>(
+    page: &mut Vec<Family>,
+    metric: &'static Metric,
+    samples: impl IntoIterator<Item = (Vec<&'a str>, f64)>,
+) {
+    let sample = |(labels, value): (Vec<&str>, f64)| Sample {
+        labels: labels.into_iter().map(str::to_owned).collect(),
+        value: Number::Real(value),
+    };
+    page.push(Family { metric, samples: samples.into_iter().map(sample).collect() });
+}
+
 fn unix_seconds(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }

@@ -57,6 +57,7 @@ macro_rules! metrics {
 }
 
 const LOG: Labels = &["log"];
+const NODE: Labels = &["node"];
 const ACCOUNT: Labels = &["account"];
 const STREAM: Labels = &["account", "stream"];
 const CONSUMER: Labels = &["account", "stream", "consumer"];
@@ -111,6 +112,54 @@ metrics! {
             "Nodes of the cluster, this one included; this and what follows have numbers only at servers in one");
         CLUSTER_CONNECTED = gauge("nuthatch_cluster_connected_nodes", &[],
             "Those that this node has connections to, itself included");
+        CLUSTER_KEEPERS = gauge("nuthatch_cluster_keepers", &[], "Nodes that keep the logs");
+        CLUSTER_SPARES = gauge("nuthatch_cluster_spares", &[], "Nodes that are spares");
+        CLUSTER_REMOVED = gauge("nuthatch_cluster_removed_nodes", &[],
+            "Nodes that were removed, of those that the catalog still names");
+        CLUSTER_MAY_STOP = gauge("nuthatch_cluster_may_stop", &[],
+            "1: nothing that this node knows speaks against stopping any one node. How far copies are the owner of each log alone knows: stop one where `min by (job)` of all nodes is 1");
+        NODE_KEEPS = gauge("nuthatch_cluster_node_keeps", NODE, "1 for a node that keeps the logs, 0 for a spare");
+        NODE_DRAIN = gauge("nuthatch_cluster_node_drain", &["node", "state"],
+            "1 for a node in that state: `draining` owns logs or leads the catalog still, `drained` does neither");
+        NODE_SILENT = gauge("nuthatch_cluster_node_silent_seconds", NODE,
+            "For how long this node has not heard that one; where it never has, since this one began. Below a second: it is there");
+        NODE_TURNED_AWAY = gauge("nuthatch_cluster_node_turned_away", NODE,
+            "1: it came and was turned away, `nuthatch cluster status` says why");
+        NODE_PROTOCOL = gauge("nuthatch_cluster_node_protocol_max", NODE,
+            "The newest protocol that it speaks; only once this node has heard it");
+        REPLACE_AFTER = gauge("nuthatch_cluster_replace_after_seconds", &[],
+            "After so long without a node a spare takes its place (`replace_after`); 0: only people replace nodes");
+        NODE_REPLACED_IN = gauge("nuthatch_cluster_node_replaced_in_seconds", NODE,
+            "When that is due for a node that this one does not hear, at the earliest; 0: now, or there is no spare. Only for nodes that keep the logs, are not drained, and while nothing else changes");
+        CHANGE_UNDER_WAY = gauge("nuthatch_cluster_change_under_way", &["change"],
+            "1 while the nodes that keep the logs change: `replace`, `grow`, `shrink`");
+        CHANGE_SECONDS = gauge("nuthatch_cluster_change_seconds", &["change"],
+            "For how long, since this node first saw it; 0: it is not under way");
+        ZONES = gauge("nuthatch_cluster_zones", &[], "Zones of the nodes that keep the logs, as far as they say one");
+        ZONE_RISK = gauge("nuthatch_cluster_zone_risk", &[],
+            "1: the loss of one zone leaves no majority of the nodes that keep the logs");
+        WITHOUT_ZONE = gauge("nuthatch_cluster_nodes_without_zone", &[],
+            "Nodes that say no zone while another one does");
+        OWNER_ZONES_DIFFER = gauge("nuthatch_cluster_owner_zones_differ", &[],
+            "1: another node has other `owner_zones` than this one");
+        OWNER_ZONES_EMPTY = gauge("nuthatch_cluster_owner_zones_empty", &[],
+            "1: no node that keeps the logs is in one of this node's `owner_zones`");
+        CATALOG_INFO = gauge("nuthatch_cluster_catalog_info", &["kind"],
+            "1, with where the catalog is: `built-in`, `directory`, `bucket` or `etcd`");
+        CATALOG_LEADER = gauge("nuthatch_cluster_catalog_leader", &[], "1 at the node that leads the built-in catalog");
+        CATALOG_SILENT = gauge("nuthatch_cluster_catalog_silent_seconds", &[],
+            "For how long the catalog has answered nothing that this node asked for some log; it asks five times a second");
+        CATALOG_FAILURES = counter("nuthatch_cluster_catalog_failures", &[],
+            "Calls to the catalog for logs that had no success");
+        PROTOCOL = gauge("nuthatch_cluster_protocol", &[], "What the nodes speak");
+        PROTOCOL_AVAILABLE = gauge("nuthatch_cluster_protocol_available", &[],
+            "The newest protocol that all nodes know: above `nuthatch_cluster_protocol` the cluster can be finalized. Only while all are heard");
+        CLOCK_AGREED = gauge("nuthatch_cluster_clock_agreed", &[],
+            "1: a majority of the nodes agrees with this one's wall clock within 2 s. Only while this node hears a majority");
+        STANDBY_BYTES = gauge("nuthatch_cluster_standby_memory_bytes", &[],
+            "Memory that all standbys of this node take, about");
+        STANDBY_MAX = gauge("nuthatch_cluster_standby_memory_max_bytes", &[],
+            "Memory that they may take (`standby_memory`); 0: there are none");
         QUORUM_OWNED = gauge("nuthatch_quorum_log_owned", LOG,
             "1 for a quorum log that this node owns; 0 at all nodes: nobody does, and nothing is acknowledged");
         QUORUM_BEHIND = gauge("nuthatch_quorum_log_replicas_behind", LOG,
@@ -119,6 +168,28 @@ metrics! {
             "Entries (syncs of the log) that a node lacks; likewise");
         QUORUM_ASKED = counter("nuthatch_quorum_log_asked_bytes", &["log", "node"],
             "Bytes that clients of a node have asked of a log since it came to its owner, with 64 or more for each operation; told by the owner alone");
+        QUORUM_ELSEWHERE = gauge("nuthatch_quorum_log_owned_elsewhere", LOG,
+            "1: it is owned by this node and is to be owned by another one; told by the owner alone");
+        QUORUM_OUTSIDE = gauge("nuthatch_quorum_log_owner_outside_zones", LOG,
+            "1: this node owns it and is in none of `owner_zones`, in which another one could; likewise");
+        QUORUM_ZONES = gauge("nuthatch_quorum_log_zones", LOG,
+            "Zones that its replicas are in, as far as their nodes say one");
+        QUORUM_ZONE_RISK = gauge("nuthatch_quorum_log_zone_risk", LOG,
+            "1: the loss of one zone leaves no majority of its replicas");
+        QUORUM_COUNTS = gauge("nuthatch_quorum_log_replica_counts", LOG,
+            "0: this node's replica does not count for the majority yet: its disk or memory is new, or being brought what it lacks");
+        QUORUM_UNOPENED = gauge("nuthatch_quorum_log_unopened", LOG,
+            "1: this node could not open it when it last owned it");
+        QUORUM_TAKEOVERS = counter("nuthatch_quorum_log_takeovers", &["log", "by"],
+            "Takeovers by this node: by `loss` of the owner, or where there was none, or by `handover`");
+        QUORUM_TAKEOVER = histogram("nuthatch_quorum_log_takeover_seconds", LOG,
+            "Time of each, from the former owner's last word until clients were taken");
+        QUORUM_MOVES = counter("nuthatch_quorum_log_moves", &["log", "to"],
+            "Times that balance had this node, as its owner, give it up: to another `node`, or to itself with other `keepers`");
+        QUORUM_NOTICED = counter("nuthatch_quorum_log_noticed", &["log", "what"],
+            "What this node's replica has noticed: see [what is noticed](cluster.md#what-is-noticed)");
+        STANDBYS_DROPPED = counter("nuthatch_quorum_log_standbys_dropped", LOG,
+            "Times that this node has ceased to follow it because standbys took more than `standby_memory`");
         QUORUM_STANDBY = gauge("nuthatch_quorum_log_standby_bytes", LOG,
             "Memory, about, in which this node follows a log of another node, to take it over faster; 0: it does not");
         DIRECT_GETS_NEAR = counter("nuthatch_direct_gets_own_zone", &[],

@@ -4,24 +4,75 @@ use super::super::Family;
 use super::super::table as t;
 use super::{put, put_all};
 use crate::jetstream_port::followed::FollowedStreams;
-use crate::logs::is_quorum_log;
+use crate::logs::{is_quorum_log, standby_memory_bytes};
 use crate::server::Server;
-use nuthatch_cluster::{KeeperSight, LogSight, MEMORY_LOG, MemoryUsage};
+use nuthatch_cluster::{KeeperSight, LogSight, MEMORY_LOG, MemoryUsage, QuorumLog};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-const ALL: [&t::Metric; 11] = [
+mod nodes;
+mod quorum_logs;
+
+/// Those that a server has no numbers of that is alone.
+const ALL: &[&t::Metric] = &[
     &t::CLUSTER_NODES,
     &t::CLUSTER_CONNECTED,
+    &t::CLUSTER_KEEPERS,
+    &t::CLUSTER_SPARES,
+    &t::CLUSTER_REMOVED,
+    &t::CLUSTER_MAY_STOP,
+    &t::NODE_KEEPS,
+    &t::NODE_DRAIN,
+    &t::NODE_SILENT,
+    &t::NODE_TURNED_AWAY,
+    &t::NODE_PROTOCOL,
+    &t::REPLACE_AFTER,
+    &t::NODE_REPLACED_IN,
+    &t::CHANGE_UNDER_WAY,
+    &t::CHANGE_SECONDS,
+    &t::ZONES,
+    &t::ZONE_RISK,
+    &t::WITHOUT_ZONE,
+    &t::OWNER_ZONES_DIFFER,
+    &t::OWNER_ZONES_EMPTY,
+    &t::CATALOG_INFO,
+    &t::CATALOG_LEADER,
+    &t::CATALOG_SILENT,
+    &t::CATALOG_FAILURES,
+    &t::PROTOCOL,
+    &t::PROTOCOL_AVAILABLE,
+    &t::CLOCK_AGREED,
+    &t::STANDBY_BYTES,
+    &t::STANDBY_MAX,
     &t::QUORUM_OWNED,
     &t::QUORUM_BEHIND,
     &t::QUORUM_LAG,
     &t::QUORUM_ASKED,
+    &t::QUORUM_ELSEWHERE,
+    &t::QUORUM_OUTSIDE,
+    &t::QUORUM_ZONES,
+    &t::QUORUM_ZONE_RISK,
+    &t::QUORUM_COUNTS,
+    &t::QUORUM_UNOPENED,
+    &t::QUORUM_TAKEOVERS,
+    &t::QUORUM_TAKEOVER,
+    &t::QUORUM_MOVES,
+    &t::QUORUM_NOTICED,
+    &t::STANDBYS_DROPPED,
     &t::QUORUM_STANDBY,
     &t::DIRECT_GETS_NEAR,
     &t::QUORUM_MEMORY,
     &t::QUORUM_MEMORY_MAX,
     &t::QUORUM_ANEW,
 ];
+
+/// A quorum log as this node sees it.
+struct Log {
+    log: Arc<QuorumLog>,
+    name: String,
+    sight: LogSight,
+    is_owned: bool,
+}
 
 /// Names without numbers of a server that is alone, or has not found its cluster yet.
 pub(super) fn of_cluster(page: &mut Vec<Family>, server: &Server) {
@@ -30,32 +81,48 @@ pub(super) fn of_cluster(page: &mut Vec<Family>, server: &Server) {
     };
     put(page, &t::CLUSTER_NODES, cluster.count() as u64);
     put(page, &t::CLUSTER_CONNECTED, connected(server).len() as u64 + 1);
-    let logs: Vec<(String, LogSight, bool)> = cluster
-        .logs()
-        .iter()
-        .map(|log| (log, log.sight()))
-        .map(|(log, sight)| (sight.name.clone(), sight, log.owned().is_some()))
-        .collect();
-    let owned = logs.iter().map(|(name, _, owned)| (vec![name.as_str()], u64::from(*owned)));
-    put_all(page, &t::QUORUM_OWNED, owned);
+    let sight = cluster.nodes();
+    let logs: Vec<Log> = cluster.logs().iter().map(seen).collect();
+    nodes::of_nodes(page, (server, cluster), &sight, &logs);
+    of_owners(page, &logs);
+    put_asked(page, server);
+    quorum_logs::of_logs(page, server, &sight, &logs);
+    of_standbys(page, server, &logs);
+    of_memory(page, &logs);
+}
+
+fn seen(log: &Arc<QuorumLog>) -> Log {
+    let (sight, is_owned) = (log.sight(), log.owned().is_some());
+    Log { log: Arc::clone(log), name: sight.name.clone(), sight, is_owned }
+}
+
+fn of_owners(page: &mut Vec<Family>, logs: &[Log]) {
+    let all = logs.iter().map(|log| (vec![log.name.as_str()], u64::from(log.is_owned)));
+    put_all(page, &t::QUORUM_OWNED, all);
     // The owner alone knows what the others lack.
-    let told: Vec<(&str, Vec<&KeeperSight>)> =
-        logs.iter().filter(|log| log.2).map(|(name, sight, _)| (&**name, others(sight))).collect();
-    let owned = logs.iter().filter(|log| log.2);
-    let behind = owned.map(|(name, sight, _)| (vec![name.as_str()], behind(sight)));
+    let owned = || logs.iter().filter(|log| log.is_owned);
+    let behind = owned().map(|log| (vec![log.name.as_str()], behind(&log.sight)));
     put_all(page, &t::QUORUM_BEHIND, behind);
+    let told: Vec<(&str, Vec<&KeeperSight>)> =
+        owned().map(|log| (&*log.name, others(&log.sight))).collect();
     let lags = told.iter().flat_map(|(log, all)| {
         all.iter().filter_map(|k| Some((vec![*log, k.node.name.as_str()], k.lag?)))
     });
     put_all(page, &t::QUORUM_LAG, lags);
-    put_asked(page, server);
-    let standby = cluster.logs().iter().map(|log| (log.name(), log.followed()));
-    let standby: Vec<_> = standby.map(|(log, of)| (log, of.map_or(0, |of| of.bytes))).collect();
-    let standby = standby.iter().map(|(log, bytes)| (vec![log.as_str()], *bytes));
+}
+
+fn of_standbys(page: &mut Vec<Family>, server: &Server, logs: &[Log]) {
+    let bytes = |log: &Log| log.log.followed().map_or(0, |of| of.bytes);
+    let standby: Vec<_> = logs.iter().map(|log| (vec![log.name.as_str()], bytes(log))).collect();
+    put(page, &t::STANDBY_BYTES, standby.iter().map(|(_, bytes)| bytes).sum());
+    put(page, &t::STANDBY_MAX, standby_memory_bytes(&server.options()));
     put_all(page, &t::QUORUM_STANDBY, standby);
     let near = server.jetstream().followed().map(FollowedStreams::answered);
     put(page, &t::DIRECT_GETS_NEAR, near.unwrap_or(0));
-    let in_memory: Vec<_> = cluster.logs().iter().filter(|log| log.is_in_memory()).collect();
+}
+
+fn of_memory(page: &mut Vec<Family>, logs: &[Log]) {
+    let in_memory: Vec<_> = logs.iter().map(|log| &log.log).filter(|l| l.is_in_memory()).collect();
     let usage = |of: fn(MemoryUsage) -> u64| {
         in_memory.iter().filter_map(move |log| Some((vec![MEMORY_LOG], of(log.memory()?))))
     };
