@@ -11,7 +11,7 @@
 //! - [`catalog`]: transactions as objects of a bucket, of a shared directory or of etcd; [`group`]: the built-in one, which the
 //!   nodes keep themselves.
 //! - [`nodes`]: which nodes there are, and how that is changed (where the catalog is outside them by `stored_nodes`, in `stored_roster`); [`zones`]: what the loss of a zone would mean. [`life`]: the threads and connections of a node, and their end.
-//! - [`host`]: the cores of a log on a node with their disk; [`lease`]: what an owner may say. [`quorum_log`]: one log;
+//! - [`host`]: the cores of a log on a node with their disk (`counts`: what they notice); [`lease`]: what an owner may say. [`quorum_log`]: one log;
 //!   [`in_memory`]: the one that is in memory; `in_bucket`: those that are in a bucket. `owners`: which node is to own which; [`balance`]: how it comes to. [`cluster`]: all of it put together; the keepers of further logs lie in the
 //!   directory of the first one ([`sub_disk`]).
 //!
