@@ -18,10 +18,12 @@ module.exports = ({ at, readOnlyUrl, clusterUrl, lastNode, view }) => ({
     await visitor.open("#/cluster", "3 of 3");
     for (const log of ["default", "default-1", "default-2"]) await visitor.see(log);
     await visitor.gone("no owner");
+    await visitor.see("Any one node may be stopped");
     await shoot("cluster");
     process.kill(Number(lastNode), "SIGKILL");
     await visitor.see("2 of 3");
     await visitor.see("away");
+    await visitor.see("Stop no node that is there now");
     await shoot("cluster-away");
     await page.page.setViewport({ width: 320, height: 700 });
     const [wide, window] = await page.page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);

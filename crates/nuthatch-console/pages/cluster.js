@@ -7,6 +7,7 @@ import { badge, clear, count, failure, h, span, table } from "./dom.js";
 function nodesOf(found) {
   const nodes = new Map();
   const know = (name) => nodes.get(name) ?? nodes.set(name, { name, owns: [], accounts: 0, in: 0, out: 0, connected: name === found.node }).get(name);
+  for (const of of found.nodes) Object.assign(know(of.name), of);
   for (const log of found.logs) {
     for (const r of log.replicas) { const node = know(r.node); node.connected ||= r.connected; node.silent_ms = r.silent_ms; }
     if (log.owner) know(log.owner).owns.push(log.name);
@@ -25,7 +26,8 @@ const short = (text) => (text ?? "–").replace(/(\.\d)\d+/, "$1");
 function nodeTable(found) {
   const mine = (r) => r.name === found.node;
   const columns = [
-    { name: "Node", wide: true, cell: (r) => [h("span.name", r.name), " ", mine(r) && badge("this one"), !r.connected && badge("away", "warn")] },
+    { name: "Node", wide: true, cell: (r) => [h("span.name", r.name), " ", mine(r) && badge("this one"), r.spare && badge("spare"), r.drain && badge(r.drain, r.drain === "draining" && "warn"), r.turned_away && badge("turned away", "warn"), !r.connected && badge("away", "warn")] },
+    { name: "Zone", cell: (r) => h("span.nowrap", r.zone ?? "–") },
     { name: "Owns", cell: (r) => h("span.name.nowrap", r.owns.join(", ") || "–") },
     { name: "Address", cell: (r) => h("span.nowrap", r.address ?? "–") },
     { name: "Accounts", num: true, cell: (r) => (mine(r) ? "–" : count(r.accounts)) },
@@ -64,6 +66,8 @@ const show = (found) => {
   return [
     h("h1", "Cluster", h("small.beside", ` ${found.name}`)),
     h("div.tiles", [["Nodes there", `${there} of ${found.size}`], ["Needed", count(found.quorum)], ["Quorum logs", count(found.logs.length)], ["Without owner", count(found.logs.filter((log) => !log.owner).length)]].map(([l, v]) => h("div.tile", h("span", l), h("b", v)))),
+    found.states.map((state) => h("p", badge("note", "warn"), " ", state)),
+    h("p.dim", found.may_stop ? "Any one node may be stopped, as far as this node knows: how far copies are the owner of each log knows." : "Stop no node that is there now: one is away or behind, a log has no owner, or the nodes change."),
     h("h2.apart", "Nodes"), nodeTable(found),
     h("h2.apart", "Quorum logs"), h("div.columns", found.logs.map(logSection(found))),
     h("p.dim", `As the node ${found.node} sees it. What is acknowledged is on a majority of the nodes. What a replica lacks is counted in entries: syncs of the log.`),

@@ -153,6 +153,25 @@ pub struct QuorumLog {
     pub replicas: Vec<Replica>,
 }
 
+/// A node of the cluster, as this one knows it.
+#[derive(Debug, Clone)]
+pub struct ClusterNode {
+    /// Its name.
+    pub name: String,
+    /// It keeps no log, and may take the place of another one.
+    pub is_spare: bool,
+    /// `draining` or `drained`; `None`: it is not to be.
+    pub drain: Option<&'static str>,
+    /// Where it is.
+    pub zone: Option<String>,
+    /// It answers.
+    pub is_connected: bool,
+    /// For how long it has not answered, in milliseconds; `None`: it never has.
+    pub silent_ms: Option<u64>,
+    /// Why it is turned away, if it is.
+    pub turned_away: Option<String>,
+}
+
 /// The cluster of a server.
 #[derive(Debug, Clone)]
 pub struct Cluster {
@@ -162,6 +181,12 @@ pub struct Cluster {
     pub node: String,
     /// Nodes in all.
     pub size: usize,
+    /// Its nodes.
+    pub nodes: Vec<ClusterNode>,
+    /// What is under way, and what an operator should know of it; one sentence each.
+    pub states: Vec<String>,
+    /// Nothing that this node knows speaks against stopping any one node.
+    pub may_stop: bool,
     /// Its quorum logs.
     pub logs: Vec<QuorumLog>,
 }

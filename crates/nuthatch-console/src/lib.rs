@@ -22,7 +22,7 @@ mod session;
 mod watch;
 
 pub use host::{
-    AccountSample, Advisory, BoxFuture, Cluster, Facts, Findings, FreeSpace, Host, QuorumLog,
-    ReloadPreview, Replica, Rule, Sample, Setting, User,
+    AccountSample, Advisory, BoxFuture, Cluster, ClusterNode, Facts, Findings, FreeSpace, Host,
+    QuorumLog, ReloadPreview, Replica, Rule, Sample, Setting, User,
 };
 pub use serve::{Settings, StartError, start};

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::Call;
 use super::server::{report, sees_server};
 use crate::failure::Failure;
-use crate::host::{Findings, QuorumLog, Replica};
+use crate::host::{ClusterNode, Findings, QuorumLog, Replica};
 
 /// Whoever may ask for the logs may see what is wrong with them, and who keeps them.
 fn check(call: &mut Call<'_>) -> Result<(), Failure> {
@@ -23,8 +23,23 @@ pub fn cluster(call: &mut Call<'_>) -> Result<Value, Failure> {
         "size": found.size,
         "quorum": found.size / 2 + 1,
         "routes": routes["routes"],
+        "nodes": found.nodes.iter().map(node).collect::<Vec<_>>(),
+        "states": found.states,
+        "may_stop": found.may_stop,
         "logs": found.logs.iter().map(log).collect::<Vec<_>>(),
     }))
+}
+
+fn node(node: &ClusterNode) -> Value {
+    json!({
+        "name": node.name,
+        "spare": node.is_spare,
+        "drain": node.drain,
+        "zone": node.zone,
+        "connected": node.is_connected,
+        "silent_ms": node.silent_ms,
+        "turned_away": node.turned_away,
+    })
 }
 
 fn log(log: &QuorumLog) -> Value {
