@@ -2,14 +2,22 @@
 
 use super::nodes::code;
 use super::{Answer, Failure};
+use crate::logs::standby_memory_bytes;
+use crate::server::Server;
 use nuthatch_cluster::{Cluster, KeeperSight, LogSight, QuorumLog};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 /// All quorum logs. How far the copies are their owners know (`RAFTZ`).
-pub(super) fn described(cluster: &Cluster) -> Value {
-    let logs: Vec<Value> = cluster.logs().iter().map(|log| described_log(log)).collect();
-    json!({ "logs": logs })
+pub(super) fn described(server: &Server, cluster: &Cluster) -> Value {
+    let mut logs: Vec<Value> = cluster.logs().iter().map(|log| described_log(log)).collect();
+    for (log, of) in logs.iter_mut().zip(cluster.logs()) {
+        log["standbys_dropped"] = json!(server.nodes.counts.log(of.number().0).standbys_dropped);
+    }
+    let followed = cluster.logs().iter().filter_map(|log| log.followed());
+    let bytes: u64 = followed.map(|followed| followed.bytes).sum();
+    let standby = json!({ "bytes": bytes, "max_bytes": standby_memory_bytes(&server.options()) });
+    json!({ "logs": logs, "standby_memory": standby })
 }
 
 fn described_log(log: &QuorumLog) -> Value {

@@ -39,7 +39,7 @@ pub(super) async fn about_nodes(
         "DRAIN" => drain(cluster, options).await,
         "FINALIZE" => finalize(cluster, options).await,
         "KEEP" => keep(cluster, options).await,
-        "LOGS" => Ok(Answer::Data(cluster_logs::described(&cluster))),
+        "LOGS" => Ok(Answer::Data(cluster_logs::described(server, &cluster))),
         "MOVE_LOG" => cluster_logs::move_log(cluster, options).await,
         "FORGET" => offline_streams::forget(server, options),
         "FORGET_COPIES" => forget_copies(cluster, options).await,

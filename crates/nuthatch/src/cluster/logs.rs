@@ -43,8 +43,22 @@ pub(super) fn show(session: &mut Session) -> Result<(), CliError> {
                 (text(&log["name"]), text(&log["store"]), log["epoch"].to_string());
             table.row(vec![name, store, epoch, owner, place(log), copies(log)]);
         }
-        table.render()
+        table.render() + &standby_memory(&data)
     })
+}
+
+/// What the standbys of the node that answers take, and may.
+fn standby_memory(data: &Value) -> String {
+    let standby = &data["standby_memory"];
+    let mib = |of: &str| standby[of].as_u64().map(|bytes| bytes >> 20);
+    let dropped: u64 = list(data, "logs").filter_map(|log| log["standbys_dropped"].as_u64()).sum();
+    match (mib("bytes"), mib("max_bytes")) {
+        (Some(bytes), Some(max)) if bytes > 0 || dropped > 0 => format!(
+            "standbys of the node that answers take {bytes} of {max} MiB; {dropped} dropped so far\n"
+        ),
+        // The server is older than that, or there are none.
+        _ => String::new(),
+    }
 }
 
 fn place(log: &Value) -> String {
