@@ -29,9 +29,17 @@ FIRST = 1_000_000
 HANG_S = 1800
 
 
+# What release artefacts have, and CI builds its tests with.
+RELEASED = "nuthatch/otlp,nuthatch/etcd"
+# The last commit that speaks protocol 5 of the nodes: the older program of rolling upgrades.
+OLD_COMMIT = "2fbae7167831"
+
+
 class Part:
-    def __init__(self, name, suites, tests=(), env=None, features=None, command=None):
+    def __init__(self, name, suites, tests=(), env=None, features=None, command=None, ignored=False):
         self.name, self.suites, self.tests, self.features = name, suites, list(tests), features
+        # True: tests run that the ordinary command ignores, too, but for measurements.
+        self.ignored = ignored
         # What is run instead of suites, given the seed of a round and the seconds of its part.
         self.command = command
         # Variables of a round, given its first seed and the seconds of its part.
@@ -55,7 +63,13 @@ def ring3(seed, seconds):
     return ["tests/ring3/run.sh", "--seed", seed, "--seconds", int(max(30, min(seconds, 600))), "--nodes", nodes]
 
 
+def upgrade(_seed, _seconds):
+    return {"NUTHATCH_OLD_BINARY": old_program()}
+
+
 KILL9 = [("nuthatch", "kill9")]
+CLUSTER_SUITES = [("nuthatch", suite) for suite in (
+    "cluster_members", "cluster_upgrade", "cluster_zones", "quorum_etcd", "quorum_handover", "quorum_replace")]
 MOVES = ["acknowledged_messages_survive_kill_9_in_the_middle_of_moves"]
 PARTS = [
     Part("kill", KILL9, ["acknowledged_messages_survive_kill_9"], kill(10)),
@@ -73,6 +87,8 @@ PARTS = [
     Part("control", [("nuthatch-sim", "control")], env=lambda *_: {"NUTHATCH_SIM_SCHEDULES": STRIDE}),
     Part("group", [("nuthatch-sim", "group")], env=lambda *_: {"NUTHATCH_SIM_SCHEDULES": STRIDE // 10}),
     Part("keeper", [("nuthatch-sim", "keeper")], env=lambda *_: {"NUTHATCH_SIM_SCHEDULES": STRIDE // 20}),
+    Part("cluster-suites", CLUSTER_SUITES, features=RELEASED, ignored=True),
+    Part("upgrade", [("nuthatch", "cluster_upgrade")], env=upgrade, features=RELEASED, ignored=True),
     Part("ring3", [], command=ring3),
     Part("milvus", [], command=lambda *_: ["tests/milvus/run.sh"]),
     Part("peers", [], command=lambda *_: ["bench/peers/build.sh"]),
@@ -100,6 +116,10 @@ def main():
         signal.signal(number, stop)
     if any(part.name == "differential" for part in parts):
         subprocess.run(["./tests/peers.sh"], cwd=REPO, check=True)
+    if any(part.features == RELEASED for part in parts):
+        subprocess.run(["./tests/etcd.sh"], cwd=REPO, check=True)
+    if any(part.name == "upgrade" for part in parts) and not build_old():
+        parts = [part for part in parts if part.name != "upgrade"]
     programs = build(parts)
     failed = False
     began = time.monotonic()
@@ -134,9 +154,33 @@ def build(parts):
     for features, package in sorted({(part.features, part.suites[0][0]) for part in parts if part.features}):
         suites = sorted({suite for part in parts if part.features == features
                          for crate, suite in part.suites if crate == package})
-        words = ["-p", package, "--features", features, *(word for suite in suites for word in ("--test", suite))]
+        of = ["--workspace"] if features == RELEASED else ["-p", package]
+        words = [*of, "--features", features, *(word for suite in suites for word in ("--test", suite))]
         found.update(build_with(features, words))
     return found
+
+
+def old_program():
+    return REPO / "target/proof" / OLD_COMMIT / "target" / PROFILE / "nuthatch"
+
+
+def build_old():
+    """Builds the program of an older commit, unless it is there; false: this clone does not have the commit."""
+    known = ["git", "cat-file", "-e", f"{OLD_COMMIT}^{{commit}}"]
+    if subprocess.run(known, cwd=REPO, stderr=subprocess.DEVNULL).returncode:
+        print(f"== upgrade: SKIPPED: this clone has no commit {OLD_COMMIT} to build the older program of; "
+              "`git fetch --unshallow` brings it", flush=True)
+        return False
+    if old_program().exists():
+        return True
+    source = REPO / "target/proof" / OLD_COMMIT / "source"
+    source.mkdir(parents=True, exist_ok=True)
+    archive = subprocess.run(["git", "archive", OLD_COMMIT], cwd=REPO, stdout=subprocess.PIPE, check=True)
+    subprocess.run(["tar", "-x"], cwd=source, input=archive.stdout, check=True)
+    env = {**os.environ, "CARGO_TARGET_DIR": str(source.parent / "target")}
+    command = ["cargo", "build", "--locked", "--profile", PROFILE, "-p", "nuthatch", "--features", "otlp,etcd"]
+    subprocess.run(command, cwd=source, env=env, check=True)
+    return True
 
 
 def build_with(features, words):
@@ -178,6 +222,7 @@ def run(part, program, package, suite, seed, seconds):
     env = {name: str(value) for name, value in env.items()}
     # Output is shown by test, so that a seed has the name of its test.
     command = [program, "--show-output", "--test-threads", "2"]
+    command += ["--include-ignored", "--skip", "how_long_"] if part.ignored else []
     command += ["--exact", *part.tests] if part.tests else []
     child = subprocess.Popen(command, cwd=REPO / "crates" / package, env=env, text=True, errors="replace",
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
@@ -193,7 +238,7 @@ def run(part, program, package, suite, seed, seconds):
     if child.returncode == 0:
         return []
     print(text, flush=True)
-    found = [(test, None) for test in not_found(text)] if part.features else failures(text)
+    found = [(test, None) for test in not_found(text)] if part.features == "mutations" else failures(text)
     return [(package, suite, test, seed) for test, seed in found] or [(package, suite, "ended", None)]
 
 

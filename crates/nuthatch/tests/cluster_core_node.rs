@@ -35,7 +35,16 @@ fn core_node(nodes: &Nodes, name: &str, listen: &str, routes: &[&str]) -> Node {
         }
     }
     let log = nodes.dir.path().join(format!("without-{name}.log"));
-    Node { name: name.to_owned(), port, args, log, hosts: None, env: Vec::new(), child: None }
+    Node {
+        name: name.to_owned(),
+        port,
+        args,
+        log,
+        hosts: None,
+        program: None,
+        env: Vec::new(),
+        child: None,
+    }
 }
 
 fn address() -> String {

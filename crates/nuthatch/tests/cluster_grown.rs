@@ -2,15 +2,13 @@
 //! and back, and whatever is killed meanwhile, each is in one log and has everything that was acknowledged once. Real
 //! processes.
 
-#[path = "quorum_nodes/publishing.rs"]
-mod publishing;
 mod quorum_nodes;
 #[path = "../../../tests/seeds.rs"]
 mod seeds;
 mod support;
 
 use nuthatch_client::{Client, ConnectOptions};
-use publishing::Load;
+use quorum_nodes::publishing::Load;
 use quorum_nodes::{NODES, Nodes};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

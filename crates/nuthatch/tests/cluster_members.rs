@@ -1,17 +1,20 @@
 //! What people and tools of nats-server ask of a cluster's nodes: `nuthatch cluster status` and `replace`,
 //! `$JS.API.SERVER.REMOVE`, `STREAM.PEER.REMOVE`. Real processes.
 
-#[path = "quorum_nodes/publishing.rs"]
-mod publishing;
+#[cfg(feature = "etcd")]
+#[path = "quorum_nodes/etcd.rs"]
+mod etcd;
 mod quorum_nodes;
 mod support;
 
 use nuthatch_client::Client;
-use publishing::Load;
+use quorum_nodes::history::History;
 use quorum_nodes::{ACCOUNTS, ANSWER, Home, Node, Nodes};
 use serde_json::{Value, json};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
+#[cfg(feature = "etcd")]
+use support::signal;
 use support::{TIMEOUT, TempDir};
 
 /// So many nodes and a stream on three or all of them.
@@ -221,32 +224,6 @@ fn one_of_five_nodes_with_a_key_is_replaced_by_a_command() {
     nodes.publish_at(new, 11);
 }
 
-/// Sets a mark when it goes, also when a test fails.
-struct SetAtEnd<'a>(&'a std::sync::atomic::AtomicBool);
-
-impl Drop for SetAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, std::sync::atomic::Ordering::Release);
-    }
-}
-
-/// Publishes at a node that stays until it is told to end.
-fn publishing<'a>(
-    scope: &'a std::thread::Scope<'a, '_>,
-    mut client: Client,
-    done: &'a std::sync::atomic::AtomicBool,
-) -> std::thread::ScopedJoinHandle<'a, Load> {
-    scope.spawn(move || {
-        let mut load = Load::default();
-        let deadline = Instant::now() + 4 * TIMEOUT;
-        while !done.load(std::sync::atomic::Ordering::Acquire) {
-            let id = format!("load-{}", load.acked);
-            load.publish(&mut client, ("Q.load", &id, "load"), deadline);
-        }
-        load
-    })
-}
-
 #[test]
 fn three_nodes_become_five_and_three_others_again_under_load() {
     resize(Home::BuiltIn, "members-resized");
@@ -255,6 +232,13 @@ fn three_nodes_become_five_and_three_others_again_under_load() {
 #[test]
 fn three_nodes_become_five_and_three_others_with_the_catalog_in_a_directory() {
     resize(Home::Directory, "members-resized-stored");
+}
+
+#[cfg(feature = "etcd")]
+#[test]
+#[ignore = "`just proof --part cluster-suites`: together they take minutes"]
+fn three_nodes_become_five_and_three_others_with_the_catalog_in_etcd() {
+    resize(etcd::IN_ETCD, "members-resized-etcd");
 }
 
 /// Three nodes become five and three others again, under load, of which no client hears an error; a stream with five replicas
@@ -289,11 +273,8 @@ fn resize(home: Home, name: &str) {
     nodes.nodes[3].signal("-CONT");
     assert_eq!(json_of(at, &["shrink", "n3", "n4", "--force"])["keep"], false);
     wait_status(at, |status| status["resizing"].is_null() && names(status, true) == ["n3", "n4"]);
-    let done = std::sync::atomic::AtomicBool::new(false);
-    let client = nodes.nodes[2].client("a:a@");
-    let load = std::thread::scope(|scope| {
-        let _ends = SetAtEnd(&done);
-        let load = publishing(scope, client, &done);
+    let mut history = History::begin(&mut account, "load-");
+    let (load, ()) = history.during((nodes.client(2), nodes.client(2)), |_| {
         let at = &nodes.nodes[0];
         let all = |status: &Value| names(status, false) == ["n0", "n1", "n2", "n3", "n4"];
         assert_eq!(json_of(at, &["grow", "n4", "n3", "--force"])["keep"], true);
@@ -305,17 +286,13 @@ fn resize(home: Home, name: &str) {
         let at = &nodes.nodes[4];
         wait_status(at, |status| names(status, false) == ["n2", "n3", "n4"]);
         wait_status(at, |status| status["nodes"][0]["logs"] == json!([]));
-        done.store(true, std::sync::atomic::Ordering::Release);
-        load.join().expect("it ends")
     });
-    println!("{load:?}");
-    let said = || nodes.nodes.iter().map(Node::text).collect::<Vec<_>>().join("\n--\n");
-    assert!(load.errors.is_empty(), "{load:?}\n{}", said());
+    load.assert_fine(|| nodes.said());
     assert!(load.acked > 10, "{load:?}");
-    let changed =
-        said().matches("was closed, for its next epoch to begin with other keepers").count();
-    assert!(changed > 0, "{}", said());
-    let acked = load.acked;
+    let said = nodes.said();
+    assert!(said.contains("was closed, for its next epoch to begin with other keepers"), "{said}");
+    history.expect_right(&nodes, &nodes.nodes[2], "");
+    nodes.expect_equal_replicas(&[2, 3, 4]);
     // What was spare keeps it all: one more may be away.
     assert_eq!(json_of(&nodes.nodes[4], &["replace", "n0", "--force"])["new"], Value::Null);
     assert_eq!(json_of(&nodes.nodes[4], &["replace", "n1", "--force"])["new"], Value::Null);
@@ -326,11 +303,30 @@ fn resize(home: Home, name: &str) {
     let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(messages) = info().and_then(|info| info["state"]["messages"].as_u64()) {
-            assert_eq!(messages, 10 + acked);
+            assert_eq!(messages, 10 + history.acked());
             return;
         }
         assert!(Instant::now() < deadline, "no answer");
     }
+}
+
+/// The comparison that other tests end with finds a byte.
+#[test]
+fn a_byte_of_a_replica_that_differs_is_found() {
+    let nodes = with_stream("members-differ", 3, None);
+    (0..5).for_each(|number| nodes.publish(number));
+    nodes.expect_equal_replicas(&[0, 1, 2]);
+    let (_, owner) = nodes.owner();
+    let name = &nodes.nodes[(owner + 1) % 3].name;
+    let files = std::fs::read_dir(nodes.dir.path().join(name).join("nuthatch/quorum/files"));
+    let len = |path: &std::path::PathBuf| path.metadata().expect("there").len();
+    let paths = files.expect("files").map(|file| file.expect("read").path());
+    let path = paths.max_by_key(len).expect("one");
+    let mut bytes = std::fs::read(&path).expect("read");
+    *bytes.last_mut().expect("some") ^= 1;
+    std::fs::write(&path, bytes).expect("written");
+    let differs = nodes.differing_replicas(&[0, 1, 2], Duration::from_secs(1));
+    assert!(differs.as_ref().is_some_and(|said| said.contains("of log 0 is not")), "{differs:?}");
 }
 
 /// What a node of the status owns, as that says.
@@ -403,17 +399,20 @@ fn a_drained_node_owns_nothing_with_the_catalog_in_a_directory() {
     drain_owner(Home::Directory, "members-drained-stored");
 }
 
+#[cfg(feature = "etcd")]
+#[test]
+fn a_drained_node_owns_nothing_with_the_catalog_in_etcd() {
+    drain_owner(etcd::IN_ETCD, "members-drained-etcd");
+}
+
 /// The owner of a log is drained under load, stopped and started: nothing moves, and it owns nothing until that is taken back.
 fn drain_owner(home: Home, dir: &str) {
     let mut nodes = with_stream_at(home, dir);
     let (_, at) = nodes.owner();
     let (drained, other) = (format!("n{at}"), (at + 1) % 3);
     let name = drained.as_str();
-    let done = std::sync::atomic::AtomicBool::new(false);
-    let client = nodes.nodes[other].client("a:a@");
-    let Load { acked, errors, .. } = std::thread::scope(|scope| {
-        let _ends = SetAtEnd(&done);
-        let load = publishing(scope, client, &done);
+    let mut history = History::begin(&mut nodes.client(other), "");
+    let (load, ()) = history.during((nodes.client(other), nodes.client(other)), |_| {
         assert_eq!(json_of(&nodes.nodes[other], &["drain", name, "--force"])["already"], false);
         let is_drained = |status: &Value| {
             let node = node_of(status, name);
@@ -453,13 +452,11 @@ fn drain_owner(home: Home, dir: &str) {
             }
             assert!(Instant::now() < deadline, "{answer:?}: {status}");
         }
-        done.store(true, std::sync::atomic::Ordering::Release);
-        load.join().expect("it ends")
     });
-    assert_eq!(errors, [] as [&str; 0]);
-    assert!(acked > 10, "{acked}");
-    let info = api(&mut nodes.nodes[other].client("a:a@"), "STREAM.INFO.Q", &json!({}));
-    assert_eq!(info.expect("answered")["state"]["messages"], acked);
+    load.assert_fine(|| nodes.said());
+    assert!(load.acked > 10, "{load:?}");
+    history.expect_right(&nodes, &nodes.nodes[other], "");
+    nodes.expect_equal_replicas(&[0, 1, 2]);
 }
 
 fn api(client: &mut Client, call: &str, body: &Value) -> Option<Value> {

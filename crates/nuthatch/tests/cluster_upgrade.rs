@@ -1,22 +1,26 @@
 //! A rolling upgrade: nodes that speak what an older program knows (`--protocol-max`) are started anew one after the other under
-//! load, and the cluster is finalized. Which keys nodes have is looked at when they meet. Real processes.
+//! load, and the cluster is finalized (with `NUTHATCH_OLD_BINARY` they run that program: `just proof --part upgrade`). Which keys nodes have is looked at when they meet. Real processes.
 
-#[path = "quorum_nodes/publishing.rs"]
-mod publishing;
+#[cfg(feature = "etcd")]
+#[path = "quorum_nodes/etcd.rs"]
+mod etcd;
 mod quorum_nodes;
 mod support;
 
-use nuthatch_client::Client;
-use publishing::Load;
+use quorum_nodes::history::History;
 use quorum_nodes::{ACCOUNTS, Home, NODES, Node, Nodes};
 use serde_json::Value;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+#[cfg(feature = "etcd")]
+use support::signal;
 use support::{TIMEOUT, TempDir};
 
 /// What programs speak that know nothing newer than the first protocol.
 const OLD: [&str; 2] = ["--protocol-max", "4"];
+
+/// Names a program of an earlier commit, which the old nodes run then, without [`OLD`]: what it speaks it says itself.
+const OLD_BINARY: &str = "NUTHATCH_OLD_BINARY";
 
 /// The newest protocol that this program speaks.
 const NEWEST: u64 = 7;
@@ -26,11 +30,38 @@ fn from_now_on() -> String {
 }
 
 fn be_old(node: &mut Node) {
-    node.args.extend(OLD.map(str::to_owned));
+    match std::env::var_os(OLD_BINARY) {
+        Some(program) => node.program = Some(program.into()),
+        None => node.args.extend(OLD.map(str::to_owned)),
+    }
 }
 
 fn be_new(node: &mut Node) {
-    node.args.truncate(node.args.len() - OLD.len());
+    match node.program.take() {
+        Some(_) => {}
+        None => node.args.truncate(node.args.len() - OLD.len()),
+    }
+}
+
+/// True if this may be the newest protocol of an old node.
+fn is_of_old(protocol: Option<u64>) -> bool {
+    match std::env::var_os(OLD_BINARY) {
+        Some(_) => protocol.is_some_and(|protocol| protocol < NEWEST),
+        None => protocol == Some(4),
+    }
+}
+
+/// Waits until all nodes are there, and are old; which protocol the cluster speaks.
+fn wait_old(at: &Node) -> u64 {
+    let is_old = |status: &Value| {
+        let all = newest(status);
+        all.iter().all(|one| is_of_old(*one) && *one == all[0])
+    };
+    let status = wait_status(at, "all are old", is_old);
+    let protocol = status["protocol"].as_u64().expect("a protocol");
+    assert_eq!(newest(&status), [Some(protocol); NODES], "{status}");
+    println!("old nodes speak protocol {protocol}: {}", status["nodes"][0]["program"]);
+    protocol
 }
 
 /// `nuthatch cluster …` at a node: its code and what it said.
@@ -81,28 +112,6 @@ fn founded_at(home: Home, name: &str, config: &str, set_up: impl Fn(usize, &mut 
     nodes
 }
 
-/// Publishes as a client of a node that stays, while something is done.
-fn under_load(mut client: Client, name: &str, during: impl FnOnce()) -> Load {
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let publishing = scope.spawn(|| {
-            let mut load = Load::default();
-            let deadline = Instant::now() + 4 * TIMEOUT;
-            while !done.load(Ordering::Acquire) {
-                let id = format!("{name}-{}", load.acked);
-                load.publish(&mut client, ("Q.load", &id, "load"), deadline);
-            }
-            load
-        });
-        // Whatever becomes of it, the load ends.
-        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(during));
-        done.store(true, Ordering::Release);
-        let load = publishing.join().expect("all are acknowledged");
-        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        load
-    })
-}
-
 #[test]
 fn nodes_are_upgraded_one_after_the_other_under_load_and_the_cluster_is_finalized() {
     upgrade(Home::BuiltIn, "upgrade");
@@ -113,20 +122,26 @@ fn nodes_are_upgraded_with_the_catalog_in_a_directory() {
     upgrade(Home::Directory, "upgrade-stored");
 }
 
+#[cfg(feature = "etcd")]
+#[test]
+#[ignore = "`just proof --part cluster-suites`: together they take minutes"]
+fn nodes_are_upgraded_with_the_catalog_in_etcd() {
+    upgrade(etcd::IN_ETCD, "upgrade-etcd");
+}
+
 fn upgrade(home: Home, name: &str) {
     let mut nodes = founded_at(home, name, ACCOUNTS, |_, node| be_old(node));
     nodes.create_replicated();
-    let is_old = |status: &Value| newest(status) == [Some(4); NODES];
-    wait_status(&nodes.nodes[0], "all are old", is_old);
+    let old = wait_old(&nodes.nodes[0]);
     let (code, said) = cluster(&nodes.nodes[0], &["finalize", "--force"]);
     assert!(code == 0 && said.contains("nothing is to be done"), "{said}");
-    let mut acked = 0;
+    let mut history = History::begin(&mut nodes.client(0), "");
     for at in 0..NODES {
         let stays = (at + 1) % NODES;
         wait_status(&nodes.nodes[stays], "current", |status| status["may_stop"] == true);
-        let client = nodes.client(stays);
+        let clients = (nodes.client(stays), nodes.client(stays));
         let (going, rest) = pair(&mut nodes.nodes, at, stays);
-        let load = under_load(client, &format!("of-{at}"), || {
+        let (load, ()) = history.during(clients, |_| {
             going.signal("-TERM");
             assert!(going.ended().success(), "{}", going.text());
             be_new(going);
@@ -135,13 +150,12 @@ fn upgrade(home: Home, name: &str) {
                 |status: &Value| status["may_stop"] == true && newest(status)[at] == Some(NEWEST);
             wait_status(rest, "back and new", is_back);
         });
-        assert!(load.errors.is_empty() && load.acked > 0, "{load:?}");
-        acked += load.acked;
+        load.assert_fine(|| nodes.said());
         let (code, said) = cluster(&nodes.nodes[stays], &["finalize", "--force"]);
         if at + 1 < NODES {
             assert!(code == 0 && said.contains("know nothing newer"), "{said}");
             let status = status(&nodes.nodes[stays]).expect("it answers");
-            assert_eq!(status["protocol"], 4);
+            assert_eq!(status["protocol"], old);
         } else {
             assert!(code == 0 && said.contains(&from_now_on()), "{said}");
         }
@@ -149,7 +163,8 @@ fn upgrade(home: Home, name: &str) {
     for node in &nodes.nodes {
         wait_status(node, "finalized", |status| status["protocol"] == NEWEST);
     }
-    assert_eq!(nodes.read_all("Q").len() as u64, acked);
+    history.expect_right(&nodes, &nodes.nodes[0], "");
+    nodes.expect_equal_replicas(&[0, 1, 2]);
     let (code, said) = cluster(&nodes.nodes[0], &["finalize", "--force"]);
     assert!(code == 0 && said.contains("the newest that their programs know"), "{said}");
 
@@ -165,7 +180,7 @@ fn upgrade(home: Home, name: &str) {
     let joins = nodes.add();
     be_old(&mut nodes.nodes[joins]);
     nodes.nodes[joins].start();
-    if home == Home::BuiltIn {
+    if matches!(home, Home::BuiltIn) {
         let older = "this node's program is older than what the cluster was finalized for";
         nodes.wait_text(joins, older);
         nodes.nodes[joins].kill();
@@ -205,9 +220,12 @@ fn a_cluster_begins_with_what_all_know_and_a_node_that_was_away_is_told() {
         }
     });
     nodes.create_replicated();
-    let is_mixed = |status: &Value| newest(status) == [Some(NEWEST), Some(NEWEST), Some(4)];
+    let is_mixed = |status: &Value| {
+        let all = newest(status);
+        all[..2] == [Some(NEWEST); 2] && is_of_old(all[2])
+    };
     let status = wait_status(&nodes.nodes[0], "mixed", is_mixed);
-    assert_eq!(status["protocol"], 4, "{status}");
+    assert_eq!(status["protocol"].as_u64(), newest(&status)[2], "{status}");
     // Nobody knows with which program it comes back.
     nodes.nodes[2].kill();
     wait_status(&nodes.nodes[0], "alone", |status| status["may_stop"] == false);
@@ -283,9 +301,7 @@ fn nodes_with_different_keys_of_encryption_turn_each_other_away() {
 fn a_cluster_with_a_catalog_elsewhere_is_finalized_before_its_nodes_change() {
     let mut nodes =
         founded_at(Home::Directory, "upgrade-elsewhere", ACCOUNTS, |_, node| be_old(node));
-    let is_old = |status: &Value| newest(status) == [Some(4); NODES];
-    let status = wait_status(&nodes.nodes[0], "there", is_old);
-    assert_eq!(status["protocol"], 4, "{status}");
+    let old = wait_old(&nodes.nodes[0]);
     for at in 0..NODES {
         wait_status(&nodes.nodes[(at + 1) % NODES], "whole", |status| status["may_stop"] == true);
         nodes.nodes[at].signal("-TERM");
@@ -295,15 +311,15 @@ fn a_cluster_with_a_catalog_elsewhere_is_finalized_before_its_nodes_change() {
     }
     let is_new = |status: &Value| newest(status) == [Some(NEWEST); NODES];
     wait_status(&nodes.nodes[0], "new", is_new);
-    let early = "the cluster speaks protocol 4";
+    let early = format!("the cluster speaks protocol {old}");
     for args in [["drain", "n1", "--force"], ["drain", "n1", "--dry-run"]] {
         let (code, said) = cluster(&nodes.nodes[0], &args);
-        assert!(code != 0 && said.contains(early) && said.contains("finalize"), "{said}");
+        assert!(code != 0 && said.contains(&early) && said.contains("finalize"), "{said}");
     }
     let joins = nodes.add();
     nodes.nodes[joins].start();
     assert!(!nodes.nodes[joins].ended().success());
-    nodes.wait_text(joins, early);
+    nodes.wait_text(joins, &early);
     let (code, said) = cluster(&nodes.nodes[1], &["finalize", "--force"]);
     assert!(code == 0 && said.contains(&from_now_on()), "{said}");
     for node in &nodes.nodes[..NODES] {

@@ -1,17 +1,14 @@
 //! Zones: where nodes say they are, what the loss of a zone would mean, and the loss of one under load. Real processes.
 
-#[path = "quorum_nodes/publishing.rs"]
-mod publishing;
 mod quorum_nodes;
 mod support;
 
-use publishing::Load;
+use quorum_nodes::history::History;
 use quorum_nodes::{ACCOUNTS, Node, Nodes, free_ports};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::{TIMEOUT, TempDir};
 
@@ -82,33 +79,24 @@ fn the_loss_of_a_zone_of_three_is_outlived() {
     let lost: Vec<usize> = (0..5).filter(|at| zones[*at] == zones[owner]).collect();
     assert_eq!(lost.len(), 2, "{lost:?}");
     let stays = (0..5).find(|at| !lost.contains(at)).expect("others");
-    let (mut client, done) = (nodes.client(stays), AtomicBool::new(false));
-    let load = std::thread::scope(|scope| {
-        let publishing = scope.spawn(|| {
-            let (mut load, deadline) = (Load::default(), Instant::now() + 4 * TIMEOUT);
-            while !done.load(Ordering::Acquire) {
-                let (id, body) = (format!("z-{}", load.acked), load.acked.to_string());
-                load.publish(&mut client, ("Q.load", &id, &body), deadline);
-            }
-            load
-        });
-        std::thread::sleep(Duration::from_secs(1));
+    let mut history = History::begin(&mut nodes.client(stays), "");
+    let clients = (nodes.client(stays), nodes.client(stays));
+    let (load, ()) = history.during(clients, |progress| {
+        progress.more(20);
         lost.iter().for_each(|at| nodes.nodes[*at].kill());
         wait_status(&nodes.nodes[stays], "another one owns the log", |status| {
             owner_of_first(status).is_some_and(|owner| !lost.contains(&owner))
         });
-        std::thread::sleep(Duration::from_secs(1));
-        done.store(true, Ordering::Release);
-        publishing.join().expect("all are acknowledged")
+        progress.more(20);
     });
-    println!("{load:?}");
-    // One at a time is in flight.
-    assert!(load.errors.len() <= 1, "{:?}", load.errors);
+    load.assert_in_flight_only(1, || nodes.said());
     nodes.expect(load.acked);
     lost.iter().for_each(|at| nodes.nodes[*at].start());
     lost.iter().for_each(|at| nodes.wait_text(*at, "keeps the quorum log"));
     nodes.publish(load.acked);
     nodes.expect(load.acked + 1);
+    history.expect_right(&nodes, &nodes.nodes[stays], "");
+    nodes.expect_equal_replicas(&[0, 1, 2, 3, 4]);
 }
 
 /// What a monitoring port says.
@@ -161,28 +149,22 @@ fn a_log_is_moved_by_name_under_load() {
     let found = wait_status(&nodes.nodes[0], "there is an owner", is_known);
     let owner = owner_of_first(&found).expect("as waited for");
     let to = (owner + 1) % 3;
-    let (mut client, done) = (nodes.client((owner + 2) % 3), AtomicBool::new(false));
-    let load = std::thread::scope(|scope| {
-        let publishing = scope.spawn(|| {
-            let (mut load, deadline) = (Load::default(), Instant::now() + 4 * TIMEOUT);
-            while !done.load(Ordering::Acquire) {
-                let (id, body) = (format!("m-{}", load.acked), load.acked.to_string());
-                load.publish(&mut client, ("Q.load", &id, &body), deadline);
-            }
-            load
-        });
+    let stays = (owner + 2) % 3;
+    let mut history = History::begin(&mut nodes.client(stays), "");
+    let clients = (nodes.client(stays), nodes.client(stays));
+    let (load, ()) = history.during(clients, |progress| {
         let name = format!("n{to}");
         let would = cluster(&nodes.nodes[0], &["move-log", "default", &name, "--dry-run"]);
         let would = would.expect("it says what would happen");
         assert!(would.contains(&format!("Log default goes from n{owner} to {name}")), "{would}");
         let moved = cluster(&nodes.nodes[0], &["move-log", "default", &name, "--force"]);
         assert_eq!(moved.as_deref(), Ok(&*format!("{name} owns log default\n")));
-        std::thread::sleep(Duration::from_millis(500));
-        done.store(true, Ordering::Release);
-        publishing.join().expect("all are acknowledged")
+        progress.more(20);
     });
-    assert_eq!(load.errors, [""; 0], "{load:?}");
+    load.assert_fine(|| nodes.said());
     nodes.expect(load.acked);
+    history.expect_right(&nodes, &nodes.nodes[stays], "");
+    nodes.expect_equal_replicas(&[0, 1, 2]);
     let table = cluster(&nodes.nodes[owner], &["logs"]).expect("a table");
     let line = table.lines().find(|line| line.starts_with("default ")).expect("the first log");
     assert!(line.contains(&format!("n{to} (move-log)")), "{table}");

@@ -119,6 +119,7 @@ fn check(dir: &TempDir, into: &Path, count: u64) {
         args: args.map(str::to_owned).to_vec(),
         log: dir.path().join("recovered.log"),
         hosts: None,
+        program: None,
         env: Vec::new(),
         child: None,
     };

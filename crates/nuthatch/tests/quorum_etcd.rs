@@ -2,12 +2,12 @@
 //! an earlier state of its disk, and spoken to with TLS and a password.
 #![cfg(feature = "etcd")]
 
-#[path = "../../nuthatch-etcd/tests/server/mod.rs"]
-mod etcd_server;
+#[path = "quorum_nodes/etcd.rs"]
+mod etcd;
 mod quorum_nodes;
 mod support;
 
-use etcd_server::{EtcdServer, certificates};
+use etcd::etcd_server::{EtcdServer, certificates};
 use quorum_nodes::{ACCOUNTS, ANSWER, NODES, Node, Nodes, ask};
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -26,8 +26,7 @@ const WENT_BACK: &str = "the catalog went back";
 /// An etcd, and three nodes with a stream.
 fn with_stream(name: &str) -> (EtcdServer, Nodes) {
     let dir = TempDir::new(name);
-    let etcd = EtcdServer::start(&dir.path().join("e"));
-    let catalog = format!("etcd://127.0.0.1:{}/nuthatch/c1", etcd.port);
+    let (etcd, catalog) = etcd::started(&dir);
     (etcd, Nodes::with_catalog(dir, &catalog).begun())
 }
 
@@ -204,8 +203,7 @@ fn an_address_that_is_none_of_etcd_is_explained() {
 #[test]
 fn nodes_change_with_the_catalog_in_etcd() {
     let dir = TempDir::new("etcd-nodes");
-    let mut etcd = EtcdServer::start(&dir.path().join("e"));
-    let catalog = format!("etcd://127.0.0.1:{}/nuthatch/c1", etcd.port);
+    let (mut etcd, catalog) = etcd::started(&dir);
     let mut nodes = Nodes::with_catalog(dir, &catalog);
     nodes.configure(ACCOUNTS);
     nodes.nodes.iter_mut().for_each(Node::start);

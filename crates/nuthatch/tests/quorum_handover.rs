@@ -4,15 +4,20 @@
 //! something comes to the former owner in the very moment in which that closes the log; what was acknowledged is there once,
 //! in the order of its publisher.
 
+#[cfg(feature = "etcd")]
+#[path = "quorum_nodes/etcd.rs"]
+mod etcd;
 mod quorum_nodes;
 mod support;
 
 use nuthatch_client::{Client, ConnectOptions, RequestError};
-use quorum_nodes::{NODES, Node, Nodes};
+use quorum_nodes::{Home, NODES, Node, Nodes};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+#[cfg(feature = "etcd")]
+use support::signal;
 use support::{TIMEOUT, api_ok, create_stream, read_all};
 
 /// When clients ask again by default if nobody responds (nats.go, which does so twice).
@@ -238,12 +243,11 @@ struct Outcome {
 }
 
 fn hand_over_under_load(
-    name: &str,
+    mut nodes: Nodes,
     retry_wait: Duration,
     (publishers, callers): (usize, usize),
     handovers: usize,
 ) -> Outcome {
-    let mut nodes = Nodes::new(name);
     nodes.nodes.iter_mut().for_each(Node::start);
     let (mut client, _) = nodes.owner();
     let config = json!({"subjects": ["Q.*"], "num_replicas": 3, "allow_direct": true});
@@ -321,8 +325,20 @@ fn nothing_is_lost_or_twice(outcome: &Outcome) {
 
 #[test]
 fn an_owner_that_ends_hands_over_without_an_error_to_clients_that_wait() {
-    let outcome = hand_over_under_load("quorum-handover", DEFAULT_WAIT, (6, 3), 3);
+    hand_over_without_an_error(Home::Directory, "quorum-handover");
+}
+
+#[cfg(feature = "etcd")]
+#[test]
+#[ignore = "`just proof --part cluster-suites`: together they take minutes"]
+fn an_owner_hands_over_without_an_error_with_the_catalog_in_etcd() {
+    hand_over_without_an_error(etcd::IN_ETCD, "quorum-handover-etcd");
+}
+
+fn hand_over_without_an_error(home: Home, name: &str) {
+    let outcome = hand_over_under_load(Nodes::at(home, name), DEFAULT_WAIT, (6, 3), 3);
     nothing_is_lost_or_twice(&outcome);
+    outcome.nodes.expect_equal_replicas(&[0, 1, 2]);
     let errors = outcome.seen.errors.lock().expect("lock");
     let said: Vec<String> = outcome.nodes.nodes.iter().map(Node::text).collect();
     assert!(errors.is_empty(), "{errors:#?}\n{}", said.join("\n--\n"));
@@ -376,7 +392,7 @@ fn a_pull_that_waits_hears_that_the_owner_changes() {
 fn how_long_a_handover_takes() {
     let count =
         std::env::var("NUTHATCH_HANDOVERS").map_or(20, |text| text.parse().expect("a number"));
-    let outcome = hand_over_under_load("quorum-handover-time", EAGER, (6, 0), count);
+    let outcome = hand_over_under_load(Nodes::new("quorum-handover-time"), EAGER, (6, 0), count);
     nothing_is_lost_or_twice(&outcome);
     let mut pauses = outcome.pauses.clone();
     pauses.sort_unstable();

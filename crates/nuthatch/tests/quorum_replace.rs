@@ -1,19 +1,18 @@
 //! Nodes of a cluster are replaced by others while messages are published, wherever its catalog is: real processes.
 
-#[path = "quorum_nodes/publishing.rs"]
-mod publishing;
+#[cfg(feature = "etcd")]
+#[path = "quorum_nodes/etcd.rs"]
+mod etcd;
 mod quorum_nodes;
 mod support;
 
-use nuthatch_client::Client;
-use publishing::Load;
+use quorum_nodes::history::History;
 use quorum_nodes::{ACCOUNTS, ANSWER, Home, Node, Nodes, ask};
 use serde_json::{Value, json};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use support::TIMEOUT;
+#[cfg(feature = "etcd")]
+use support::signal;
 
 /// Three nodes and a stream on all of them.
 fn with_stream(home: Home, name: &str) -> Nodes {
@@ -29,95 +28,61 @@ fn with_stream_so(home: Home, name: &str, config: &str) -> Nodes {
     nodes
 }
 
-/// Publishes one message after the other, each under its id until it is acknowledged, at one node that stays.
-struct Publisher {
-    ends: Arc<AtomicBool>,
-    count: Arc<AtomicU64>,
-    thread: JoinHandle<Load>,
-}
-
-impl Publisher {
-    /// Begins with this number.
-    fn start(mut client: Client, first: u64) -> Self {
-        let (ends, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(first)));
-        let (ended, counts) = (Arc::clone(&ends), Arc::clone(&count));
-        let thread = std::thread::spawn(move || {
-            let mut load = Load::default();
-            while !ended.load(Ordering::Acquire) {
-                let number = (first + load.acked).to_string();
-                let deadline = Instant::now() + 3 * TIMEOUT;
-                load.publish(&mut client, ("Q.n", &number, &number), deadline);
-                counts.store(first + load.acked, Ordering::Release);
-            }
-            load
-        });
-        Self { ends, count, thread }
-    }
-
-    /// Waits until so many more were acknowledged.
-    fn more(&self, count: u64) {
-        let upto = self.count.load(Ordering::Acquire) + count;
-        while self.count.load(Ordering::Acquire) < upto {
-            assert!(!self.thread.is_finished(), "nothing is acknowledged any more");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    /// What became of all that was published, and the number of the next message.
-    fn end(self) -> (Load, u64) {
-        self.ends.store(true, Ordering::Release);
-        let load = self.thread.join().expect("all were acknowledged");
-        (load, self.count.load(Ordering::Acquire))
-    }
-}
-
 /// Replaces each of the three nodes, the last one first, by a new one; `kills` says whether it is dead by then. Otherwise no
 /// client hears an error of that.
 fn replace_all(home: Home, name: &str, kills: bool) {
     let mut nodes = with_stream(home, name);
-    let mut publisher = Some(Publisher::start(nodes.nodes[0].client(""), 0));
-    let mut total = 0;
+    let mut history = History::begin(&mut nodes.client(0), "");
     for old in [2, 1, 0] {
         let new = nodes.add();
         nodes.nodes[new].start();
         nodes.wait_text(new, "this node is a spare of the cluster");
-        publisher.as_ref().expect("runs").more(20);
+        // The next ones are published at the nodes that there are then, under the ids that follow.
+        let stays = if old == 2 { 0 } else { new - 1 };
+        let clients = (nodes.client(stays), nodes.client(stays));
+        let (load, ()) = history.during(clients, |progress| {
+            progress.more(20);
+            replace(&mut nodes, old, new, kills);
+            progress.more(20);
+        });
+        let said = || nodes.said();
         if kills {
-            nodes.nodes[old].kill();
+            load.assert_in_flight_only(1, said)
+        } else {
+            load.assert_fine(said)
         }
-        let (old_name, new_name) = (nodes.nodes[old].name.clone(), nodes.nodes[new].name.clone());
-        let body = json!({"old": old_name, "new": new_name});
-        ask(&nodes.nodes[new], "REPLACE", &body).expect("it begins");
-        nodes.wait_removed(new, &old_name);
-        if !kills {
-            let node = &mut nodes.nodes[old];
-            assert_ne!(node.ended().code(), Some(0), "{}", node.text());
-            let said = format!("node {old_name} was removed from the cluster: node {new_name} has");
-            nodes.wait_text(old, &said);
-        }
-        publisher.as_ref().expect("runs").more(20);
-        // The next ones are published at the nodes that there are now, under the ids that follow.
-        let (load, next) = publisher.take().expect("runs").end();
-        println!("{old_name} by {new_name}: {load:?}");
-        let said = || nodes.nodes.iter().map(Node::text).collect::<Vec<_>>().join("\n--\n");
-        assert!(kills || load.errors.is_empty(), "{load:?}\n{}", said());
-        total = next;
-        nodes.expect(total);
-        publisher = (old > 0).then(|| Publisher::start(nodes.nodes[new].client(""), total));
+        nodes.expect(history.acked());
     }
     let told = ask(&nodes.nodes[5], "NODES", &Value::Null).expect("answered");
-    let names: Vec<&str> = told["nodes"]
-        .as_array()
-        .expect("a list")
-        .iter()
-        .filter_map(|node| node["name"].as_str())
-        .collect();
+    let all = told["nodes"].as_array().expect("a list");
+    let names: Vec<_> = all.iter().filter_map(|node| node["name"].as_str()).collect();
     assert_eq!(names, ["n3", "n4", "n5"]);
-    assert!(told["nodes"].as_array().expect("a list").iter().all(|node| node["spare"] == false));
+    assert!(all.iter().all(|node| node["spare"] == false));
+    history.expect_right(&nodes, &nodes.nodes[5], "");
+    if !matches!(home, Home::Bucket) {
+        nodes.expect_equal_replicas(&[3, 4, 5]);
+    }
     // A majority of the new ones is enough, and needed.
     nodes.nodes[3].kill();
-    nodes.publish(total);
-    nodes.expect(total + 1);
+    nodes.publish(history.acked());
+    nodes.expect(history.acked() + 1);
+}
+
+/// A node is replaced by a new one, and ends.
+fn replace(nodes: &mut Nodes, old: usize, new: usize, kills: bool) {
+    if kills {
+        nodes.nodes[old].kill();
+    }
+    let (old_name, new_name) = (nodes.nodes[old].name.clone(), nodes.nodes[new].name.clone());
+    let body = json!({"old": old_name, "new": new_name});
+    ask(&nodes.nodes[new], "REPLACE", &body).expect("it begins");
+    nodes.wait_removed(new, &old_name);
+    if !kills {
+        let node = &mut nodes.nodes[old];
+        assert_ne!(node.ended().code(), Some(0), "{}", node.text());
+        let said = format!("node {old_name} was removed from the cluster: node {new_name} has");
+        nodes.wait_text(old, &said);
+    }
 }
 
 #[test]
@@ -138,6 +103,20 @@ fn each_of_three_nodes_is_replaced_under_load_with_the_catalog_in_a_directory() 
 #[test]
 fn each_of_three_nodes_is_replaced_after_it_was_killed_with_the_catalog_in_a_directory() {
     replace_all(Home::Directory, "replace-stored-dead", true);
+}
+
+#[cfg(feature = "etcd")]
+#[test]
+#[ignore = "`just proof --part cluster-suites`: together they take minutes"]
+fn each_of_three_nodes_is_replaced_under_load_with_the_catalog_in_etcd() {
+    replace_all(etcd::IN_ETCD, "replace-etcd-alive", false);
+}
+
+#[cfg(feature = "etcd")]
+#[test]
+#[ignore = "`just proof --part cluster-suites`: together they take minutes"]
+fn each_of_three_nodes_is_replaced_after_it_was_killed_with_the_catalog_in_etcd() {
+    replace_all(etcd::IN_ETCD, "replace-etcd-dead", true);
 }
 
 #[test]

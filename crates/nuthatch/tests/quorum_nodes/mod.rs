@@ -1,10 +1,15 @@
 //! Nodes of a quorum log as processes, and clients at them.
 #![allow(dead_code)] // each test binary uses its part
 
+pub mod history;
+pub mod publishing;
+pub mod replicas;
+
 use crate::support::signal::signal;
 use crate::support::{TIMEOUT, TempDir, create_stream, read_on};
 use nuthatch_client::{Client, ConnectOptions, OwnedMessage};
 use serde_json::{Value, json};
+use std::any::Any;
 use std::collections::HashSet;
 use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -34,6 +39,8 @@ pub struct Node {
     pub port: u16,
     pub args: Vec<String>,
     pub log: PathBuf,
+    /// The program that it runs; none: the one of this build.
+    pub program: Option<PathBuf>,
     /// What it has in the place of `/etc/hosts`, which takes root; none: nothing.
     pub hosts: Option<PathBuf>,
     /// What its environment has beside that of the test.
@@ -49,13 +56,14 @@ impl Node {
     /// Starts it as if the program were called so.
     pub fn start_as(&mut self, name: &str) {
         let out = OpenOptions::new().create(true).append(true).open(&self.log).expect("a log");
+        let own = Path::new(env!("CARGO_BIN_EXE_nuthatch"));
+        let program = self.program.as_deref().unwrap_or(own);
         let mut command = match &self.hosts {
-            None => Command::new(env!("CARGO_BIN_EXE_nuthatch")),
+            None => Command::new(program),
             Some(hosts) => {
                 let mut command = Command::new("unshare");
                 let inside = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
-                command.args(["--mount", "sh", "-c", inside]).arg(hosts);
-                command.arg(env!("CARGO_BIN_EXE_nuthatch"));
+                command.args(["--mount", "sh", "-c", inside]).arg(hosts).arg(program);
                 command
             }
         };
@@ -133,6 +141,8 @@ pub fn write_key(path: &Path, key: &str, mode: u32) {
 
 pub struct Nodes {
     pub nodes: Vec<Node>,
+    /// What they need beside them, and goes when they have gone.
+    pub beside: Vec<Box<dyn Any + Send + Sync>>,
     pub dir: TempDir,
 }
 
@@ -163,7 +173,7 @@ pub fn ask(node: &Node, what: &str, body: &Value) -> Result<Value, String> {
 }
 
 /// Where the nodes of a cluster have their catalog, and their logs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Home {
     /// They keep the catalog themselves, and the logs on their disks.
     BuiltIn,
@@ -171,21 +181,25 @@ pub enum Home {
     Directory,
     /// Both are in directories that they share.
     Bucket,
+    /// The catalog is where this has it, such as in etcd, and the logs on their disks.
+    Elsewhere(fn(&str) -> Nodes),
 }
 
 impl Nodes {
     /// Nodes that have not started yet.
     pub fn at(home: Home, name: &str) -> Self {
-        if home == Home::BuiltIn {
-            return Self::with_catalog(TempDir::new(name), "built-in");
+        match home {
+            Home::BuiltIn => Self::with_catalog(TempDir::new(name), "built-in"),
+            Home::Directory => Self::new(name),
+            Home::Bucket => {
+                let mut nodes = Self::new(name);
+                let store = format!("file://{}", nodes.dir.path().join("b").display());
+                let args = ["--store".to_owned(), store];
+                nodes.nodes.iter_mut().for_each(|node| node.args.extend(args.clone()));
+                nodes
+            }
+            Home::Elsewhere(nodes) => nodes(name),
         }
-        let mut nodes = Self::new(name);
-        if home == Home::Bucket {
-            let store = format!("file://{}", nodes.dir.path().join("b").display());
-            let args = ["--store".to_owned(), store];
-            nodes.nodes.iter_mut().for_each(|node| node.args.extend(args.clone()));
-        }
-        nodes
     }
 
     /// Nodes that have not started yet, with a catalog in a directory that they share.
@@ -206,7 +220,7 @@ impl Nodes {
         let (clients, peers) = ports.split_at(count);
         let routes: Vec<_> = peers.iter().map(|port| format!("127.0.0.1:{port}")).collect();
         let node = |at: usize| Self::node(dir.path(), (at, clients[at]), &routes, catalog);
-        Self { nodes: (0..count).map(node).collect(), dir }
+        Self { nodes: (0..count).map(node).collect(), beside: vec![], dir }
     }
 
     fn node(dir: &Path, (at, port): (usize, u16), routes: &[String], catalog: &str) -> Node {
@@ -225,7 +239,7 @@ impl Nodes {
         ];
         let args = args.concat().into_iter().chain([catalog]).map(str::to_owned).collect();
         let log = dir.join(format!("{name}.log"));
-        Node { log, name, port, args, hosts: None, env: Vec::new(), child: None }
+        Node { log, name, port, args, hosts: None, program: None, env: Vec::new(), child: None }
     }
 
     /// Another node, which has routes to those that there are and has not started yet; gives its place.
@@ -254,6 +268,11 @@ impl Nodes {
         at
     }
 
+    /// What all of them have said.
+    pub fn said(&self) -> String {
+        self.nodes.iter().map(Node::text).collect::<Vec<_>>().join("\n--\n")
+    }
+
     /// Waits until a node shows that another one was removed.
     pub fn wait_removed(&self, at: usize, name: &str) {
         let deadline = Instant::now() + 3 * TIMEOUT;
@@ -262,12 +281,8 @@ impl Nodes {
             if told["removed"].as_array().expect("a list").iter().any(|gone| gone["name"] == name) {
                 return;
             }
-            let said: Vec<_> = self.nodes.iter().map(Node::text).collect();
-            assert!(
-                Instant::now() < deadline,
-                "{name} is not removed: {told}\n{}",
-                said.join("\n--\n")
-            );
+            let said = self.said();
+            assert!(Instant::now() < deadline, "{name} is not removed: {told}\n{said}");
             std::thread::sleep(Duration::from_millis(200));
         }
     }
@@ -336,8 +351,7 @@ impl Nodes {
                     return (client, at);
                 }
             }
-            let logs: Vec<_> = self.nodes.iter().map(Node::text).collect();
-            assert!(Instant::now() < deadline, "nobody owns the log:\n{}", logs.join("\n--\n"));
+            assert!(Instant::now() < deadline, "nobody owns the log:\n{}", self.said());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -373,8 +387,7 @@ impl Nodes {
             if let Some(answer) = answer.as_ref().filter(|answer| is_so(answer)) {
                 return answer.clone();
             }
-            let said = || self.nodes.iter().map(Node::text).collect::<Vec<_>>().join("\n--\n");
-            assert!(Instant::now() < deadline, "{call} {body}: {answer:?}\n{}", said());
+            assert!(Instant::now() < deadline, "{call} {body}: {answer:?}\n{}", self.said());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
