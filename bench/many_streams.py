@@ -133,6 +133,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--rest", type=float, default=2, help="seconds between a node's return and the next kill; its standbys need some")
+    parser.add_argument("--lease", type=int, help="`lease` of the nodes in ms; else their default")
     parser.add_argument("--nuthatch", default=REPO / "target/release/nuthatch")
     parser.add_argument("--dir", default=REPO / "target", help="where the nodes store")
     parser.add_argument("--json", help="file for the results")

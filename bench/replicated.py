@@ -152,6 +152,10 @@ class System:
                 config = self.dir / "tier.conf"
                 config.write_text(f"jetstream {{ tier {{ {tier} }} }}\n")
                 command += ["-c", config]
+            elif self.options.lease and self.count > 1:
+                config = self.dir / "lease.conf"
+                config.write_text(f"jetstream {{ quorum {{ lease: '{self.options.lease}ms' }} }}\n")
+                command += ["-c", config]
             return list(map(str, command))
         sync = "always" if self.name.endswith("-sync") else "2m"
         routes = ", ".join(f'"nats://127.0.0.1:{peer}"' for peer in self.peers)
@@ -575,6 +579,7 @@ def main():
     parser.add_argument("--backlog", type=int, default=0, help="MiB that are written to it before each kill (kills)")
     parser.add_argument("--store", help="address of the bucket of nuthatch-bucket; else a directory")
     parser.add_argument("--only", help="systems, by commas: nuthatch, nuthatch-r3, nuthatch-bucket (logs in a bucket), nats-r3, nats-r3-sync, woodpecker-service (load)")
+    parser.add_argument("--lease", type=int, help="`lease` of Nuthatch's nodes in ms, for what has no tier; else their default")
     parser.add_argument("--nuthatch", default=REPO / "target/release/nuthatch")
     parser.add_argument("--nats", default=REPO / "target/peers/nats-server")
     parser.add_argument("--peers", type=pathlib.Path, default=woodpecker_service.BUILT, help="programs of bench/peers/build.sh, for woodpecker-service")
