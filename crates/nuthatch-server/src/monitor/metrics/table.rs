@@ -168,10 +168,8 @@ metrics! {
             "Entries (syncs of the log) that a node lacks; likewise");
         QUORUM_ASKED = counter("nuthatch_quorum_log_asked_bytes", &["log", "node"],
             "Bytes that clients of a node have asked of a log since it came to its owner, with 64 or more for each operation; told by the owner alone");
-        QUORUM_ELSEWHERE = gauge("nuthatch_quorum_log_owned_elsewhere", LOG,
-            "1: it is owned by this node and is to be owned by another one; told by the owner alone");
-        QUORUM_OUTSIDE = gauge("nuthatch_quorum_log_owner_outside_zones", LOG,
-            "1: this node owns it and is in none of `owner_zones`, in which another one could; likewise");
+        QUORUM_ELSEWHERE = gauge("nuthatch_quorum_log_owned_elsewhere", &["log", "than"],
+            "1: this node owns it, and another one is its `place`, or was named by `move_log`, or could own it in `owner_zones`, where this one is not; told by the owner alone. Busy logs are away from their places on purpose");
         QUORUM_ZONES = gauge("nuthatch_quorum_log_zones", LOG,
             "Zones that its replicas are in, as far as their nodes say one");
         QUORUM_ZONE_RISK = gauge("nuthatch_quorum_log_zone_risk", LOG,
@@ -179,7 +177,7 @@ metrics! {
         QUORUM_COUNTS = gauge("nuthatch_quorum_log_replica_counts", LOG,
             "0: this node's replica does not count for the majority yet: its disk or memory is new, or being brought what it lacks");
         QUORUM_UNOPENED = gauge("nuthatch_quorum_log_unopened", LOG,
-            "1: this node could not open it when it last owned it");
+            "1: this node owns it and could not open it");
         QUORUM_TAKEOVERS = counter("nuthatch_quorum_log_takeovers", &["log", "by"],
             "Takeovers by this node: by `loss` of the owner, or where there was none, or by `handover`");
         QUORUM_TAKEOVER = histogram("nuthatch_quorum_log_takeover_seconds", LOG,

@@ -49,7 +49,6 @@ const ALL: &[&t::Metric] = &[
     &t::QUORUM_LAG,
     &t::QUORUM_ASKED,
     &t::QUORUM_ELSEWHERE,
-    &t::QUORUM_OUTSIDE,
     &t::QUORUM_ZONES,
     &t::QUORUM_ZONE_RISK,
     &t::QUORUM_COUNTS,

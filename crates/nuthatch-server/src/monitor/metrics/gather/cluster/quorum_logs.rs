@@ -5,7 +5,7 @@ use super::{Family, Log, t};
 use crate::cluster_counts::LogCounts;
 use crate::monitor::metrics::{Number, Sample};
 use crate::server::Server;
-use nuthatch_cluster::NodesSight;
+use nuthatch_cluster::{NodeName, NodesSight};
 use std::collections::BTreeMap;
 
 pub(super) fn of_logs(page: &mut Vec<Family>, server: &Server, sight: &NodesSight, logs: &[Log]) {
@@ -15,7 +15,7 @@ pub(super) fn of_logs(page: &mut Vec<Family>, server: &Server, sight: &NodesSigh
         put_all(page, metric, all);
     };
     bit(&t::QUORUM_COUNTS, page, &|log| log.log.counts_here());
-    bit(&t::QUORUM_UNOPENED, page, &|log| log.log.is_unopened());
+    bit(&t::QUORUM_UNOPENED, page, &|log| log.is_owned && log.log.is_unopened());
     let counts = &server.nodes.counts;
     let counted: Vec<(&str, LogCounts)> =
         logs.iter().map(|log| (&*log.name, counts.log(log.log.number().0))).collect();
@@ -44,13 +44,20 @@ pub(super) fn of_logs(page: &mut Vec<Family>, server: &Server, sight: &NodesSigh
 fn of_places(page: &mut Vec<Family>, sight: &NodesSight, logs: &[Log]) {
     // What another node owns that one tells.
     let owned = || logs.iter().filter(|log| log.is_owned);
-    let is_elsewhere = |log: &Log| {
-        log.sight.owner.as_ref().is_some_and(|owner| owner.id != log.sight.preferred.id)
+    let is_other = |log: &Log, node: Option<&NodeName>| {
+        let owner = log.sight.owner.as_ref().map(|owner| owner.id);
+        owner.is_some() && node.is_some_and(|node| Some(node.id) != owner)
     };
-    let elsewhere = owned().map(|log| (vec![&*log.name], u64::from(is_elsewhere(log))));
+    let elsewhere = owned().flat_map(|log| {
+        let sight = &log.sight;
+        [
+            ("place", is_other(log, Some(&sight.preferred))),
+            ("move_log", is_other(log, sight.asked_owner.as_ref())),
+            ("owner_zones", sight.owner_is_outside),
+        ]
+        .map(|(than, is_so)| (vec![&*log.name, than], u64::from(is_so)))
+    });
     put_all(page, &t::QUORUM_ELSEWHERE, elsewhere);
-    let outside = owned().map(|log| (vec![&*log.name], u64::from(log.sight.owner_is_outside)));
-    put_all(page, &t::QUORUM_OUTSIDE, outside);
     let zones: Vec<(&str, Zones)> =
         logs.iter().map(|log| (&*log.name, Zones::of(log, sight))).collect();
     put_all(page, &t::QUORUM_ZONES, zones.iter().map(|(log, of)| (vec![*log], of.count)));
