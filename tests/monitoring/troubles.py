@@ -367,17 +367,21 @@ class Cramped:
 
 
 class Cluster:
-    """Three nodes; one dies, then another one."""
+    """Three nodes, two of them in one zone, one in none, one with other owner_zones; one dies, then another one."""
 
-    expects = ["NuthatchNodeGone", "NuthatchReplicaBehind", "NuthatchQuorumLogWithoutOwner"]
+    expects = ["NuthatchNodeGone", "NuthatchReplicaBehind", "NuthatchQuorumLogWithoutOwner"] + [
+        "NuthatchZoneRisk", "NuthatchZonesUnset", "NuthatchOwnerZones", "NuthatchNodeNotReplaced", "NuthatchCatalogAway",
+    ]
     # Three on disk, and one in memory.
     logs = 4
 
     def __init__(self):
         ports = free_ports(3)
         routes = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in ports)
-        config = 'cluster {{ name: c, listen: "127.0.0.1:{port}", routes: [{routes}] }}'
-        self.nodes = [server(f"node{i + 1}", config.format(port=port, routes=routes)) for i, port in enumerate(ports)]
+        config = 'cluster {{ name: c, listen: "127.0.0.1:{port}", routes: [{routes}]{zone} }}\njetstream {{ quorum {{ replace_after: "10s"{owners} }} }}'
+        zones, owners = [", zone: a", ", zone: a", ""], [", owner_zones: [z]", "", ""]
+        configs = [config.format(port=port, routes=routes, zone=zones[i], owners=owners[i]) for i, port in enumerate(ports)]
+        self.nodes = [server(f"node{i + 1}", config) for i, config in enumerate(configs)]
         self.server = self.nodes[0]
         self.works = True
         with concurrent.futures.ThreadPoolExecutor() as starting:
@@ -395,12 +399,18 @@ class Cluster:
 
     def make(self):
         one, two, three = self.nodes
+        # About the cluster, or a node of it: no server tells them.
+        for alert in ("NuthatchZoneRisk", "NuthatchZonesUnset", "NuthatchOwnerZones"):
+            expect(alert, None)
         three.stop(kill=True)
         expect("NuthatchNodeGone", one)
         expect("NuthatchReplicaBehind", one)
+        # There is no spare.
+        expect("NuthatchNodeNotReplaced", None)
         self.works = False
         two.stop(kill=True)
         expect("NuthatchQuorumLogWithoutOwner", "default")
+        expect("NuthatchCatalogAway", one)
 
 
 KINDS = [Tight, Handles, Many, Restless, Damaged, Slow, Failing, Unsaved, Behind, Unreadable, Filling, Cramped, Cluster]
