@@ -170,8 +170,8 @@ fn upgrade(home: Home, name: &str) {
             status["may_stop"] == true && newest(status).iter().all(Option::is_some)
         };
         let status = wait_status(&nodes.nodes[at], "sees all", is_there);
+        // Where they have said no protocol, it is said when all are new.
         if at + 1 < NODES && old.is_none() {
-            assert_eq!(status["protocol"], 4);
             continue;
         }
         let (code, said) = cluster(&nodes.nodes[at], &["finalize", "--force"]);
