@@ -7,21 +7,37 @@ import random
 import signal
 import time
 
+from net import CLIENTS, ETCD
 from nodes import LIMIT_S, Stuck
 
-# What a kind needs beside processes: links, loss, a proxy, clocks, or disks that forget.
+# What a kind needs beside processes.
 NEEDS = {
     "isolated": "links", "mute": "links", "deaf": "links", "parted": "links", "links": "links", "loss": "loss",
     "delay": "proxy", "trickle": "proxy", "cuts": "proxy", "clock": "clocks", "clock-alone": "clocks",
     "power": "power", "power-wipe": "power", "full": "power", "slow": "power", "eio": "power", "members": "members",
+    "resize": "spares", "drain": "members", "move": "members", "zone": "zones", "catalog": "etcd",
+}
+# Why it is not there, where it is not.
+LACKS = {
+    "links": "links cannot be cut: that takes namespaces, and root",
+    "loss": "packets are not lost: that takes namespaces, root and nft",
+    "proxy": "there is no proxy: that takes namespaces, root and nft",
+    "clocks": "clocks are right: --clocks names the library that makes them wrong",
+    "power": "disks forget nothing: --forgetfs names the program that does",
+    "members": "the nodes are no nuthatch",
+    "spares": "there are no spares for three nodes to become five: --spares 2",
+    "zones": "each node is in a zone of its own, whose loss is `kill`: --zones a,a,b",
+    "etcd": "the catalog is in no etcd: --catalog etcd",
+    "disks": "the logs are in a bucket, and next to nothing is on the nodes' disks",
 }
 WEIGHTS = {
     "kill": 4, "kill-many": 1, "term": 2, "pause": 4, "pause-many": 1, "wipe": 1, "restore": 1, "wipe-behind": 1, "restore-behind": 1, "isolated": 3, "mute": 2,
     "deaf": 2, "parted": 2, "links": 2, "loss": 2, "power": 6, "power-wipe": 2, "full": 2, "slow": 2, "eio": 2,
     "delay": 3, "trickle": 1, "cuts": 2, "clock": 3, "clock-alone": 1, "rot": 3, "rot-files": 1, "rot-small": 2, "members": 3,
+    "resize": 2, "drain": 3, "move": 3, "zone": 2, "catalog": 4,
 }
 # Played only when they are named: what the product does not survive yet (docs/ring3.md).
-NAMED_ONLY = {"rot-files", "members"}
+NAMED_ONLY = {"rot-files", "members", "resize", "drain", "move", "zone", "catalog"}
 # What is not played where the logs are in a bucket: nodes have next to nothing on their disks there.
 ON_DISKS = {"restore", "restore-behind", "wipe-behind", "rot", "rot-files", "rot-small", "power-wipe", "full", "slow", "eio"}
 # How far a wall clock is ahead. Two hours are more than messages may become old.
@@ -33,6 +49,14 @@ OWNS = " owns the quorum log"
 # What a node says that has joined.
 SPARE = "this node is a spare of the cluster"
 STOPPED_S = 5
+# Between looks at what a command of the cluster shows.
+LOOK_S = 0.5
+# After so long a log goes to the node that people named minutes later, as to any place (docs/cluster.md): they name it anew.
+MOVED_S = 15
+# Logs that have had the same owners for so long are on their way to nobody.
+SETTLED_S = 5
+# Without the catalog what is owned goes on within that, on a machine that is busy with other things.
+GOES_ON_S = 30
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,28 +89,48 @@ def schedule(seed, count, kinds, pace_s):
         yield Fault(kind, tuple(ranks[:how_many]), min(hold_s, 30), draw.uniform(0.3, 1) * pace_s, draw.randrange(1 << 32))
 
 
-def possible(cluster, only=None):
-    """The kinds of faults that this machine can play, in a fixed order."""
-    net = cluster.net
+def wanted(only=None):
+    """The kinds of faults that are named, or those that are played when none is, in a fixed order."""
+    return [kind for kind in WEIGHTS if (kind in only if only else kind not in NAMED_ONLY)]
+
+
+def lacking(cluster, only=None):
+    """Why kinds of faults that are wanted are not played, by what is not there."""
+    net, is_ours = cluster.net, not cluster.is_nats
     has = {"links": net.has_links, "loss": net.has_loss, "proxy": net.has_proxy, "clocks": cluster.clocks.has_clocks,
-           "power": cluster.has_forgetful_disks, "members": not cluster.is_nats}
-    kinds = [kind for kind in WEIGHTS if has.get(NEEDS.get(kind), True) and not (cluster.store and kind in ON_DISKS)]
-    return [kind for kind in kinds if (kind in only if only else kind not in NAMED_ONLY)]
+           "power": cluster.has_forgetful_disks, "members": is_ours, "etcd": is_ours and cluster.etcd is not None,
+           "spares": is_ours and (len(cluster.nodes) > 3 or len(cluster.spares) > 1),
+           "zones": is_ours and any(len(cluster.nodes_of(node.zone())) > 1 for node in cluster.nodes)}
+    found = collections.defaultdict(list)
+    for kind in wanted(only):
+        if not has.get(NEEDS.get(kind), True):
+            found[LACKS[NEEDS[kind]]].append(kind)
+        elif cluster.store and kind in ON_DISKS:
+            found[LACKS["disks"]].append(kind)
+    return dict(found)
+
+
+def possible(cluster, only=None):
+    """The kinds of faults that can be played here, in a fixed order."""
+    without = {kind for kinds in lacking(cluster, only).values() for kind in kinds}
+    return [kind for kind in wanted(only) if kind not in without]
 
 
 class Nemesis:
-    """Plays faults on a cluster; `owner` tells the number of the node that owns the log."""
+    """Plays faults on a cluster; `owner` tells the number of the node that owns the log, `history` what clients were told."""
 
-    def __init__(self, cluster, owner, played):
-        self.cluster, self.owner, self.played = cluster, owner, played
+    def __init__(self, cluster, owner, played, history):
+        self.cluster, self.owner, self.played, self.history = cluster, owner, played, history
+        # Which node is asked is in no seed: how often they are asked is not either.
+        self.whom = random.Random()
         # What faults have done, by kind: a fault that does nothing tests nothing.
         self.effects = collections.Counter()
 
     async def play(self, fault):
         await asyncio.sleep(fault.pause_s)
-        count = len(self.cluster.nodes)
-        owner = self.owner() or 0
-        victims = [self.cluster.nodes[(owner + rank) % count] for rank in fault.who]
+        nodes, owner = self.cluster.nodes, self.owner()
+        first = next((place for place, node in enumerate(nodes) if node.at == owner), 0)
+        victims = [nodes[(first + rank) % len(nodes)] for rank in fault.who]
         began = time.monotonic()
         action = getattr(self, fault.kind.replace("-", "_"))
         await action(fault, victims)
@@ -194,15 +238,14 @@ class Nemesis:
         draw, node = random.Random(fault.seed), victims[0]
         others = self.others(node)
         # Whoever stops nodes one after the other waits for that (docs/cluster.md): a memory that is new does not count yet.
-        may_stop = lambda: '"may_stop":true' in self.cluster.command(draw.choice(others), "status", "--json")[1].replace(" ", "")
-        await self.wait(self.cluster.wait, "no node may be stopped", may_stop, LIMIT_S, 0.5)
+        await self.until("no node may be stopped", lambda: self.status(others).get("may_stop"))
         before = self.cluster.set()
         node.kill()
         former, said = await self.wait(node.become_another), node.said().count(SPARE)
         node.start()
         await self.wait(self.cluster.wait, f"{node.name} does not join", lambda: node.said().count(SPARE) > said)
         words = ["replace", former, node.name, "--force", "--no-wait"]
-        await self.change(draw, others, words)
+        await self.change(others, words)
         beside = draw.choice(["nothing", "pause", "links", "itself", "keep", "pause", "links"])
         self.effects[f"members replaced beside {beside}"] += 1
         if beside == "itself":
@@ -212,36 +255,286 @@ class Nemesis:
             node.start()
         elif beside == "pause":
             await asyncio.sleep(draw.uniform(0, 2))
-            await self.pause(fault, [self.cluster.nodes[draw.choice(others)]])
+            await self.pause(fault, [self.cluster.all[draw.choice(others)]])
         elif beside == "links" and self.cluster.net.has_links:
             await self.links(fault, victims)
         elif beside == "keep":
             await asyncio.sleep(draw.uniform(0, 1))
             # It may be over.
             await self.wait(self.cluster.command, draw.choice(others), "keep", former)
-            await self.change(draw, others, words)
+            await self.change(others, words)
         await self.wait(self.cluster.wait_replaced, before)
-        gone = lambda: f'"name":"{former}"' in self.cluster.command(others[0], "status", "--json")[1].replace(" ", "").partition('"removed"')[2]
-        await self.wait(self.cluster.wait, f"{former} is not removed", gone)
+        is_gone = lambda: any(one["name"] == former for one in self.status(others).get("removed", []))
+        await self.until(f"{former} is not removed", is_gone)
 
-    async def change(self, draw, others, words):
-        """Has one of these nodes change the nodes, again until that went well: it may be looking for its owners."""
+    async def change(self, ats, words, is_so=lambda: False):
+        """Has one of these nodes change the cluster, again until that went well, or it is so: it may be looking for its owners,
+        and whoever did it may not have been able to say so."""
         said = []
 
         def is_done():
-            done, text = self.cluster.command(draw.choice(others), *words)
+            done, text = self.cluster.command(self.whom.choice(ats), *words)
             said.append(text)
-            return done
+            return done or is_so()
 
         try:
-            await self.wait(self.cluster.wait, " ".join(words), is_done, LIMIT_S, 0.5)
+            await self.until(" ".join(words), is_done)
         except Stuck as stuck:
             raise Stuck(f"{stuck}: {said[-1] if said else 'nothing was said'}") from stuck
+
+    async def until(self, what, is_so):
+        await self.wait(self.cluster.wait, what, is_so, LIMIT_S, LOOK_S)
+
+    def status(self, ats):
+        """What one of these nodes says of all; nothing, if it does not answer."""
+        return self.cluster.asked(self.whom.choice(ats), "status")
+
+    def logs(self, ats):
+        """What one of these nodes says of the logs, by their names; nothing, if it does not answer."""
+        return {log["name"]: log for log in self.cluster.asked(self.whom.choice(ats), "logs").get("logs", [])}
+
+    async def beside(self, draw, fault, what, kinds, among):
+        """Something else happens while the nodes change, to one of those that are given. Tells what; what it does not know does
+        whoever asked."""
+        beside = draw.choice([kind for kind in kinds if kind != "links" or self.cluster.net.has_links])
+        self.effects[f"{what} beside {beside}"] += 1
+        node = draw.choice(among)
+        await asyncio.sleep(draw.uniform(0, 2))
+        if beside in ("kill", "pause", "links"):
+            await getattr(self, beside)(fault, [node])
+        return beside
+
+    async def resize(self, fault, _victims):
+        """Three nodes that keep the logs become five, and three again, which ones is drawn; five become three, and five again. A spare
+        that kept logs before has what it had then. When it is said to be done, those that went are ended, and are needed no more."""
+        draw = random.Random(fault.seed)
+        if len(self.cluster.nodes) > 3:
+            pair = draw.sample(self.cluster.nodes, 2)
+            await self.resize_to(draw, fault, "shrink", pair)
+            await self.resize_to(draw, fault, "grow", pair)
+            return
+        pair = list(self.cluster.spares)
+        for node in pair:
+            node.start()
+        names, ats = [node.name for node in pair], [node.at for node in self.cluster.nodes]
+        are_there = lambda: sum(one["name"] in names and one["spare"] and one["connected"] is not False for one in self.status(ats).get("nodes", [])) == len(pair)
+        await self.until(f"{' and '.join(names)} are no spares", are_there)
+        await self.resize_to(draw, fault, "grow", pair)
+        pair = draw.sample(self.cluster.nodes, 2)
+        await self.resize_to(draw, fault, "shrink", pair)
+        for node in pair:
+            if node.has_ended():
+                raise AssertionError(f"{node.name} ended by itself as a spare")
+            if draw.random() < 0.5:
+                node.kill()
+            elif not await self.wait(node.end):
+                raise AssertionError(f"{node.name} did not end within its limit after SIGTERM")
+
+    async def resize_to(self, draw, fault, word, pair):
+        """These nodes come to those that keep the logs, or go from them, while something else happens, or people change their minds."""
+        cluster, keep, names = self.cluster, word == "grow", [node.name for node in pair]
+        there = sorted({*cluster.nodes, *pair}, key=lambda node: node.at)
+        ats, back = [node.at for node in there], "shrink" if keep else "grow"
+        words = lambda word: [word, *names, "--force", "--no-wait"]
+
+        def is_so(keep, is_over):
+            said = self.status(ats)
+            if said.get("resizing"):
+                return not is_over and said["resizing"]["keep"] == keep
+            return sum(one["name"] in names and one["spare"] != keep for one in said.get("nodes", [])) == len(names)
+
+        await self.change(ats, words(word), lambda: is_so(keep, False))
+        beside = await self.beside(draw, fault, f"{word}s", ["nothing", "kill", "kill", "pause", "links", "taken back"], there)
+        if beside == "taken back":
+            await self.change(ats, words(back), lambda: is_so(not keep, False))
+            await self.until(f"{word} of {', '.join(names)} is not taken back", lambda: is_so(not keep, True))
+            await self.change(ats, words(word), lambda: is_so(keep, False))
+        await self.until(f"{word} of {', '.join(names)} is not done", lambda: is_so(keep, True))
+        cluster.nodes = [node for node in there if keep or node not in pair]
+        cluster.spares = [node for node in cluster.all if node not in cluster.nodes]
+        are_all = lambda: len(cluster.set()) == len({log for log, _ in cluster.set()}) * len(cluster.nodes)
+        await self.until(f"{word} of {', '.join(names)} is said to be done, and the logs are kept by others: {cluster.set()}", are_all)
+
+    async def drain(self, fault, victims):
+        """A node is drained, stopped once that may be, starts again, drained still, and may own logs again; something else happens
+        while it is being drained, or while it is away, or people change their minds."""
+        draw, node, others = random.Random(fault.seed), victims[0], self.others(victims[0])
+        early = draw.random() < 0.6
+        mine = lambda said: next((one for one in said.get("nodes", []) if one["name"] == node.name), {})
+        drain, undrain = ["drain", node.name, "--force", "--no-wait"], ["undrain", node.name]
+        rest = [self.cluster.all[at] for at in others]
+        await self.change(others, drain, lambda: mine(self.status(others)).get("drain"))
+        if early:
+            beside = await self.beside(draw, fault, "drains", ["nothing", "kill", "pause", "links", "itself", "taken back"], rest)
+            if beside == "itself":
+                await self.kill(fault, [node])
+            elif beside == "taken back":
+                await self.change(others, undrain)
+                await self.change(others, drain)
+        said = {}
+
+        def may_stop():
+            said.update(self.status(others))
+            return said.get("may_stop") and mine(said).get("drain") == "drained"
+
+        try:
+            await self.until(f"{node.name} is not drained, or no node may be stopped", may_stop)
+        except Stuck as stuck:
+            raise Stuck(f"{stuck}: {mine(said)}, {said.get('why_not')}") from stuck
+        owners = lambda: {name: (log["owner"], log["epoch"]) for name, log in self.logs(others).items()}
+        before = await self.wait(owners)
+        if not await self.wait(node.end):
+            raise AssertionError(f"{node.name} did not end within its limit after SIGTERM")
+        await asyncio.sleep(fault.hold_s)
+        if early:
+            now = await self.wait(owners)
+            moved = [name for name in before if now and now.get(name) != before[name]]
+            self.effects.update({"drained nodes that were stopped": 1, "logs that moved meanwhile": len(moved)})
+            if any(before[name][0] == node.name for name in moved):
+                self.history.findings.append(f"{node.name} was said to be drained, and owned {moved}: {before}, then {now}")
+        else:
+            await self.beside(draw, fault, "stops of drained nodes", ["nothing", "kill", "pause", "links"], rest)
+        node.start()
+        await self.until(f"{node.name} is not there again", lambda: mine(self.status(others)).get("connected"))
+        is_drained = lambda: mine(self.status(others)).get("drain") in ("drained", "draining")
+        await self.until(f"{node.name} is drained no more after a start", is_drained)
+        await self.change(others, undrain)
+        await self.until(f"{node.name} is drained still", lambda: mine(self.status(others)).get("drain", "unknown") is None)
+
+    async def move(self, fault, victims):
+        """A log is to be owned by a node from now on; something else happens on its way, or people name another node. When it is
+        there that is taken back; in every fourth case that is done at once."""
+        draw, nodes = random.Random(fault.seed), self.cluster.nodes
+        ats, to, another, at_once = [node.at for node in nodes], draw.choice(nodes), draw.choice(nodes), draw.random() < 0.25
+        names = []
+        await self.until("no node says which logs there are", lambda: names.extend(self.logs(ats)) or names)
+        log = draw.choice(sorted(names))
+        row = lambda: self.logs(ats).get(log, {})
+        name = lambda to: ["move-log", log, to.name, "--force", "--no-wait"]
+        anywhere = ["move-log", log, "--anywhere", "--force"]
+        await self.change(ats, name(to))
+        beside = await self.beside(draw, fault, "moves", ["nothing", "kill", "itself", "pause", "links", "another"], nodes)
+        if beside == "itself":
+            await self.kill(fault, [to])
+        elif beside == "another":
+            to = another
+            await self.change(ats, name(to))
+        late = time.monotonic() + LIMIT_S
+        while not at_once and not await self.comes(lambda: row().get("owner") == to.name):
+            if time.monotonic() > late:
+                raise Stuck(f"{LIMIT_S} s later: {log} does not come to {to.name}: {await self.wait(row)}")
+            self.effects["moves that were said again"] += 1
+            await self.change(ats, anywhere)
+            await self.until("it is not taken back", lambda: row().get("moved_to", "unknown") is None)
+            await asyncio.sleep(LOOK_S)
+            await self.change(ats, name(to))
+        await self.change(ats, anywhere)
+        await self.until(f"{log} is to be owned by {to.name} still", lambda: row().get("moved_to", "unknown") is None)
+
+    async def comes(self, is_so):
+        """True if it is so within the time in which a log goes where people want it."""
+        late = time.monotonic() + MOVED_S
+        while time.monotonic() < late:
+            if await self.wait(is_so):
+                return True
+            await asyncio.sleep(LOOK_S)
+        return False
+
+    async def zone(self, fault, victims):
+        """All nodes of a zone are lost at once, and come back: they die, their power goes, or nobody outside hears them. Where they are
+        the majority nothing is acknowledged meanwhile, and before that the nodes have said that it would be so."""
+        draw, cluster, zone = random.Random(fault.seed), self.cluster, victims[0].zone()
+        lost, ats = cluster.nodes_of(zone), [node.at for node in cluster.nodes]
+        ways = ["die", "power", "links"] if cluster.has_forgetful_disks else ["die", "links"]
+        how = draw.choice([way for way in ways if way != "links" or cluster.net.has_links])
+        is_risk = not cluster.outlives(len(lost))
+        self.effects[f"zones lost with{'out' if is_risk else ''} a majority left ({how})"] += 1
+        if is_risk:
+            await self.until(f"the risk of {zone} is not told", lambda: self.status(ats).get("zone_risk"))
+        if how == "links":
+            inside = [node.at for node in lost]
+            outside = [node.at for node in cluster.all if node not in lost] + ([CLIENTS] if draw.random() < 0.5 else [])
+            await self.hold_cut(fault, [link for a in inside for b in outside for link in ([(a, b), (b, a)] if b >= 0 else [(a, b)])])
+            return
+        if how == "power":
+            await self.cut_power(fault, lost)
+        else:
+            for node in lost:
+                node.signal(signal.SIGKILL)
+            for node in lost:
+                node.kill()
+        gone = time.monotonic()
+        await asyncio.sleep(fault.hold_s)
+        back = time.monotonic()
+        for node in lost:
+            node.start()
+        # In a bucket an owner that lives on needs no other node for that.
+        if is_risk and not cluster.store:
+            for one in self.acknowledged(gone, back):
+                self.history.findings.append(f"{one.key} was begun and acknowledged at {one.seq} while {zone}, the majority, was away")
+
+    def acknowledged(self, since, until=float("inf")):
+        """What was begun and acknowledged in between."""
+        recent = [*self.history.publishes[-5000:], *self.history.jobs[-5000:]]
+        return [one for one in recent if since < one.invoked and one.ended is not None and one.ended < until]
+
+    async def catalog(self, fault, _victims):
+        """etcd dies, ends, stands still, or some nodes or all do not reach it, and it comes back; in every second case another node
+        is harmed meanwhile, whose logs nobody takes over before. Otherwise what is owned goes on."""
+        draw, cluster, etcd = random.Random(fault.seed), self.cluster, self.cluster.etcd
+        ats = [node.at for node in cluster.nodes]
+        how = draw.choice(["dies", "ends", "stands still", *(["is not reached"] if cluster.net.has_links else [])])
+        apart = ats if draw.random() < 0.5 else draw.sample(ats, draw.randint(1, len(ats)))
+        alone = draw.random() < 0.5
+        if alone:
+            await self.settle(ats)
+        if how == "dies":
+            await self.wait(etcd.kill)
+        elif how == "ends":
+            await self.wait(etcd.end)
+        elif how == "stands still":
+            etcd.process.send_signal(signal.SIGSTOP)
+        else:
+            await self.wait(cluster.net.cut, [(at, ETCD) for at in apart])
+        gone = time.monotonic()
+        try:
+            if alone:
+                self.effects[f"etcd {how} beside nothing"] += 1
+                await asyncio.sleep(2 + fault.hold_s)
+                while not self.acknowledged(gone + 1):
+                    if time.monotonic() > gone + GOES_ON_S:
+                        self.history.findings.append(f"nothing was acknowledged for {GOES_ON_S} s while etcd {how}, although no log was on its way")
+                        break
+                    await asyncio.sleep(0.1)
+            else:
+                # Links would be healed with those to etcd.
+                kinds = ["kill", "pause"] if how == "is not reached" else ["kill", "pause", "links"]
+                await self.beside(draw, fault, f"etcd {how}", kinds, cluster.nodes)
+        finally:
+            if how == "is not reached":
+                await self.heal()
+            elif how == "stands still":
+                etcd.process.send_signal(signal.SIGCONT)
+            else:
+                await self.wait(etcd.start)
+
+    async def settle(self, ats):
+        """Until no log has changed hands for a while: a handover that is under way waits for the catalog, and so do its clients."""
+        known, since = {}, time.monotonic()
+
+        def is_settled():
+            nonlocal known, since
+            now = {name: (log["owner"], log["epoch"]) for name, log in self.logs(ats).items()}
+            if now != known or not now or None in [owner for owner, _ in now.values()]:
+                known, since = now, time.monotonic()
+            return time.monotonic() > since + SETTLED_S
+
+        await self.until("logs go on changing hands", is_settled)
 
     async def links(self, fault, _victims):
         """Any of the patterns of directed links."""
         draw = random.Random(fault.seed)
-        nodes = range(len(self.cluster.nodes))
+        nodes = range(len(self.cluster.all))
         await self.hold_cut(fault, [(a, b) for a in nodes for b in nodes if a != b and draw.random() < 0.4])
 
     async def hold_cut(self, fault, links):
@@ -257,19 +550,24 @@ class Nemesis:
         return did
 
     def others(self, node):
+        """Where the others are that keep the logs."""
         return [other.at for other in self.cluster.nodes if other is not node]
+
+    def elsewhere(self, node):
+        """The same with the spares."""
+        return [other.at for other in self.cluster.all if other is not node]
 
     async def isolated(self, fault, victims):
         """A node alone, in every second case for clients, too."""
-        node, clients = victims[0], [-1] if fault.seed % 2 else []
-        links = [(node.at, other) for other in self.others(node) + clients]
-        await self.hold_cut(fault, links + [(other, node.at) for other in self.others(node)])
+        node, clients = victims[0], [CLIENTS] if fault.seed % 2 else []
+        links = [(node.at, other) for other in self.elsewhere(node) + clients]
+        await self.hold_cut(fault, links + [(other, node.at) for other in self.elsewhere(node)])
 
     async def mute(self, fault, victims):
-        await self.hold_cut(fault, [(victims[0].at, other) for other in self.others(victims[0])])
+        await self.hold_cut(fault, [(victims[0].at, other) for other in self.elsewhere(victims[0])])
 
     async def deaf(self, fault, victims):
-        await self.hold_cut(fault, [(other, victims[0].at) for other in self.others(victims[0])])
+        await self.hold_cut(fault, [(other, victims[0].at) for other in self.elsewhere(victims[0])])
 
     async def parted(self, fault, victims):
         """Two nodes do not hear each other, and all others hear both."""
@@ -328,7 +626,7 @@ class Nemesis:
         if not clocks.is_wrong_in(node.process):
             raise AssertionError(f"{node.name} goes by the machine's clocks")
         if dies:
-            other = self.cluster.nodes[draw.choice(self.others(node))]
+            other = self.cluster.all[draw.choice(self.others(node))]
             other.kill()
             await asyncio.sleep(draw.uniform(0.5, 3))
             other.start()

@@ -23,7 +23,9 @@ from ports import free_ports
 # Of the private network that the harness makes for itself; nothing outside of it can see these.
 SUBNET = "10.77.0"
 NOBODY = "02:00:00:00:00:fe"
-CLIENT_PORT, NODE_PORT, PROXY_PORT = 4222, 6222, 7000
+CLIENT_PORT, NODE_PORT, PROXY_PORT, ETCD_PORT = 4222, 6222, 7000, 2379
+# Who is no node, as the end of a link.
+CLIENTS, ETCD = -1, -2
 # Of what the proxy sends itself.
 PROXY_MARK = 77
 PROXY = pathlib.Path(__file__).with_name("proxy.py")
@@ -46,9 +48,11 @@ class Loopback:
     has_links = has_loss = has_proxy = False
 
     def __init__(self, count):
-        ports = free_ports(2 * count)
+        *ports, etcd, etcd_peers = free_ports(2 * count + 2)
         self.client = [("127.0.0.1", port) for port in ports[:count]]
         self.node = [("127.0.0.1", port) for port in ports[count:]]
+        # Where an etcd listens for its clients, and for others of its kind.
+        self.etcd = [("127.0.0.1", etcd), ("127.0.0.1", etcd_peers)]
 
     def inside(self, _at):
         return []
@@ -68,11 +72,13 @@ class Namespaces:
         address = lambda at: f"{SUBNET}.{at + 11}"
         self.client = [(address(at), CLIENT_PORT) for at in range(count)]
         self.node = [(address(at), NODE_PORT) for at in range(count)]
+        self.etcd = [(f"{SUBNET}.2", ETCD_PORT), (f"{SUBNET}.2", ETCD_PORT + 1)]
         os.makedirs("/run/netns", exist_ok=True)
         run("mount", "-t", "tmpfs", "tmpfs", "/run/netns")
         run("ip", "link", "set", "lo", "up")
         run("ip", "link", "add", "ring", "type", "bridge")
         run("ip", "address", "add", f"{SUBNET}.1/24", "dev", "ring")
+        run("ip", "address", "add", f"{SUBNET}.2/24", "dev", "ring")
         run("ip", "link", "set", "ring", "up")
         for at in range(count):
             run("ip", "netns", "add", f"n{at}")
@@ -86,11 +92,14 @@ class Namespaces:
         return ["nsenter", f"--net=/run/netns/n{at}"]
 
     def cut(self, links):
-        """Nothing that a node sends reaches the other one, for each (sender, receiver); receiver -1: the clients."""
+        """Nothing that a node sends reaches the other one, for each (sender, receiver)."""
         for sender, receiver in links:
-            to = f"{SUBNET}.1" if receiver < 0 else self.node[receiver][0]
+            to = self.host(receiver)
             run("ip", "-n", f"n{sender}", "neigh", "replace", to, "lladdr", NOBODY, "nud", "permanent", "dev", "eth0")
             self.cut_links.add((sender, to))
+
+    def host(self, at):
+        return {CLIENTS: f"{SUBNET}.1", ETCD: self.etcd[0][0]}[at] if at < 0 else self.node[at][0]
 
     def lose(self, at, percent):
         """A node loses so much of what it sends."""
@@ -139,7 +148,7 @@ class Namespaces:
     def prove(self):
         """Faults of links are there when they are said to be, and only then: each directed link, and loss where it can be had."""
         for sender in range(self.count):
-            for receiver in [-1, *(at for at in range(self.count) if at != sender)]:
+            for receiver in [CLIENTS, ETCD, *(at for at in range(self.count) if at != sender)]:
                 before, _ = self.arrive(sender, receiver), self.cut([(sender, receiver)])
                 cut, _ = self.arrive(sender, receiver), self.heal()
                 if before != PROBES or cut or self.arrive(sender, receiver) != PROBES:
@@ -166,9 +175,8 @@ class Namespaces:
             thread.start()
             thread.join()
             return made[0]
-        host = f"{SUBNET}.1" if receiver < 0 else self.node[receiver][0]
         with socket_in(sender) as out, socket_in(receiver) as to:
-            to.bind((host, 0))
+            to.bind((self.host(receiver), 0))
             to.settimeout(PROBE_S)
             for _ in range(PROBES):
                 try:

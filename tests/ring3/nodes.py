@@ -1,6 +1,7 @@
 """The servers under test: three or five processes of one program that keep a quorum log."""
 
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -17,6 +18,10 @@ from disks import ForgetfulDisk, PlainDisk
 LIMIT_S = 180
 # Between looks at a disk of a node that runs.
 LOOK_S = 1
+# How long a command may take that only asks or begins something: a node that stands still answers nothing.
+COMMAND_S = 30
+# What the etcd says that takes requests.
+ETCD_READY = "ready to serve client requests"
 DISK = re.compile(r"(\d+) \(disk ([0-9a-f]{32})\)")
 
 
@@ -29,16 +34,20 @@ class Node:
     def command(self):
         net, (host, port) = self.cluster.net, self.cluster.net.client[self.at]
         listen = "%s:%d" % net.node[self.at]
-        routes = ",".join("%s:%d" % address for address in net.node)
+        # Who founds the cluster is in the first list; later ones name all, since any of them may be a spare, and away.
+        routes = ",".join("%s:%d" % address for address in net.node[:None if self.cluster.is_founded else self.cluster.founders])
         return [
             str(self.cluster.binary), "serve", "-a", host, "-p", str(port), "-sd", str(self.disk.store),
             "--node-name", self.name, "--cluster-listen", listen, "--routes", routes,
             # Direct gets are answered in the zone of the client, as far as the log's owner says that nothing has changed.
-            "--zone", f"zone-{self.at % 3}",
+            "--zone", self.zone(),
             "--catalog", self.cluster.catalog, "--cluster-key", str(self.cluster.key),
             "-c", str(self.cluster.config),
             *(["--store", self.cluster.store] if self.cluster.store else []),
         ]
+
+    def zone(self):
+        return self.cluster.zones[self.at % len(self.cluster.zones)]
 
     def become_another(self):
         """From its next start on it is a node with a name that none has had, and nothing on its disk; gives its former name."""
@@ -109,7 +118,7 @@ class NatsNode(Node):
 class Cluster:
     """The nodes, their disks, their network, and what they say of themselves."""
 
-    def __init__(self, binary, directory, net, count, forgetfs=None, rule_off=None, is_nats=False):
+    def __init__(self, binary, directory, net, count, forgetfs=None, rule_off=None, is_nats=False, spares=0):
         self.binary, self.dir, self.net = binary, pathlib.Path(directory), net
         self.env = {"NUTHATCH_RULE_OFF": rule_off} if rule_off else {}
         self.key = self.dir / "key"
@@ -132,7 +141,13 @@ class Cluster:
         self.is_nats = is_nats
         # How many replicas a stream is created with.
         self.replicas = count
-        self.nodes = [(NatsNode if is_nats else Node)(self, at, disk(at)) for at in range(count)]
+        # Each at its place in the network, which its number `at` says. Those that keep the logs are `nodes`; the others run
+        # only while they are needed.
+        self.all = [(NatsNode if is_nats else Node)(self, at, disk(at)) for at in range(count + spares)]
+        self.nodes, self.spares, self.founders = self.all[:count], self.all[count:], count
+        self.is_founded = False
+        self.zones = ["zone-0", "zone-1", "zone-2"]
+        self.etcd = None
         self.clocks = RightClocks()
         self.catalog = f"file://{self.dir}/catalog"
         # The bucket that the logs are in; none: they are on the nodes' disks.
@@ -149,13 +164,15 @@ class Cluster:
 
     def stop(self):
         self.net.heal()
-        for node in self.nodes:
+        for node in self.all:
             node.kill()
             node.disk.close()
+        if self.etcd:
+            self.etcd.kill()
 
     def keep(self, to):
         """Copies what the nodes said and have on their disks, after they have ended."""
-        for node in self.nodes:
+        for node in self.all:
             node.kill()
             if node.disk.store.exists():
                 shutil.copytree(node.disk.store, pathlib.Path(to) / f"{node.name}-disk", dirs_exist_ok=True)
@@ -185,14 +202,32 @@ class Cluster:
     def command(self, at, *words):
         """What `nuthatch cluster` says at a node, and whether it went well."""
         url = "nats://sys:sys@%s:%d" % self.net.client[at]
-        done = subprocess.run([str(self.binary), "cluster", *words, "-s", url], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, check=False)
+        try:
+            done = subprocess.run([str(self.binary), "cluster", *words, "-s", url], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, check=False, timeout=COMMAND_S)
+        except subprocess.TimeoutExpired:
+            return False, f"nothing was said for {COMMAND_S} s"
         return done.returncode == 0, done.stdout.strip()
+
+    def nodes_of(self, zone):
+        return [node for node in self.nodes if node.zone() == zone]
+
+    def outlives(self, lost):
+        """True if a majority is left without so many nodes."""
+        return len(self.nodes) - lost > len(self.nodes) // 2
+
+    def asked(self, at, *words):
+        """What `nuthatch cluster` says at a node as JSON; nothing, if it says none."""
+        is_said, text = self.command(at, *words, "--json")
+        try:
+            return json.loads(text) if is_said else {}
+        except json.JSONDecodeError:
+            return {}
 
     def set(self):
         """The disks that the last owner of each log said keep it, by the numbers of the log and of the node. The log in
         memory is none of them: what a process that ends had of it is another one's with every start."""
-        said = [line for node in self.nodes for line in node.said().splitlines()]
+        said = [line for node in self.all for line in node.said().splitlines()]
         lines = [line for line in said if " is kept by the nodes " in line and " log memory-" not in line]
         epoch = lambda line: int(re.search(r"epoch (\d+) of", line).group(1))
         # A line begins with the number of the process and the time.
@@ -232,6 +267,39 @@ class Cluster:
             self.wait(f"the new disk is not taken into the set {before}", is_replaced)
         except Stuck as stuck:
             raise Stuck(f"{stuck}, it is {self.set()}") from stuck
+
+
+class Etcd:
+    """One etcd, which has the catalog: on an ordinary disk, at an address of its own."""
+
+    def __init__(self, program, directory, net):
+        self.program, self.directory, self.addresses = program, pathlib.Path(directory), ["http://%s:%d" % address for address in net.etcd]
+        self.log, self.process = self.directory / "etcd.log", None
+        self.catalog = "etcd://%s:%d/nuthatch/ring" % net.etcd[0]
+
+    def start(self):
+        """Until it takes requests."""
+        at, peers = self.addresses
+        ready = lambda: self.log.read_text(errors="replace").count(ETCD_READY) if self.log.exists() else 0
+        before, deadline = ready(), time.monotonic() + LIMIT_S
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen([
+                str(self.program), "--data-dir", str(self.directory / "etcd"), "--name", "e", "--listen-client-urls", at, "--advertise-client-urls", at,
+                "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", f"e={peers}",
+            ], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        while ready() == before:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise Stuck(f"etcd does not start: {self.log.read_text(errors='replace')[-400:]}")
+            time.sleep(0.02)
+
+    def kill(self):
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait(LIMIT_S)
 
 
 class Stuck(Exception):

@@ -25,9 +25,9 @@ import time
 from checks import check
 from clocks import Clocks
 from history import History
-from nemesis import NAMED_ONLY, WEIGHTS, Nemesis, possible, schedule
+from nemesis import WEIGHTS, Nemesis, lacking, possible, schedule, wanted
 from net import Loopback, Namespaces
-from nodes import Cluster, Stuck
+from nodes import Cluster, Etcd, Stuck
 from workload import BUCKET, STREAM, UNREACHED, Workload, connect, left, persistently, read_all
 
 REPO = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -50,7 +50,10 @@ def arguments():
     parser.add_argument("--binary", default=os.environ.get("NUTHATCH_BINARY"), help="the server")
     parser.add_argument("--forgetfs", help="the program of tests/ring3/forgetfs: power can be cut")
     parser.add_argument("--clocks", help="the library of tests/ring3/clocks: clocks can be wrong")
-    parser.add_argument("--catalog", help="`built-in`, or the address of a bucket; else a directory beside the disks")
+    parser.add_argument("--catalog", help="`built-in`, the address of a bucket, or `etcd`: one that is started beside the nodes; else a directory beside the disks")
+    parser.add_argument("--etcd", default=os.environ.get("ETCD", REPO / "target/peers/etcd"), help="the etcd for that; tests/etcd.sh fetches one")
+    parser.add_argument("--spares", type=int, choices=[0, 2], help="nodes that are started where three are to become five; where three keep the logs 2 unless told otherwise")
+    parser.add_argument("--zones", help="where the nodes are, by commas and repeated, such as a,a,b; else three zones in turn")
     parser.add_argument("--in-bucket", action="store_true", help="the logs are in a directory used as a bucket; faults: those that nodes without disks know")
     parser.add_argument("--rule-off", help="rules of the protocol to do without, in a build with the feature `mutations`")
     parser.add_argument("--nats", help="a nats-server instead, as it comes, with R3 streams; kinds of faults: those without `wipe` and `restore`")
@@ -64,7 +67,12 @@ def arguments():
     unknown = set(kinds_of(options) or []) - set(WEIGHTS)
     if unknown:
         parser.error(f"no such faults: {', '.join(sorted(unknown))}; there are {', '.join(WEIGHTS)}")
+    if options.catalog == "etcd" and not options.plan and not os.access(options.etcd, os.X_OK):
+        parser.error(f"no etcd at {options.etcd}: run tests/etcd.sh once, or give --etcd or ETCD")
     options.rate = min(options.rate, 2000)
+    if options.spares is None:
+        # They take no part in anything else.
+        options.spares = 2 if options.nodes == 3 and not options.nats and "resize" in wanted(kinds_of(options)) else 0
     return options
 
 
@@ -84,9 +92,11 @@ async def play(cluster, options, history, played):
     """Faults under load, then none; `played` gets the faults, `history` what clients saw and what is there in the end."""
     if cluster.net.has_links:
         await asyncio.to_thread(cluster.net.prove)
+    if cluster.etcd:
+        await asyncio.to_thread(cluster.etcd.start)
     cluster.start()
     workload = Workload(cluster.urls(), history, options.seed, options.rate, cluster.replicas)
-    nemesis = Nemesis(cluster, lambda: owner_of(cluster, workload), played)
+    nemesis = Nemesis(cluster, lambda: owner_of(cluster, workload), played, history)
     history.effects = nemesis.effects
     try:
         await begun(cluster, workload)
@@ -115,6 +125,7 @@ async def begun(cluster, workload):
             starts.cancel()
             raise Stuck(f"{', '.join(ended)} ended at the start")
     await starts
+    cluster.is_founded = True
 
 
 async def disks_of_the_end(cluster, options, history):
@@ -140,6 +151,9 @@ async def faults_of(cluster, options, history, nemesis):
     """One after another, until their time is over or something is found."""
     ends = time.monotonic() + options.seconds
     kinds = possible(cluster, kinds_of(options))
+    for why, without in lacking(cluster, kinds_of(options)).items():
+        # What was asked for by its name is told in any case.
+        print(f"   left out: {', '.join(without)} ({why})", flush=True) if options.kinds else say(options, f"   left out: {', '.join(without)} ({why})")
     if not kinds:
         raise SystemExit("ring3: nothing of --kinds can be played on this machine")
     faults = schedule(options.seed, options.nodes, kinds, options.pace)
@@ -172,7 +186,7 @@ def owner_of(cluster, workload):
 
 
 def number_of(cluster, name):
-    return next((node.at for node in cluster.nodes if node.name == name), None)
+    return next((node.at for node in cluster.all if node.name == name), None)
 
 
 async def healed(history, fault):
@@ -199,10 +213,10 @@ async def history_of_the_end(cluster, workload, history):
             keys = [(seq, subject.removeprefix(f"$KV.{BUCKET}."), content)
                     for seq, subject, _, content, _ in await read_all(client, f"KV_{BUCKET}", f"$KV.{BUCKET}.>")]
         except UNREACHED as error:
-            raise Stuck(f"{cluster.nodes[owner].name} does not answer the final read: {error}") from error
+            raise Stuck(f"{cluster.all[owner].name} does not answer the final read: {error}") from error
         finally:
             await left(client)
-        name = cluster.nodes[owner].name
+        name = cluster.all[owner].name
         if first is None:
             first, history.end, history.stamps = name, (stream, keys), stamps
         elif (stream, keys) != history.end:
@@ -212,7 +226,7 @@ async def history_of_the_end(cluster, workload, history):
         readers.add(name)
         if len(readers) == len(cluster.nodes):
             break
-        away.append(cluster.nodes[owner])
+        away.append(cluster.all[owner])
         await asyncio.to_thread(away[-1].end)
         if len(away) > len(cluster.nodes) // 2:
             away.pop(0).start()
@@ -275,7 +289,7 @@ def keep(cluster, directory, history, told):
     """What it takes to understand a finding: logs, disks, history."""
     kept = pathlib.Path(tempfile.mkdtemp(prefix="ring3-finding-", dir=directory.parent))
     cluster.keep(kept)
-    for file in [*cluster.dir.glob("*.log"), *cluster.dir.glob("catalog")]:
+    for file in [*cluster.dir.glob("*.log"), *cluster.dir.glob("catalog"), *cluster.dir.glob("etcd")]:
         (shutil.copytree if file.is_dir() else shutil.copy)(file, kept / file.name)
     those = [vars(one) for one in (*history.publishes, *history.jobs, *history.writes, *history.reads, *history.looks,
                                    *history.deliveries, *history.settled, *history.floors)]
@@ -293,12 +307,15 @@ def main():
     # A client that is left while it reconnects leaves tasks behind.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     directory = pathlib.Path(tempfile.mkdtemp(prefix="ring3-", dir=pathlib.Path(options.dir).resolve()))
-    net = (Loopback if options.loopback else Namespaces)(options.nodes)
-    cluster = Cluster(options.nats or options.binary, directory, net, options.nodes, options.forgetfs, options.rule_off, bool(options.nats))
-    cluster.catalog = options.catalog or cluster.catalog
+    count = options.nodes + options.spares
+    net = (Loopback if options.loopback else Namespaces)(count)
+    cluster = Cluster(options.nats or options.binary, directory, net, options.nodes, options.forgetfs, options.rule_off, bool(options.nats), options.spares)
+    cluster.etcd = Etcd(options.etcd, directory, net) if options.catalog == "etcd" else None
+    cluster.catalog = cluster.etcd.catalog if cluster.etcd else options.catalog or cluster.catalog
+    cluster.zones = options.zones.split(",") if options.zones else cluster.zones
     cluster.store = f"file://{directory}/bucket" if options.in_bucket else None
     if options.clocks:
-        cluster.clocks = Clocks(directory, options.nodes, options.clocks, options.seed, not options.loopback)
+        cluster.clocks = Clocks(directory, count, options.clocks, options.seed, not options.loopback)
     end_on_signals(cluster, directory)
     history, played, findings = History(), [], []
     cluster.is_wrong = lambda: bool(history.findings)
@@ -309,7 +326,7 @@ def main():
         findings = [*history.findings, str(stuck)]
     finally:
         told = summary(options, history, played, findings)
-        told["from_standbys"] = sum(node.takeovers_from_standbys() for node in cluster.nodes)
+        told["from_standbys"] = sum(node.takeovers_from_standbys() for node in cluster.all)
         tell(options, told)
         if findings or sys.exc_info()[0]:
             keep(cluster, directory, history, told)
@@ -332,7 +349,7 @@ def end_on_signals(cluster, directory):
 
 def plan(options):
     """The faults of this seed, whatever machine it is: with everything that can be had."""
-    everything = [kind for kind in WEIGHTS if (kind in kinds_of(options) if options.kinds else kind not in NAMED_ONLY)]
+    everything = wanted(kinds_of(options))
     for _, fault in zip(range(options.faults or 20), schedule(options.seed, options.nodes, everything, options.pace)):
         print(f"after {fault.pause_s:.1f} s {fault}")
     return 0
