@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""The checks find what is planted in histories, and nothing in right ones."""
+"""The checks find what is planted in histories, and nothing in right ones; each kind of fault is there, or it is told why not."""
 
+import types
 import unittest
 
+import nemesis
 from checks import check
 from history import Delivery, Floor, History, Look, Publish, Read, Settled, Write, content_of
 
@@ -176,6 +178,33 @@ class Checks(unittest.TestCase):
     def test_times_that_go_back(self):
         self.history.stamps = [1.0, 0.9, 2.0]
         self.found("the time of sequence 2 is before that of 1")
+
+
+class Kinds(unittest.TestCase):
+    def cluster(self, nodes=3, spares=0, zones="abc", **others):
+        zone = lambda at: zones[at % len(zones)]
+        members = [types.SimpleNamespace(zone=lambda at=at: zone(at)) for at in range(nodes)]
+        net = types.SimpleNamespace(has_links=True, has_loss=True, has_proxy=True)
+        found = {"etcd": None, "store": None, "has_forgetful_disks": True, "is_nats": False, **others}
+        return types.SimpleNamespace(
+            net=net, nodes=members, spares=[None] * spares, clocks=types.SimpleNamespace(has_clocks=True),
+            nodes_of=lambda wanted: [one for one in members if one.zone() == wanted], **found)
+
+    def test_each_kind_can_be_played_and_each_lack_is_told(self):
+        for kind in nemesis.WEIGHTS:
+            self.assertTrue(hasattr(nemesis.Nemesis, kind.replace("-", "_")), kind)
+        self.assertEqual(set(nemesis.NEEDS.values()) | {"disks"}, set(nemesis.LACKS))
+        self.assertLessEqual(nemesis.NAMED_ONLY | nemesis.ON_DISKS | set(nemesis.NEEDS), set(nemesis.WEIGHTS))
+
+    def test_what_is_not_there_is_left_out_and_told(self):
+        kinds = ["kill", "resize", "drain", "move", "zone", "catalog", "rot"]
+        self.assertEqual(nemesis.possible(self.cluster(), kinds), ["kill", "rot", "drain", "move"])
+        self.assertEqual(sum(nemesis.lacking(self.cluster(), kinds).values(), []), ["resize", "zone", "catalog"])
+        there = self.cluster(spares=2, zones="aab", etcd=object(), store="file:///bucket")
+        self.assertEqual(nemesis.lacking(there, kinds), {nemesis.LACKS["disks"]: ["rot"]})
+        self.assertEqual(nemesis.lacking(self.cluster(nodes=5, etcd=object()), kinds), {})
+        theirs = nemesis.lacking(self.cluster(nodes=5, etcd=object(), is_nats=True), kinds)
+        self.assertEqual(sorted(sum(theirs.values(), [])), ["catalog", "drain", "move", "resize", "zone"])
 
 
 if __name__ == "__main__":
