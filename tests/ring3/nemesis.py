@@ -478,7 +478,7 @@ class Nemesis:
         recent = [*self.history.publishes[-5000:], *self.history.jobs[-5000:]]
         return [one for one in recent if since < one.invoked and one.ended is not None and one.ended < until]
 
-    async def catalog(self, fault, _victims):
+    async def catalog(self, fault, victims):
         """etcd dies, ends, stands still, or some nodes or all do not reach it, and it comes back; in every second case another node
         is harmed meanwhile, whose logs nobody takes over before. Otherwise what is owned goes on."""
         draw, cluster, etcd = random.Random(fault.seed), self.cluster, self.cluster.etcd
@@ -509,7 +509,7 @@ class Nemesis:
             else:
                 # Links would be healed with those to etcd.
                 kinds = ["kill", "pause"] if how == "is not reached" else ["kill", "pause", "links"]
-                await self.beside(draw, fault, f"etcd {how}", kinds, cluster.nodes)
+                await self.beside(draw, fault, f"etcd {how}", kinds, victims)
         finally:
             if how == "is not reached":
                 await self.heal()
