@@ -97,8 +97,8 @@ class History:
         self.left = {}
         # Consumers that have brought everything.
         self.drained = set()
-        # What faults have done, by what it is.
-        self.effects = {}
+        # What faults have done, by what it is; which were left out, by why.
+        self.effects, self.left_out = {}, {}
         # Times of the stream's messages in the end, in its order.
         self.stamps = []
         # Contents of a stream by its name and sequence, as anybody saw them, with who saw it first.

@@ -37,7 +37,7 @@ WEIGHTS = {
     "resize": 2, "drain": 3, "move": 3, "zone": 2, "catalog": 4,
 }
 # Played only when they are named: what the product does not survive yet (docs/ring3.md).
-NAMED_ONLY = {"rot-files", "members", "resize", "drain", "move", "zone", "catalog"}
+NAMED_ONLY = {"rot-files", "members"}
 # What is not played where the logs are in a bucket: nodes have next to nothing on their disks there.
 ON_DISKS = {"restore", "restore-behind", "wipe-behind", "rot", "rot-files", "rot-small", "power-wipe", "full", "slow", "eio"}
 # How far a wall clock is ahead. Two hours are more than messages may become old.

@@ -151,9 +151,10 @@ async def faults_of(cluster, options, history, nemesis):
     """One after another, until their time is over or something is found."""
     ends = time.monotonic() + options.seconds
     kinds = possible(cluster, kinds_of(options))
-    for why, without in lacking(cluster, kinds_of(options)).items():
-        # What was asked for by its name is told in any case.
-        print(f"   left out: {', '.join(without)} ({why})", flush=True) if options.kinds else say(options, f"   left out: {', '.join(without)} ({why})")
+    history.left_out = lacking(cluster, kinds_of(options))
+    for why, without in history.left_out.items():
+        # Told in any case: what is not played shows nothing.
+        print(f"   left out: {', '.join(without)} ({why})", flush=True)
     if not kinds:
         raise SystemExit("ring3: nothing of --kinds can be played on this machine")
     faults = schedule(options.seed, options.nodes, kinds, options.pace)
@@ -264,7 +265,7 @@ def summary(options, history, played, findings):
         "writes_unknown": sum(write.ended is None for write in history.writes),
         "jobs": len(history.jobs), "deliveries": len(history.deliveries),
         "redelivered": sum(one.attempt > 1 for one in history.deliveries),
-        "confirmed": sum(one.ended is not None for one in history.settled), "effects": dict(history.effects),
+        "confirmed": sum(one.ended is not None for one in history.settled), "effects": dict(history.effects), "left_out": history.left_out,
         "reads": len(history.reads) + len(history.looks), "read_at": getattr(history, "read_at", []),
         "silent_s": {kind: [round(one, 2) for one in those] for kind, those in silences(played, history.acked_at).items()},
         "lost": sum(" was acknowledged " in finding and " in the end" in finding for finding in findings), "findings": findings,
