@@ -206,6 +206,13 @@ class Kinds(unittest.TestCase):
         theirs = nemesis.lacking(self.cluster(nodes=5, etcd=object(), is_nats=True), kinds)
         self.assertEqual(sorted(sum(theirs.values(), [])), ["catalog", "drain", "move", "resize", "zone"])
 
+    def test_what_is_acknowledged_while_nothing_may_be(self):
+        history = History()
+        history.publishes = [Publish("before", 1, 4, 1), Publish("meanwhile", 3, 4, 2), Publish("after", 3, 6, 3), Publish("unknown", 3)]
+        history.jobs = [Publish("job", 4, 4.5, 1)]
+        played = nemesis.Nemesis(None, None, [], history)
+        self.assertEqual([one.key for one in played.acknowledged(2, 5)], ["meanwhile", "job"])
+
 
 if __name__ == "__main__":
     unittest.main()
