@@ -54,6 +54,12 @@ class PlainDisk:
         shutil.copytree(self.image, self.store)
         self.settle()
 
+    def forget_catalog(self):
+        """The node's part of a catalog that the nodes keep is moved away."""
+        shutil.move(self.store / "nuthatch/quorum/catalog", self.root / "catalog-away")
+        shutil.rmtree(self.root / "catalog-away")
+        self.settle()
+
     def rot(self, seed, what="ops/*"):
         """Bits of the node's journal flip, or of other files, on the medium too. Gives the places."""
         places = flip([file for file in (self.store / "nuthatch/quorum").glob(what) if file.is_file()], seed)

@@ -48,6 +48,8 @@ CLOCKS_FORGOTTEN_S = 3
 OWNS = " owns the quorum log"
 # What a node says that has joined.
 SPARE = "this node is a spare of the cluster"
+# What a node says whose part of the built-in catalog was set back.
+SET_BACK = "takes no part in the catalog: the disk was set back"
 STOPPED_S = 5
 # Between looks at what a command of the cluster shows.
 LOOK_S = 0.5
@@ -187,7 +189,7 @@ class Nemesis:
         await asyncio.sleep(2 + fault.hold_s)
         for node in victims:
             await self.wait(self.cluster.wait_begun, node)
-        await self.replace(fault, victims, lambda node: node.disk.restore_image())
+        await self.replace(fault, victims, lambda node: node.disk.restore_image(), is_set_back=True)
 
     async def wipe_behind(self, fault, victims):
         """A disk is empty while those that can answer are behind: what is acknowledged is on disks that are away."""
@@ -201,9 +203,10 @@ class Nemesis:
         harmed.start()
         await self.wait(self.cluster.wait_begun, harmed)
         await asyncio.sleep(2)
-        await self.replace_behind(fault, victims, lambda node: node.disk.restore_image())
+        await self.replace_behind(fault, victims, lambda node: node.disk.restore_image(), is_set_back=True)
 
-    async def replace_behind(self, fault, victims, harm):
+    async def replace_behind(self, fault, victims, harm, is_set_back=False):
+        said = victims[-1].said().count(SET_BACK)
         before, minority = self.cluster.set(), len(victims) // 2
         behind, others, harmed = victims[1:1 + minority], [victims[0], *victims[1 + minority:]], victims[-1]
         for node in behind:
@@ -219,16 +222,32 @@ class Nemesis:
         await asyncio.sleep(fault.hold_s)
         for node in others[:-1]:
             node.start()
+        if is_set_back:
+            await self.mend_set_back(harmed, said)
         await self.wait(self.cluster.wait_replaced, before)
 
-    async def replace(self, fault, victims, harm):
-        before = self.cluster.set()
+    async def mend_set_back(self, node, said):
+        """The nodes that keep the catalog themselves tell one of them that its disk was set back; it takes no part until people
+        do what it says, which is done here."""
+        if self.cluster.catalog != "built-in":
+            return
+        await self.until(f"{node.name} was set back, and is not told so", lambda: node.said().count(SET_BACK) > said)
+        self.effects["disks that were told that they were set back"] += 1
+        node.kill()
+        await self.wait(node.disk.forget_catalog)
+        node.start()
+
+    async def replace(self, fault, victims, harm, is_set_back=False):
+        before, said = self.cluster.set(), [node.said().count(SET_BACK) for node in victims]
         for node in victims:
             node.kill()
             await self.wait(harm, node)
         await asyncio.sleep(fault.hold_s)
         for node in victims:
             node.start()
+        if is_set_back:
+            for node, times in zip(victims, said):
+                await self.mend_set_back(node, times)
         await self.wait(self.cluster.wait_replaced, before)
 
     async def members(self, fault, victims):
