@@ -100,7 +100,7 @@ pub struct ClusterConfig {
     /// first of those that hear a majority.
     pub replace_after: Option<Duration>,
     /// How long this node, as an owner, answers reads after a majority has heard it, and another one waits for that when it is
-    /// gone: from [`LEASE_MIN`] to [`LEASE`], whole milliseconds. It is as long as can be until the cluster speaks
+    /// gone: from [`LEASE_MIN`] to [`LEASE`]. It is as long as can be until the cluster speaks
     /// [`Protocol::LEASES_SAID`].
     pub lease: Duration,
     /// What this node fails together with: an availability zone, a rack, a room. None: nobody says.

@@ -80,7 +80,7 @@ pub(crate) fn words(alarm: &Alarm) -> Option<String> {
             epoch.0
         )),
         Alarm::LeftOut { last, .. } => Some(format!(
-            "the log began anew without this node, which gives up the {} entries that it had in memory",
+            "the log goes on without what this node had of it, which gives up the {} entries that it had in memory",
             last.0
         )),
         _ => None,

@@ -32,7 +32,10 @@ impl Lease {
             return Standing::Lost;
         }
         // The clock last: a process that was stopped before it asks, asks after it.
-        if now() < ends { Standing::Current } else { Standing::Unknown }
+        let now = now();
+        // And once more: a lease that has become shorter meanwhile ends before what was read.
+        let ends = ends.min(Time(self.ends.load(Ordering::Acquire)));
+        if now < ends { Standing::Current } else { Standing::Unknown }
     }
 }
 

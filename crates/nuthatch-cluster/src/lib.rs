@@ -119,6 +119,7 @@ pub use config::{
 };
 pub use core_node::CoreNode;
 pub use directory::QuorumDirectory;
+pub use host::NotWished;
 pub use in_bucket::QuorumTenure;
 pub use in_memory::{MEMORY_LOG, MemoryUsage};
 pub use key::{ClusterKey, KeyError};

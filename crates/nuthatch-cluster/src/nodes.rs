@@ -150,11 +150,13 @@ pub(crate) struct Nodes {
     roll: Arc<Roll>,
     changes: Arc<dyn ChangeNodes>,
     node: Arc<Myself>,
+    /// When this node began.
+    began: Instant,
 }
 
 impl Nodes {
     pub(crate) fn new(node: Arc<Myself>, changes: Arc<dyn ChangeNodes>) -> Self {
-        Self { roll: Arc::clone(&node.roll), changes, node }
+        Self { roll: Arc::clone(&node.roll), changes, node, began: Instant::now() }
     }
 
     pub(crate) fn roll(&self) -> &Roll {

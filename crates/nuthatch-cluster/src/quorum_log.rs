@@ -122,7 +122,8 @@ impl QuorumLog {
 
     /// True if the log begins anew where no majority of its copies is left: they are its nodes' memory, or only say who owns what
     /// is in a bucket.
-    pub(crate) fn begins_anew(&self) -> bool {
+    #[must_use]
+    pub fn begins_anew(&self) -> bool {
         self.home.begins_anew()
     }
 

@@ -60,11 +60,18 @@ impl Source {
     /// one before; none: both can read no entry of one number.
     #[must_use]
     pub fn alike_to(&self, other: &Self) -> Option<Lsn> {
+        if self.end == other.end {
+            // An epoch has one entry of a number.
+            return Some(self.end.lsn);
+        }
+        let (own, others) = (self.image.begins(), other.image.begins());
         let last = self.end.lsn.min(other.end.lsn);
-        let first = self.image.begins().lsn.max(other.image.begins().lsn);
-        let sum = |of: &Self, lsn| entry_at(&of.image, lsn).map(|entry| entry.sum);
+        let sum = |of: &Self, lsn: Lsn| match of.image.begins() {
+            base if base.lsn == lsn => Some(base.sum),
+            _ => entry_at(&of.image, lsn).map(|entry| entry.sum),
+        };
         let is_alike = |lsn: &Lsn| sum(self, *lsn).is_some_and(|own| sum(other, *lsn) == Some(own));
-        (first.0 + 1..=last.0).rev().map(Lsn).find(is_alike)
+        (own.lsn.max(others.lsn).0..=last.0).rev().map(Lsn).find(is_alike)
     }
 }
 

@@ -137,14 +137,15 @@ impl Stopwatch {
         }
         let took = now.since(self.since);
         match self.doing {
-            Doing::Following => {
+            // An owner that changes its set takes over from itself.
+            Doing::Following | Doing::Owning => {
                 self.shares = Shares::none();
                 self.heard = activity.heard;
             }
             Doing::Asking => self.shares.by = By::Loss,
             Doing::Claiming if activity.doing == Doing::Prepared => self.shares.prepared = took,
             Doing::Claiming | Doing::Deciding => self.shares.catalog += took,
-            Doing::Prepared | Doing::Owning => {}
+            Doing::Prepared => {}
             Doing::Sealing => self.shares.seal += took.saturating_sub(self.shares.lease),
             Doing::Bringing => self.shares.bring += took,
             Doing::Starting => self.shares.start += took,

@@ -226,21 +226,25 @@ pub enum GivingUp {
 /// Logs in memory, whose disks end with their nodes' processes.
 impl Snapshot {
     /// What the catalog is to say where people know that the disk of a node is gone for good: that the node has another
-    /// one, `instead`, which nobody has. A log in memory waits for it no longer. It is said also where the disk is in no set:
-    /// a claim with it may be on its way. It must not be said of a node that runs: what was acknowledged with it may be lost
-    /// then, as if its memory was.
+    /// one, which nobody has and which follows from the disk that is given up, so that to say it again is nothing new. A log in
+    /// memory waits for it no longer. It is said also where the disk is in no set: a claim with it may be on its way. It must
+    /// not be said of a node that runs: what was acknowledged with it may be lost then, as if its memory was.
     #[must_use]
-    pub fn giving_up(&self, node: NodeId, instead: Incarnation) -> GivingUp {
-        let row = self.nodes.get(&node).filter(|row| row.value.incarnation != instead);
-        let Some(row) = row else { return GivingUp::Done };
+    pub fn giving_up(&self, node: NodeId) -> GivingUp {
+        let Some(row) = self.nodes.get(&node) else { return GivingUp::Done };
+        let nobodys = |disk: &Incarnation| Incarnation(!disk.0);
+        let disk = row.value.incarnation;
+        if row.value.former.last().map(nobodys) == Some(disk) {
+            return GivingUp::Done;
+        }
         if self.wish.value.keepers.contains(&node) && Rule::GivenUpUnwanted.holds() {
             return GivingUp::Wanted;
         }
         let mut former = row.value.former.clone();
-        former.push(row.value.incarnation);
+        former.push(disk);
         let former = former.split_off(former.len().saturating_sub(FORMER_MAX));
-        let row_now = NodeRow { incarnation: instead, boots: BootCount(0), former };
-        GivingUp::Put(row.revision, row_now)
+        let instead = NodeRow { incarnation: nobodys(&disk), boots: BootCount(0), former };
+        GivingUp::Put(row.revision, instead)
     }
 
     /// How a log in memory begins anew, where it has to; none while it goes on, or waits for disks to do so.

@@ -443,7 +443,8 @@ impl Keeper {
         let is_owner = !self.is_poisoned() && promised && self.log.position().accepted == epoch;
         let has_left = self.lease.released == epoch && Rule::ReleaseLasts.holds();
         let is_granted = is_owner && !has_left;
-        let lease = if Rule::LeaseAsAsked.holds() { lease.min(LEASE) } else { LEASE_MIN };
+        let lease =
+            if Rule::LeaseAsAsked.holds() { lease.clamp(LEASE_MIN, LEASE) } else { LEASE_MIN };
         if is_granted {
             self.lease = Lease { owner, until: now.plus(granted(lease)), ..self.lease };
         }

@@ -48,8 +48,8 @@
 //! into the set *learn*: they are brought the log beside serving and count for nothing, until they have
 //! everything and the owner takes over from itself with the new set.
 //!
-//! Linearizable reads need a lease: a majority answered a beat *sent* less than 200 ms ago, by a clock that
-//! runs on in sleep, asked before each answer. A keeper promises nobody else a later epoch for 220 ms after
+//! Linearizable reads need a lease: a majority answered a beat *sent* less than a lease ago (200 ms or less, as the beat says), by a clock that
+//! runs on in sleep, asked before each answer. A keeper promises nobody else a later epoch for a tenth longer after
 //! a beat of the owner, nor after its own start. Where no clock is trusted ([`node::Reads::Quorum`]) a read waits
 //! for a round of beats that began after it came, and that a majority has answered.
 //!

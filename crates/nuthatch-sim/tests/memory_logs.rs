@@ -54,6 +54,8 @@ enum What {
     Replace,
     /// People say that what it held is gone, until that is taken.
     GiveUp,
+    /// People say that it is to keep the log after all.
+    Keep,
 }
 
 /// A node that goes for good, and the one that takes its place, which is there from the beginning.
@@ -66,6 +68,8 @@ struct Leaving {
     given_up: u64,
     /// It hangs, so nobody hears it, and runs on later: what is said of it is not true.
     lives: bool,
+    /// When it runs on the replacement may be taken back.
+    kept: Option<u64>,
 }
 
 impl Leaving {
@@ -79,6 +83,7 @@ impl Leaving {
             replaced: replaced * MILLISECOND,
             given_up: given_up * MILLISECOND,
             lives: rng.chance(300),
+            kept: rng.chance(500).then(|| rng.between(1, 6_000) * MILLISECOND),
         };
         leaves.then_some(leaving)
     }
@@ -184,6 +189,9 @@ impl World {
             world.at(leaving.when, What::Leave);
             world.at(leaving.when + leaving.replaced, What::Replace);
             world.at(leaving.when + leaving.given_up, What::GiveUp);
+            if let Some(kept) = leaving.kept.filter(|_| leaving.lives) {
+                world.at(leaving.when + leaving.replaced + kept, What::Keep);
+            }
         }
         world.at(10 * MILLISECOND, What::Publish);
         world.at(SECOND, What::Trim);
@@ -388,6 +396,7 @@ impl World {
             What::Leave => self.leave_for_good(),
             What::Replace => self.replace(),
             What::GiveUp => self.give_up(),
+            What::Keep => self.keep(),
         }
     }
 
@@ -428,12 +437,22 @@ impl World {
         self.people_say(Key::Wish, wish.revision, Value::Wish(Wish { keepers, owner: None }));
     }
 
+    /// Whether what it held was given up meanwhile or not.
+    fn keep(&mut self) {
+        let at = self.leaving.expect("somebody leaves").at;
+        let (kept, spare) = (NodeId(at as u8 + 1), NodeId(self.nodes.len() as u8));
+        let wish = self.catalog.state().wish.clone();
+        let others = wish.value.keepers.into_iter().filter(|node| *node != spare);
+        let keepers = others.chain([kept]).collect();
+        self.people_say(Key::Wish, wish.revision, Value::Wish(Wish { keepers, owner: None }));
+    }
+
     fn give_up(&mut self) {
         let node = NodeId(self.leaving.expect("somebody leaves").at as u8 + 1);
-        self.boots += 1;
         let state = self.catalog.state();
-        match state.giving_up(node, fresh(self.boots)[0]) {
-            GivingUp::Wanted => self.at(500 * MILLISECOND, What::GiveUp),
+        match state.giving_up(node) {
+            GivingUp::Wanted if self.now < FAULTS => self.at(500 * MILLISECOND, What::GiveUp),
+            GivingUp::Wanted => {}
             GivingUp::Done => {}
             GivingUp::Put(revision, row) => {
                 let incarnation = state.nodes[&node].value.incarnation;

@@ -276,15 +276,15 @@ fn keep(session: &mut Session, node: &str, dry_run: bool) -> Result<(), CliError
     if dry_run {
         let data = ask(session, "NODES", &Value::Null)?;
         let under_way = &data["replacing"];
-        let is_so = under_way["old"] == node;
-        return print(session.json, &json!({ "keep": node, "spare": under_way["new"] }), || {
-            match is_so {
-                true => format!(
-                    "{node} would keep its place, and {} be a spare again: what it was brought of the logs is of no use then.\n",
-                    text(&under_way["new"])
-                ),
-                false => format!("no replacement of {node} is under way: it keeps its place\n"),
-            }
+        if under_way["old"] != node {
+            return Err(CliError::Failed(format!("no replacement of {node} is under way")));
+        }
+        let spare = &under_way["new"];
+        return print(session.json, &json!({ "keep": node, "spare": spare }), || {
+            format!(
+                "{node} would keep its place, and {} be a spare again: what it was brought of the logs is of no use then.\n",
+                text(spare)
+            )
         });
     }
     let kept = ask(session, "KEEP", &json!({ "node": node }))?;

@@ -14,6 +14,7 @@ pub use log_locations::{DEFAULT_LOG, LogLocation, in_bucket, in_directory, logs_
 pub use report::stream_json;
 pub use state_decoder::{StreamStateDecoder, open_preview};
 
+use crate::cluster::copies::take_nodes;
 use clap::Args;
 use nuthatch_log::doctor::{
     Applied, Diagnosis, DoctorError, DoctorOptions, Kind, Severity, diagnose,
@@ -132,6 +133,12 @@ pub fn run(args: &DoctorArgs) -> io::Result<ExitCode> {
         // What it writes into a store is as private as the store.
         nuthatch_server::private_files::keep_private();
     }
+    // Before anything is mended: all of them can be looked at.
+    if args.dirs.len() > 1
+        && let Err(why) = take_nodes(&args.dirs)
+    {
+        return cannot_look(&why.to_string());
+    }
     let looked = match &args.store {
         Some(address) => Ok(vec![Looked::of_bucket(address, &doctor)]),
         None => args.dirs.iter().map(|dir| Looked::of_directory(dir, &doctor)).collect(),
@@ -141,12 +148,13 @@ pub fn run(args: &DoctorArgs) -> io::Result<ExitCode> {
         Err(why) => return cannot_look(&why),
     };
     // After the others: it keeps servers away from all of them at once.
-    let together = match args.dirs.len() {
-        0 | 1 => None,
-        _ => match together::look(&args.dirs) {
-            Ok(together) => Some(together),
-            Err(why) => return cannot_look(&why.to_string()),
-        },
+    let together = (args.dirs.len() > 1).then(|| together::look(&args.dirs)).transpose();
+    let together = match together {
+        Ok(together) => together,
+        Err(why) => {
+            tell(args, &looked, None)?;
+            return cannot_look(&why.to_string());
+        }
     };
     tell(args, &looked, together.as_ref())?;
     let codes = looked.iter().map(Looked::exit_code);

@@ -6,6 +6,7 @@ use nuthatch_catalog_group::LogNumber;
 use nuthatch_log::env::{Entropy as _, SystemEntropy};
 use nuthatch_quorum::catalog::{Call, GivingUp, Key, Snapshot, Txn, TxnId, Value, Wish};
 use nuthatch_quorum::types::{Incarnation, NodeId, Revision};
+use std::cell::Cell;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -63,16 +64,29 @@ impl Host {
         })
     }
 
-    /// Has the catalog say that what a node holds of the log is gone, where the log can go on without that. Waits for it.
+    /// Has the catalog say that what a node holds of the log is gone, where the log can go on without that. Waits for it. A disk
+    /// that the node has begun with meanwhile is not given up.
     pub(crate) fn give_up(&self, number: LogNumber, node: NodeId) -> Result<(), NotWished> {
-        let nobodys = drawn();
-        self.bring_about(|known, _| match known.giving_up(node, nobodys) {
-            GivingUp::Done => Ok(Wanted::Done),
-            GivingUp::Wanted => Err(NotWished::IsToKeep(number)),
-            GivingUp::Put(revision, row) => {
-                Ok(Wanted::Put(Key::Node(node), revision, Value::Node(row)))
+        let at_first = Cell::new(None);
+        self.bring_about(|known, _| {
+            let named = known.nodes.get(&node).map(|row| row.value.incarnation);
+            if at_first.replace(at_first.get().or(Some(named))).is_some_and(|first| first != named)
+            {
+                return Ok(Wanted::Done);
+            }
+            match known.giving_up(node) {
+                GivingUp::Done => Ok(Wanted::Done),
+                GivingUp::Wanted => Err(NotWished::IsToKeep(number)),
+                GivingUp::Put(revision, row) => {
+                    Ok(Wanted::Put(Key::Node(node), revision, Value::Node(row)))
+                }
             }
         })
+    }
+
+    /// True if a node's disk can be given up, and was not.
+    pub(crate) fn may_give_up(&self, node: NodeId) -> bool {
+        self.snapshot().is_some_and(|known| known.giving_up(node) != GivingUp::Done)
     }
 
     /// Proposes until it is so. `look` is told what the catalog says, and on which revision it was proposed last.

@@ -54,7 +54,8 @@ pub enum NodesError {
     NotWished(NotWished),
     /// What a node holds is given up only where it keeps no logs any more.
     #[error(
-        "node {name} is to keep the logs: say first who takes its place (`nuthatch cluster replace {name}`), or start it, with          an empty directory if its own is lost"
+        "node {name} is to keep the logs: say first who takes its place (`nuthatch cluster replace {name}`), or start it, with \
+         an empty directory if its own is lost"
     )]
     KeepsItsPlace {
         /// The node.
@@ -62,9 +63,19 @@ pub enum NodesError {
     },
     /// So it has what it holds.
     #[error(
-        "node {name} is there, and has what it holds of the logs: only what a node held that is gone is given up"
+        "node {name} was heard within 3 s, or this node has just started and may not have heard it yet: only what a node held \
+         that is gone is given up"
     )]
     IsThere {
+        /// The node.
+        name: String,
+    },
+    /// So this node may be the one that is cut off.
+    #[error(
+        "node {name} keeps the logs, and this node does not hear it: what another one held is given up only where all that stay \
+         are heard. Ask again when {name} is back, or ask a node that hears it"
+    )]
+    Unheard {
         /// The node.
         name: String,
     },

@@ -63,7 +63,7 @@ impl Node {
 
     /// A disk gives up what it holds of a log that has begun anew since: that counts for nothing, and would only be in the
     /// way of what the log is now. So does one that was brought some of a log that is to begin anew, and one that the log
-    /// was begun anew without, whatever it holds.
+    /// was begun anew without, whatever it holds; and one that is said to be gone, though it is not.
     pub(super) fn look_at_seat(&mut self, now: Time, out: &mut Out) {
         let Some(snapshot) = self.row.as_ref().filter(|_| self.memory.is) else { return };
         let (me, row, at) = (self.me(), &snapshot.log.value, self.keeper.log().position());
@@ -74,7 +74,11 @@ impl Node {
         let goes = at.accepted < row.origin || !seated && snapshot.anew().is_some();
         let former = goes && at.lsn > Lsn(0);
         self.memory.seated |= seated;
-        if !self.registered || !(left_out || former) {
+        // People have said that this disk is gone ([`Snapshot::giving_up`](crate::catalog::Snapshot::giving_up)): the catalog
+        // that named it names another one.
+        let named = snapshot.nodes.get(&me.node).map(|row| row.value.incarnation);
+        let given_up = named.is_some_and(|named| named != me.incarnation);
+        if !self.registered || !(left_out || former || given_up) {
             return;
         }
         out.effects.push(Effect::Alarm(Alarm::LeftOut { node: self.config.id, last: at.lsn }));

@@ -1,7 +1,7 @@
 //! The arithmetic of commit positions (M15), and what an owner says of a log that is damaged.
 
 use super::*;
-use crate::timing::WINDOW_BYTES;
+use crate::timing::{LEASE, WINDOW_BYTES};
 use crate::types::Incarnation;
 
 fn member(node: u8) -> Member {
@@ -63,7 +63,7 @@ fn a_message_holds_a_window_of_bytes_or_a_single_entry() {
 #[test]
 fn a_disk_that_learns_counts_for_nothing() {
     let set = [member(0), member(1), member(2)];
-    let mut owner = Owner::new(set[0], Epoch(1), (Lsn(0), Sum(0)), &set, &set[..2], Time(0));
+    let mut owner = Owner::new(set[0], Epoch(1), (Lsn(0), Sum(0)), &set, &set[..2], LEASE, Time(0));
     owner.teach(&[member(3)], Time(0));
     assert!(owner.members().all(|member| set.contains(&member)));
     let learner = owner.find(member(3)).expect("it is known");

@@ -76,16 +76,18 @@ pub(super) fn take_moves(server: &Arc<Server>, cluster: &Cluster) {
     cluster.take_moves(Box::new(move |log, moves| {
         let Some(server) = server.upgrade() else { return };
         let (nodes, number) = (&server.nodes, log.number().0);
-        nodes.counts.balanced(number, matches!(moves, Move::To(_)));
         // Where it is being handed over already balance looks again.
-        drop(match moves {
+        let asked = match &moves {
             Move::To(to) => {
                 let keepers = log.sight().keepers.into_iter();
-                let to = keepers.map(|keeper| keeper.node).find(|node| node.id == to);
+                let to = keepers.map(|keeper| keeper.node).find(|node| node.id == *to);
                 nodes.step_down(number, to.map(|node| node.name))
             }
             Move::ChangeSet => nodes.change_set(number),
-        });
+        };
+        if asked.is_some() {
+            nodes.counts.balanced(number, matches!(moves, Move::To(_)));
+        }
     }));
 }
 

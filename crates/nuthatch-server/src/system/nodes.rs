@@ -3,8 +3,8 @@
 use super::{Answer, Failure, cluster_logs, offline_streams};
 use crate::server::Server;
 use nuthatch_cluster::{
-    Cluster, Drain, Finalize, Followed, NodeSight, NodesError, NodesSight, Protocol, QuorumLog,
-    Replacement, Zone, ZonesSight,
+    Cluster, Drain, Finalize, Followed, NodeSight, NodesError, NodesSight, NotWished, Protocol,
+    QuorumLog, Replacement, Zone, ZonesSight,
 };
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -31,6 +31,8 @@ pub(super) async fn about_nodes(
         "NODES" => {
             let mut data = described(&known(&cluster).await);
             data["standbys"] = described_standbys(&cluster);
+            let begin_anew = cluster.logs().iter().filter(|log| log.begins_anew());
+            data["begin_anew"] = begin_anew.map(|log| log.name()).collect();
             data["offline"] = offline_streams::described(server, None);
             Ok(Answer::Data(data))
         }
@@ -171,6 +173,10 @@ async fn keep(cluster: Arc<Cluster>, options: &Map<String, Value>) -> Result<Ans
         Failure(400, why.to_owned())
     })?;
     let name = node.clone();
+    if options.contains_key("dry_run") {
+        let why = "a request to keep a node is carried out: what it would take back is `replacing` in NODES";
+        return Err(Failure(400, why.to_owned()));
+    }
     // It waits for the catalog.
     let keeping = tokio::task::spawn_blocking(move || cluster.keep(&name));
     match keeping.await.map_err(|panic| Failure::internal(panic.to_string()))? {
@@ -265,7 +271,7 @@ pub(super) fn code(error: &NodesError) -> u16 {
         NodesError::NoSuchNode { .. } | NodesError::NoSuchLog { .. } | NodesError::Gone { .. } => {
             404
         }
-        NodesError::NotWished(_) => 503,
+        NodesError::NotWished(NotWished::NoAnswer) => 503,
         NodesError::Change(
             ChangeError::NoMajority | ChangeError::NoAnswer { .. } | ChangeError::Busy,
         ) => 503,
@@ -273,6 +279,8 @@ pub(super) fn code(error: &NodesError) -> u16 {
         | NodesError::Drained { .. }
         | NodesError::KeepsItsPlace { .. }
         | NodesError::IsThere { .. }
+        | NodesError::Unheard { .. }
+        | NodesError::NotWished(NotWished::KeepsNoCopy | NotWished::IsToKeep(_))
         | NodesError::NotFinalized { .. }
         | NodesError::NoSpare { .. }
         | NodesError::Busy { .. }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use nuthatch_cluster::LogNumber;
 use nuthatch_cluster::inspect::is_keeper;
 use nuthatch_cluster::recover::{Source, StoppedNode};
+use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::error::CliError;
 
@@ -28,11 +29,20 @@ pub fn failed(path: &Path, why: &dyn Display) -> CliError {
     CliError::Failed(format!("{}: {why}", path.display()))
 }
 
+/// A log may have more files than a shell allows a process.
+fn allow_many_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Where it is not allowed, what is allowed may do.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
 /// The nodes' directories, which no server uses, nor begins to while this is there; each once, in the order of their names.
 ///
 /// # Errors
 /// One has no keeper in it, or a server uses it.
 pub fn take_nodes(dirs: &[PathBuf]) -> Result<Vec<StoppedNode>, CliError> {
+    allow_many_files();
     let mut nodes = BTreeMap::new();
     for dir in dirs {
         let node = KEEPER.iter().map(|name| dir.join(name)).find(|dir| is_keeper(dir));

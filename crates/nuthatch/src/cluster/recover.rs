@@ -10,7 +10,6 @@ use nuthatch_cluster::LogNumber;
 use nuthatch_cluster::recover::{Reach, Source, StoppedNode, best, extract, reach};
 use nuthatch_protocol::js::Time;
 use nuthatch_server::private_files::{OUR_DIRECTORY, keep_private};
-use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
 
 use super::copies::{Found, failed, find, log_name, take_nodes};
@@ -48,7 +47,6 @@ struct Taken<'a> {
 /// Runs it.
 pub fn run(args: &RecoverArgs, as_json: bool) -> Result<(), CliError> {
     keep_private();
-    allow_many_files();
     let nodes = stop_others(args)?;
     let found = find(&nodes)?;
     let taken = take(&found)?;
@@ -70,14 +68,6 @@ pub fn run(args: &RecoverArgs, as_json: bool) -> Result<(), CliError> {
     print(as_json, &json!({ "logs": json, "into": into, "config": config }), || {
         format!("Made. Start it with: nuthatch serve -c {config}\n")
     })
-}
-
-/// A log may have more files than a shell allows a process.
-fn allow_many_files() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // Where it is not allowed, what is allowed may do.
-    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// The nodes' directories, which no server uses, nor begins to while this is there.

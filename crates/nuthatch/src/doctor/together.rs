@@ -119,7 +119,7 @@ impl Copy {
                 format!("the same so far; the other nodes bring the other {}", end - upto)
             }
             Some(upto) => format!(
-                "the same up to {upto}; what is behind it was never acknowledged, or cannot be read here, and is replaced"
+                "the same up to {upto}; what is behind it was never acknowledged, or cannot be read in one of the two"
             ),
             None => "no entry in common: it is brought all of it".to_owned(),
         }
