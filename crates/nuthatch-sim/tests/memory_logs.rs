@@ -7,9 +7,12 @@
 //! than a majority of its disks are left; nothing of what it was comes back then; each epoch has one owner. When faults
 //! stop, publishes are taken and every node's disk is in the set.
 
+#[path = "support/leaving.rs"]
+mod leaving;
 #[path = "../../../tests/seeds.rs"]
 mod seeds;
 
+use leaving::Leaving;
 use nuthatch_quorum::catalog::{
     Call, Catalog, CatalogReply, GivingUp, Key, NodeRow, Ordering as _, Phase, Txn, TxnId, Value,
     Wish,
@@ -56,37 +59,6 @@ enum What {
     GiveUp,
     /// People say that it is to keep the log after all.
     Keep,
-}
-
-/// A node that goes for good, and the one that takes its place, which is there from the beginning.
-#[derive(Clone, Copy)]
-struct Leaving {
-    at: usize,
-    /// When; and when people say each of two things after that.
-    when: u64,
-    replaced: u64,
-    given_up: u64,
-    /// It hangs, so nobody hears it, and runs on later: what is said of it is not true.
-    lives: bool,
-    /// When it runs on the replacement may be taken back.
-    kept: Option<u64>,
-}
-
-impl Leaving {
-    fn drawn(rng: &mut Rng, nodes: usize) -> Option<Self> {
-        let leaves = rng.chance(400);
-        let at = rng.below(nodes as u64) as usize;
-        let [when, replaced, given_up] = [14_000, 3_000, 3_000].map(|most| rng.between(1, most));
-        let leaving = Self {
-            at,
-            when: (1_000 + when) * MILLISECOND,
-            replaced: replaced * MILLISECOND,
-            given_up: given_up * MILLISECOND,
-            lives: rng.chance(300),
-            kept: rng.chance(500).then(|| rng.between(1, 6_000) * MILLISECOND),
-        };
-        leaves.then_some(leaving)
-    }
 }
 
 /// How often what goes wrong.
