@@ -46,6 +46,11 @@ elif ! quiet "$here/forgetfs/check.sh" "$builds/debug/forgetfs"; then
 else
   options+=(--forgetfs "$builds/debug/forgetfs")
 fi
+# Lossy links and the proxy, where more is played than the fixed seed.
+if [ $# -gt 0 ] && [ "$(id -u)" = 0 ]; then
+  "$repo/tests/nft.sh" >/dev/null 2>&1 || echo "run.sh: nft is not installed, and could not be unpacked (tests/nft.sh)"
+  export PATH="$PATH:$repo/target/peers/nft"
+fi
 if [ $# -eq 0 ]; then
   set -- --quiet --seed 1247 --faults 12 --pace 1 --kinds kill,term,pause,isolated,mute,power,power-wipe,wipe-behind,delay,cuts,clock,rot
 fi
