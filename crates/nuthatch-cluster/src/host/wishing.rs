@@ -84,9 +84,16 @@ impl Host {
         })
     }
 
-    /// True if a node's disk can be given up, and was not.
-    pub(crate) fn may_give_up(&self, node: NodeId) -> bool {
-        self.snapshot().is_some_and(|known| known.giving_up(node) != GivingUp::Done)
+    /// True if a node's disk can be given up, and was not. Waits until something is known of the log.
+    pub(crate) fn may_give_up(&self, node: NodeId) -> Result<bool, NotWished> {
+        let late = Instant::now() + WISHED_WITHIN;
+        loop {
+            match self.snapshot() {
+                Some(known) => return Ok(known.giving_up(node) != GivingUp::Done),
+                None if Instant::now() >= late => return Err(NotWished::NoAnswer),
+                None => thread::sleep(LOOK),
+            }
+        }
     }
 
     /// Proposes until it is so. `look` is told what the catalog says, and on which revision it was proposed last.

@@ -34,7 +34,10 @@ impl Nodes {
         // Whether it is on the node does not matter: a set with it may be on its way to the catalog.
         let begin_anew = logs.iter().filter(|log| log.begins_anew());
         let mut names = Vec::new();
-        for log in begin_anew.filter(|log| log.host().may_give_up(node)) {
+        for log in begin_anew {
+            if !log.host().may_give_up(node).map_err(NodesError::NotWished)? {
+                continue;
+            }
             // Those before it may have taken seconds.
             self.may_be_gone(logs, &roster, node)?;
             if !only_look {

@@ -62,6 +62,8 @@ pub const SERVER_LAYERS: &[&[&str]] = &[
         "conn",
         "connections",
         "leafs",
+        "cluster_sight",
+        "cluster_counts",
         "nodes",
         "system_port",
         "info",
