@@ -331,8 +331,10 @@ impl Owner {
             return;
         }
         let Some(Publish { request, payload, len }) = self.queue.pop_front() else { return };
-        let before = here.log.get(self.last).expect("the last entry is readable");
-        let (prev, stamp) = (before.sum, stamp(before.stamp, here.wall));
+        // It may be the last one that is trimmed.
+        let prev = here.log.sum_at(self.last).expect("the last entry is readable");
+        let before = here.log.stamp_at(self.last).expect("so is its stamp");
+        let stamp = stamp(before, here.wall);
         let body = Body::Frame { payload, len };
         let entry = Entry::new(self.last.next(), self.epoch, prev, self.commit, stamp, body);
         self.last = entry.lsn;
