@@ -12,17 +12,7 @@ command -v apt-get >/dev/null || { echo "nft.sh: install nftables" >&2; exit 1; 
 packages=(nftables libnftables1 libnftnl11 libmnl0 libjansson4 libedit2 libbsd0 libmd0 libxtables12)
 unpacked="$place/package"
 rm -rf "$place"
-mkdir -p "$unpacked"
-fetch_packages() { (cd "$unpacked" && apt-get -q download "${packages[@]}" >/dev/null); }
-if ! fetch_packages 2>/dev/null; then
-  root=()
-  [ "$(id -u)" = 0 ] || root=(sudo -n)
-  persistently "${root[@]}" apt-get -q -o DPkg::Lock::Timeout=300 update >/dev/null
-  persistently fetch_packages
-fi
-for package in "$unpacked"/*.deb; do
-  dpkg-deb -x "$package" "$unpacked"
-done
+unpack_debian "$unpacked" "${packages[@]}"
 libraries=$(dirname "$(find "$unpacked" -name 'libnftables.so.1' | head -1)")
 program=$(find "$unpacked" -path '*sbin/nft' | head -1)
 printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s "$@"\n' "$libraries" "$program" >"$place/nft"

@@ -24,6 +24,24 @@ end_process() {
     wait "$pid" 2>/dev/null || true
 }
 
+# Unpacks Debian's packages into a new directory. Nothing is installed; apt-get update, as root or with sudo, only where there
+# are no package lists.
+unpack_debian() {
+    local into=$1 root=() package
+    shift
+    rm -rf "$into"
+    mkdir -p "$into"
+    fetch_debian() { (cd "$into" && apt-get -q download "$@" >/dev/null); }
+    if ! fetch_debian "$@" 2>/dev/null; then
+        [ "$(id -u)" = 0 ] || root=(sudo -n)
+        persistently "${root[@]}" apt-get -q -o DPkg::Lock::Timeout=300 update >/dev/null
+        persistently fetch_debian "$@"
+    fi
+    for package in "$into"/*.deb; do
+        dpkg-deb -x "$package" "$into"
+    done
+}
+
 # Fetches the modules of a Go package, which is in the current directory or below it; builds one. The first alone needs a registry.
 go_fetch() { GOFLAGS=-mod=readonly go list -deps "$1" >/dev/null; }
 go_build() { CGO_ENABLED=0 GOFLAGS=-mod=readonly go build "$@"; }

@@ -25,7 +25,18 @@ ETCD_READY = "ready to serve client requests"
 DISK = re.compile(r"(\d+) \(disk ([0-9a-f]{32})\)")
 
 
-class Node:
+class Process:
+    """A process that comes and goes."""
+
+    process = None
+
+    def kill(self):
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+
+
+class Node(Process):
     def __init__(self, cluster, at, disk):
         self.cluster, self.at, self.name, self.disk = cluster, at, f"n{at + 1}", disk
         self.log = cluster.dir / f"{self.name}.log"
@@ -78,11 +89,6 @@ class Node:
             with contextlib.suppress(OSError):
                 states.append(thread.read_text().rpartition(")")[2].split()[0])
         return bool(states) and set(states) == {"T"}
-
-    def kill(self):
-        if self.process:
-            self.process.kill()
-            self.process.wait()
 
     def end(self):
         """A clean end; a node that does not come to it is killed."""
@@ -269,7 +275,7 @@ class Cluster:
             raise Stuck(f"{stuck}, it is {self.set()}") from stuck
 
 
-class Etcd:
+class Etcd(Process):
     """One etcd, which has the catalog: on an ordinary disk, at an address of its own."""
 
     def __init__(self, program, directory, net):
@@ -291,11 +297,6 @@ class Etcd:
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise Stuck(f"etcd does not start: {self.log.read_text(errors='replace')[-400:]}")
             time.sleep(0.02)
-
-    def kill(self):
-        if self.process:
-            self.process.kill()
-            self.process.wait()
 
     def end(self):
         self.process.terminate()

@@ -83,7 +83,7 @@ fn of_disk(alarm: &Alarm, named: &dyn Fn(NodeId) -> String) -> String {
             epoch.0
         ),
         Alarm::LeftOut { last, .. } => {
-            format!("the log began anew without this node, which gives up the {} entries that it had", last.0)
+            format!("the log goes on without what this node had of it, which gives up the {} entries that it had", last.0)
         }
         Alarm::Diverged { lsn, .. } => format!(
             "entry {} is not the same at two nodes, which must never be: stop the cluster, keep all directories, and report it",

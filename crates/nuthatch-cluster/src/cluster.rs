@@ -17,7 +17,7 @@ use crate::line_limit::LineLimit;
 use crate::links::{Links, Local};
 use crate::myself::{Myself, OfAllLogs};
 use crate::nodes::{
-    self, Finalize, Finalizing, MovedLog, Nodes, NodesError, NodesSight, Replacement,
+    self, Finalize, Finalizing, MovedLog, Nodes, NodesChange, NodesError, NodesSight, Replacement,
 };
 use crate::port;
 use crate::quorum_log::QuorumLog;
@@ -322,6 +322,12 @@ impl Cluster {
     /// [`NodesError`].
     pub fn finalize(&self, finalize: Finalize) -> Result<Finalizing, NodesError> {
         self.nodes.finalize(&self.logs, finalize)
+    }
+
+    /// How the nodes that keep the logs change; asks no log.
+    #[must_use]
+    pub fn change_under_way(&self) -> NodesChange {
+        self.nodes.change()
     }
 
     /// True if another node has logs owned in other zones than this one, as it said last.

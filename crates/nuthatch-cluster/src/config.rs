@@ -497,4 +497,23 @@ mod tests {
         assert!(config("n1", "0.0.0.0:1", &all[..2]).check().is_err());
         assert!(config("a/b", "127.0.0.1:1", &all[..2]).check().is_err());
     }
+
+    #[test]
+    fn a_lease_outlasts_a_beat_that_is_late_and_no_keepers_start() {
+        let with = |lease_ms| {
+            let lease = Duration::from_millis(lease_ms);
+            ClusterConfig {
+                lease,
+                ..config("n1", "127.0.0.1:1", &["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"])
+            }
+            .check()
+        };
+        assert_eq!((with(100), with(200)), (Ok(()), Ok(())));
+        for lease_ms in [0, 99, 201] {
+            let lease = Duration::from_millis(lease_ms);
+            assert_eq!(with(lease_ms), Err(ConfigError::Lease { lease }));
+        }
+        let text = with(99).expect_err("too short").to_string();
+        assert_eq!(text, "lease: 100ms to 200ms can be, and 99ms cannot");
+    }
 }

@@ -7,36 +7,52 @@ use nuthatch_quorum::types::Time;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A range of a file was damaged, and another node's was put in its place.
-pub(crate) const HEALED: &str = "range_healed";
-
-/// A range of a file is damaged, and no other node that is there has it otherwise.
-pub(crate) const NOT_HEALED: &str = "range_not_healed";
-
-const WENT_BACK: &str = "catalog_went_back";
-
 /// What is counted.
-const NOTICED: [&str; 15] = [
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Noticed {
+    Away,
+    BeganAnew,
+    CatalogWentBack,
+    Damaged,
+    Diverged,
+    EntriesPutAside,
+    ForeignDisk,
+    LeftOut,
+    LeftUndrained,
+    /// A range of a file was damaged, and another node's was put in its place.
+    RangeHealed,
+    /// A range of a file is damaged, and no other node that is there has it otherwise.
+    RangeNotHealed,
+    SyncFailed,
+    Unreadable,
+    WriteFailed,
+    WrongClock,
+}
+
+/// By what is counted, its name, which does not change.
+const NAMES: [&str; 15] = [
     "away",
     "began_anew",
-    WENT_BACK,
+    "catalog_went_back",
     "damaged",
     "diverged",
     "entries_put_aside",
     "foreign_disk",
     "left_out",
     "left_undrained",
-    HEALED,
-    NOT_HEALED,
+    "range_healed",
+    "range_not_healed",
     "sync_failed",
     "unreadable",
     "write_failed",
     "wrong_clock",
 ];
 
+const _: () = assert!(NAMES.len() == Noticed::WrongClock as usize + 1, "each has a name");
+
 /// Of a log, since the process began.
 pub(crate) struct Counts {
-    noticed: [AtomicU64; NOTICED.len()],
+    noticed: [AtomicU64; NAMES.len()],
     catalog_failures: AtomicU64,
     /// When the catalog answered last, or the log began here, by the clock of the cores.
     catalog_at: AtomicU64,
@@ -50,14 +66,12 @@ impl Default for Counts {
 }
 
 impl Counts {
-    pub fn note(&self, what: &str) {
-        let mut all = NOTICED.iter().zip(&self.noticed);
-        let (_, count) = all.find(|(name, _)| **name == what).expect("it is one of those");
-        count.fetch_add(1, Ordering::Relaxed);
+    pub fn note(&self, what: Noticed) {
+        self.noticed[what as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub fn note_alarm(&self, alarm: &Alarm) {
-        self.note(name(alarm));
+        self.note(noticed(alarm));
     }
 
     /// Notes what came of a call to the catalog.
@@ -67,14 +81,14 @@ impl Counts {
             Some(error) => {
                 self.catalog_failures.fetch_add(1, Ordering::Relaxed);
                 if matches!(error, CatalogError::SetBack { .. }) {
-                    self.note(WENT_BACK);
+                    self.note(Noticed::CatalogWentBack);
                 }
             }
         }
     }
 
     pub fn noticed(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        NOTICED.into_iter().zip(self.noticed.iter().map(|count| count.load(Ordering::Relaxed)))
+        NAMES.into_iter().zip(self.noticed.iter().map(|count| count.load(Ordering::Relaxed)))
     }
 
     /// For how long the catalog has answered nothing, and how many calls had no success.
@@ -84,27 +98,28 @@ impl Counts {
     }
 }
 
-fn name(alarm: &Alarm) -> &'static str {
+fn noticed(alarm: &Alarm) -> Noticed {
     match alarm {
-        Alarm::PossiblyAcknowledged { .. } => "entries_put_aside",
-        Alarm::SyncFailed { .. } => "sync_failed",
-        Alarm::WriteFailed { .. } => "write_failed",
-        Alarm::Damaged { .. } => "damaged",
-        Alarm::CatalogWentBack { .. } => WENT_BACK,
-        Alarm::ForeignDisk { .. } => "foreign_disk",
-        Alarm::WrongClock { .. } => "wrong_clock",
-        Alarm::Away { .. } => "away",
-        Alarm::LeftUndrained { .. } => "left_undrained",
-        Alarm::Unreadable { .. } => "unreadable",
-        Alarm::BeganAnew { .. } => "began_anew",
-        Alarm::LeftOut { .. } => "left_out",
-        Alarm::Diverged { .. } => "diverged",
+        Alarm::PossiblyAcknowledged { .. } => Noticed::EntriesPutAside,
+        Alarm::SyncFailed { .. } => Noticed::SyncFailed,
+        Alarm::WriteFailed { .. } => Noticed::WriteFailed,
+        Alarm::Damaged { .. } => Noticed::Damaged,
+        Alarm::CatalogWentBack { .. } => Noticed::CatalogWentBack,
+        Alarm::ForeignDisk { .. } => Noticed::ForeignDisk,
+        Alarm::WrongClock { .. } => Noticed::WrongClock,
+        Alarm::Away { .. } => Noticed::Away,
+        Alarm::LeftUndrained { .. } => Noticed::LeftUndrained,
+        Alarm::Unreadable { .. } => Noticed::Unreadable,
+        Alarm::BeganAnew { .. } => Noticed::BeganAnew,
+        Alarm::LeftOut { .. } => Noticed::LeftOut,
+        Alarm::Diverged { .. } => Noticed::Diverged,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nuthatch_quorum::store::StoreError;
     use nuthatch_quorum::types::{Epoch, Lsn, NodeId};
 
     #[test]
@@ -113,6 +128,7 @@ mod tests {
         let alarms = [
             Alarm::PossiblyAcknowledged { node, first: lsn, last: lsn },
             Alarm::SyncFailed { node },
+            Alarm::WriteFailed { node, why: StoreError::Full },
             Alarm::Damaged { node, lsn },
             Alarm::CatalogWentBack { node },
             Alarm::ForeignDisk { node, of: node },
@@ -126,14 +142,16 @@ mod tests {
         ];
         let counts = Counts::default();
         alarms.iter().for_each(|alarm| counts.note_alarm(alarm));
-        [HEALED, NOT_HEALED].iter().for_each(|what| counts.note(what));
+        [Noticed::RangeHealed, Noticed::RangeNotHealed]
+            .into_iter()
+            .for_each(|what| counts.note(what));
         counts.note_catalog(Some(&CatalogError::SetBack { key: "a".to_owned() }));
-        let expected = |name| match name {
-            "write_failed" => 0,
-            WENT_BACK => 2,
-            _ => 1,
-        };
+        let expected = |name| 1 + u64::from(name == "catalog_went_back");
         counts.noticed().for_each(|(name, count)| assert_eq!(count, expected(name), "{name}"));
+        let count =
+            |name| counts.noticed().find(|(known, _)| *known == name).map(|(_, count)| count);
+        counts.note(Noticed::LeftOut);
+        assert_eq!((count("left_out"), count("left_undrained")), (Some(2), Some(1)));
         assert_eq!(counts.catalog().1, 1);
     }
 }

@@ -5,7 +5,7 @@
 //! were applied, so the range is asked of one node after another until one has it otherwise. What it replaces is kept
 //! aside. Whether it is right now, the log sees when it reads the range again; if not, it says so again.
 
-use crate::counts::{HEALED, NOT_HEALED};
+use crate::counts::Noticed;
 use crate::files::Files;
 use crate::keeper_dir::TORN_DIR;
 use crate::links::{Links, Local};
@@ -76,7 +76,7 @@ pub fn start_healing(
                 return;
             }
             if !healed && told != Some(place) {
-                files.host.counts.note(NOT_HEALED);
+                files.host.counts.note(Noticed::RangeNotHealed);
                 local.report(&format!(
                     "file {:x} cannot be read at {}, and no other node that is there has it otherwise",
                     range.file.0, range.at
@@ -101,7 +101,7 @@ fn bring(
         let (put, bytes) =
             bring_part(files, FileRange { at, len, ..range }, (node, address), local)?;
         if put == Put::Healed {
-            files.host.counts.note(HEALED);
+            files.host.counts.note(Noticed::RangeHealed);
             files.host.report(&format!(
                 "file {:x} was damaged between {at} and {}: that is as node {} has it now, and what was there is in {TORN_DIR}",
                 range.file.0,

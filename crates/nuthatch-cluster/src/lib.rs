@@ -126,7 +126,8 @@ pub use key::{ClusterKey, KeyError};
 pub use life::{END_MAX, Life, Unended};
 pub use membership::Membership;
 pub use nodes::{
-    Drain, Finalize, Finalizing, MovedLog, NodeSight, NodesError, NodesSight, Replacement,
+    Drain, Finalize, Finalizing, MovedLog, NodeSight, NodesChange, NodesError, NodesSight,
+    Replacement,
 };
 pub use nuthatch_catalog_group::{LogCount, LogNumber, Protocol, Zone, ZoneError};
 pub use quorum_log::{Followed, KeeperSight, LogSight, NodeName, QuorumLog};
@@ -135,4 +136,4 @@ pub use roll::OnRemoved;
 pub use route::Route;
 pub use start_error::StartError;
 pub use stopwatch::Takeover;
-pub use zones::{ZoneRisk, ZonesSight};
+pub use zones::{ZoneRisk, ZonesSight, takes_majority};

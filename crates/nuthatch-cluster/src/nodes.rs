@@ -114,6 +114,18 @@ pub struct NodesSight {
     pub knows_logs: bool,
 }
 
+/// How the nodes that keep the logs change: who goes, and who takes its place; which nodes are coming or going, and whether they
+/// come. One of both at most.
+pub type NodesChange = (Option<(String, String)>, Option<(Vec<String>, bool)>);
+
+impl NodesSight {
+    /// What is under way.
+    #[must_use]
+    pub fn change(&self) -> NodesChange {
+        (self.replacing.clone(), self.resizing.clone())
+    }
+}
+
 /// What has begun.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Replacement {
@@ -163,6 +175,11 @@ impl Nodes {
         &self.roll
     }
 
+    /// What is under way, without a look at the logs.
+    pub(crate) fn change(&self) -> NodesChange {
+        change_of(&self.roll.roster())
+    }
+
     pub(crate) fn sight(&self, logs: &[Arc<QuorumLog>]) -> NodesSight {
         let (roster, zones) = (self.roll.roster(), self.roll.zones());
         let leader = self.roll.leader();
@@ -182,7 +199,7 @@ impl Nodes {
             let turned_away = self.node.turned_away(*id).filter(|_| !seen.connected);
             NodeSight { speaks, program, zone: zones.of(*id).cloned(), turned_away, ..seen }
         };
-        let name = |node| roster.name(node);
+        let (replacing, resizing) = change_of(&roster);
         let mut nodes: Vec<NodeSight> = roster.nodes.iter().map(node).collect();
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
         NodesSight {
@@ -192,11 +209,9 @@ impl Nodes {
                 .iter()
                 .map(|gone| (gone.name.clone(), gone.by.clone()))
                 .collect(),
-            replacing: roster.replacing.map(|Replacing { old, new }| (name(old), name(new))),
-            resizing: roster.resizing.as_ref().map(|Resizing { nodes, keep }| {
-                (nodes.iter().map(|node| name(*node)).collect(), *keep)
-            }),
-            leader: leader.map(name),
+            replacing,
+            resizing,
+            leader: leader.map(|node| roster.name(node)),
             log_names: sights.iter().map(|log| log.name.clone()).collect(),
             active: Some(roster.active),
             zones: ZonesSight::of(&roster, &zones),
@@ -307,6 +322,16 @@ impl Nodes {
         self.refresh();
         self.roll.roster()
     }
+}
+
+fn change_of(roster: &Roster) -> NodesChange {
+    let name = |node| roster.name(node);
+    let replacing = roster.replacing.map(|Replacing { old, new }| (name(old), name(new)));
+    let resizing = roster
+        .resizing
+        .as_ref()
+        .map(|Resizing { nodes, keep }| (nodes.iter().map(|node| name(*node)).collect(), *keep));
+    (replacing, resizing)
 }
 
 /// What is known of the logs, and who leads the catalog.

@@ -209,4 +209,21 @@ mod tests {
             bring_ms=1.0 start_ms=1.0 apply_ms=2.0 open_ms=28.0 total_ms=35.0 prepared_ms=5.0";
         assert_eq!(line(&watched), expected);
     }
+
+    #[test]
+    fn an_owner_that_takes_over_from_itself_begins_to_count_anew() {
+        let watched = [
+            (Doing::Asking, 110_000, None),
+            (Doing::Claiming, 140_000, None),
+            (Doing::Sealing, 145_000, Some(300_000)),
+            (Doing::Starting, 310_000, None),
+            (Doing::Owning, 320_000, None),
+            (Doing::Sealing, 900_000, None),
+            (Doing::Starting, 902_000, None),
+            (Doing::Owning, 903_000, None),
+        ];
+        let expected = "takeover: epoch=7 by=handover detection_ms=0.0 catalog_ms=0.0 lease_ms=0.0 seal_ms=2.0 \
+            bring_ms=0.0 start_ms=1.0 apply_ms=2.0 open_ms=28.0 total_ms=33.0 prepared_ms=0.0";
+        assert_eq!(line(&watched), expected);
+    }
 }

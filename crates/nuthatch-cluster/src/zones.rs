@@ -69,10 +69,16 @@ impl ZonesSight {
     #[must_use]
     pub fn risk(&self) -> Option<ZoneRisk> {
         let keeper_count = self.keeper_count;
-        let no_majority = |nodes: &[String]| keeper_count - nodes.len() <= keeper_count / 2;
+        let no_majority = |nodes: &[String]| takes_majority(nodes.len(), keeper_count);
         let (zone, nodes) = self.keepers.iter().find(|(_, nodes)| no_majority(nodes))?;
         Some(ZoneRisk { zone: zone.clone(), nodes: nodes.clone(), keeper_count })
     }
+}
+
+/// True if the loss of so many of some nodes leaves no majority of them.
+#[must_use]
+pub const fn takes_majority(lost: usize, of: usize) -> bool {
+    of - lost <= of / 2
 }
 
 /// Something that people are told of when it becomes so, or otherwise so, and when it is over.

@@ -241,6 +241,22 @@ fn what_announces_too_much_is_refused_by_its_header() {
     assert!(Header::decode(&header).is_err(), "no cluster has so many logs");
 }
 
+/// A keeper that took a longer one would hold back its promises for ever.
+#[test]
+fn a_lease_that_cannot_be_is_refused() {
+    let with = |lease| {
+        let (epoch, commit, sent) = (Epoch(2), Lsn(3), Time(4));
+        let (owner, quorum, round, room, short) = (true, true, 5, true, false);
+        let message =
+            Message::Beat { epoch, owner, quorum, commit, sent, round, room, short, lease };
+        let (from, sender, to) = (NodeId(1), Incarnation(7), NodeId(2));
+        let envelope = Envelope { from, sender, to, disk: None, message };
+        read_packet(&mut &bytes_of(&Packet { envelope, payloads: vec![] })[..]).is_ok()
+    };
+    let taken = [0, LEASE_MIN - 1, LEASE_MIN, LEASE, LEASE + 1, u64::MAX].map(with);
+    assert_eq!(taken, [false, false, true, true, false, false]);
+}
+
 /// Places that are empty count for nothing: what is left has as many payloads as entries.
 #[test]
 fn a_fetched_window_with_holes_is_shortened_by_its_entries() {

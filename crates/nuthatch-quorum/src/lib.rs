@@ -48,9 +48,9 @@
 //! into the set *learn*: they are brought the log beside serving and count for nothing, until they have
 //! everything and the owner takes over from itself with the new set.
 //!
-//! Linearizable reads need a lease: a majority answered a beat *sent* less than a lease ago (200 ms or less, as the beat says), by a clock that
-//! runs on in sleep, asked before each answer. A keeper promises nobody else a later epoch for a tenth longer after
-//! a beat of the owner, nor after its own start. Where no clock is trusted ([`node::Reads::Quorum`]) a read waits
+//! Linearizable reads need a lease: a majority answered a beat *sent* less than that ago (200 ms, or less where the
+//! beat says so), by a clock that runs on in sleep, asked before each answer. A keeper promises nobody else a later
+//! epoch for a tenth longer after a beat of the owner, nor for 220 ms after its own start. Where no clock is trusted ([`node::Reads::Quorum`]) a read waits
 //! for a round of beats that began after it came, and that a majority has answered.
 //!
 //! An owner hands over by committing what it has, giving back its leases, which ends it in the same step, and

@@ -1,16 +1,12 @@
 //! What this node has seen of its cluster since it began, for who watches by numbers.
 
-use crate::cluster_sight::Change;
-use nuthatch_cluster::{NodesSight, Takeover};
+use nuthatch_cluster::{NodesChange, Takeover};
 use nuthatch_log::stats::{Latency, LatencySnapshot};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-/// Which change of which nodes.
-type Under = (Option<(String, String)>, Option<(Vec<String>, bool)>);
 
 /// What has become of a log.
 #[derive(Default)]
@@ -44,7 +40,7 @@ pub struct LogCounts {
 #[derive(Default)]
 pub struct ClusterCounts {
     by_log: Mutex<BTreeMap<u8, Arc<OfLog>>>,
-    change: Mutex<Option<(Under, Instant)>>,
+    change: Mutex<Option<(NodesChange, Instant)>>,
 }
 
 impl ClusterCounts {
@@ -88,13 +84,12 @@ impl ClusterCounts {
     }
 
     /// Notes which change of the nodes is under way, and gives how long it has been as this node knows: since it first saw it.
-    pub fn note_change(&self, sight: &NodesSight, now: Instant) -> Option<Duration> {
+    pub fn note_change(&self, under: NodesChange, now: Instant) -> Option<Duration> {
         let mut change = self.change.lock();
-        if Change::of(sight).is_none() {
+        if under == NodesChange::default() {
             *change = None;
             return None;
         }
-        let under = (sight.replacing.clone(), sight.resizing.clone());
         let since = match &*change {
             Some((known, since)) if *known == under => *since,
             _ => now,
@@ -108,36 +103,26 @@ impl ClusterCounts {
 mod tests {
     use super::*;
 
-    fn sight(replacing: Option<(&str, &str)>, growing: Option<&str>) -> NodesSight {
-        NodesSight {
-            nodes: vec![],
-            removed: vec![],
-            replacing: replacing.map(|(old, new)| (old.to_owned(), new.to_owned())),
-            resizing: growing.map(|node| (vec![node.to_owned()], true)),
-            leader: None,
-            log_names: vec![],
-            active: None,
-            zones: Default::default(),
-            knows_logs: true,
-        }
+    fn change(replacing: Option<(&str, &str)>, growing: Option<&str>) -> NodesChange {
+        let replacing = replacing.map(|(old, new)| (old.to_owned(), new.to_owned()));
+        (replacing, growing.map(|node| (vec![node.to_owned()], true)))
     }
 
     #[test]
     fn a_change_is_as_old_as_it_was_first_seen() {
         let (counts, begin) = (ClusterCounts::default(), Instant::now());
         let at = |seconds| begin + Duration::from_secs(seconds);
-        let seconds = |sight: &NodesSight, second| {
-            counts.note_change(sight, at(second)).map(|since| since.as_secs())
+        let seconds = |change: &NodesChange, second| {
+            counts.note_change(change.clone(), at(second)).map(|since| since.as_secs())
         };
-        let (none, first) = (sight(None, None), sight(Some(("n1", "n4")), None));
+        let (none, first) = (change(None, None), change(Some(("n1", "n4")), None));
         assert_eq!(seconds(&none, 0), None);
         assert_eq!((seconds(&first, 1), seconds(&first, 9)), (Some(0), Some(8)));
-        let second = sight(Some(("n2", "n5")), None);
+        let second = change(Some(("n2", "n5")), None);
         assert_eq!((seconds(&second, 10), seconds(&second, 12)), (Some(0), Some(2)), "another one");
         assert_eq!((seconds(&none, 13), seconds(&second, 14)), (None, Some(0)));
-        let growing = sight(None, Some("n4"));
+        let growing = change(None, Some("n4"));
         assert_eq!(seconds(&growing, 20), Some(0));
-        assert_eq!(Change::of(&growing).map(Change::name), Some("grow"));
     }
 
     #[test]

@@ -56,16 +56,7 @@ fn started(dir: &TempDir) -> Vec<Node> {
         std::fs::write(&file, text).expect("written");
         let args = vec!["-c".to_owned(), file.display().to_string()];
         let log = dir.path().join(format!("{name}.log"));
-        let mut node = Node {
-            name,
-            port: clients[at],
-            args,
-            log,
-            hosts: None,
-            program: None,
-            env: Vec::new(),
-            child: None,
-        };
+        let mut node = Node::new(name, clients[at], args, log);
         node.start_as("nats-server");
         node
     };

@@ -35,16 +35,7 @@ fn core_node(nodes: &Nodes, name: &str, listen: &str, routes: &[&str]) -> Node {
         }
     }
     let log = nodes.dir.path().join(format!("without-{name}.log"));
-    Node {
-        name: name.to_owned(),
-        port,
-        args,
-        log,
-        hosts: None,
-        program: None,
-        env: Vec::new(),
-        child: None,
-    }
+    Node::new(name.to_owned(), port, args, log)
 }
 
 fn address() -> String {

@@ -70,8 +70,9 @@ impl Host {
         let at_first = Cell::new(None);
         self.bring_about(|known, _| {
             let named = known.nodes.get(&node).map(|row| row.value.incarnation);
-            if at_first.replace(at_first.get().or(Some(named))).is_some_and(|first| first != named)
-            {
+            let first = at_first.get().unwrap_or(named);
+            at_first.set(Some(first));
+            if first != named {
                 return Ok(Wanted::Done);
             }
             match known.giving_up(node) {
@@ -112,24 +113,17 @@ impl Host {
             let Wanted::Put(key, revision, value) = look(&known, before)? else { return Ok(()) };
             // The same under the same name is done once; what others have changed is built upon.
             let same = proposed.take().filter(|(txn, _)| txn.revision == revision);
-            let waits = same.as_ref().is_some_and(|(_, at)| at.elapsed() < AGAIN);
-            let txn = same.clone().map_or_else(
-                || Txn {
-                    id: TxnId { proposer: drawn(), number: 1 },
-                    key,
-                    revision,
-                    seen: known.revision,
-                    value,
-                },
-                |(txn, _)| txn,
-            );
-            proposed = match waits {
-                true => same,
-                false => {
-                    self.helpers.catalog.hand(Call::Propose(txn.clone()));
-                    Some((txn, Instant::now()))
-                }
-            };
+            let (txn, at) = same.unwrap_or_else(|| {
+                let id = TxnId { proposer: drawn(), number: 1 };
+                let txn = Txn { id, key, revision, seen: known.revision, value };
+                self.helpers.catalog.hand(Call::Propose(txn.clone()));
+                (txn, Instant::now())
+            });
+            let is_late = at.elapsed() >= AGAIN;
+            if is_late {
+                self.helpers.catalog.hand(Call::Propose(txn.clone()));
+            }
+            proposed = Some((txn, if is_late { Instant::now() } else { at }));
             thread::sleep(LOOK);
         }
         Err(NotWished::NoAnswer)

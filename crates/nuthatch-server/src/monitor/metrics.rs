@@ -85,6 +85,18 @@ pub enum Number {
     Latency(Box<LatencySnapshot>),
 }
 
+impl From<u64> for Number {
+    fn from(whole: u64) -> Self {
+        Self::Whole(whole)
+    }
+}
+
+impl From<f64> for Number {
+    fn from(real: f64) -> Self {
+        Self::Real(real)
+    }
+}
+
 /// All metrics, with as many streams and consumers as the page shows.
 pub async fn families(server: &Server) -> Vec<Family> {
     let query = SampleQuery {

@@ -535,7 +535,7 @@ pub(super) static QUORUM: Block = Block {
             "never",
             "a duration, at least `10s`: the place of a node that the catalog's leader (without one the first node) has not heard for so long is taken by a spare; the same at all nodes",
         ),
-        yes(&["lease"], "`200ms`", "`100ms` to `200ms`: for so long a dead owner's reads count"),
+        yes(&["lease"], "`200ms`", "`100ms` to `200ms`: a takeover from a dead node waits so long"),
         yes(
             &["owner_zones"],
             "none",

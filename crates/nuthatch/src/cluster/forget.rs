@@ -99,7 +99,7 @@ fn copies(node: &str, logs: &[String]) -> String {
         false => format!(
             "What {node} held of {names} counts as gone for good. A log of which no majority is left then begins anew: a log in \
              memory is empty, and one in a bucket goes on with what is there. Say it only if {node} has ended and does not come \
-             back: if it runs, it and others may go on for a moment with what is then lost.\n"
+             back: if it still runs, what it and others acknowledge until they read that is lost.\n"
         ),
     }
 }

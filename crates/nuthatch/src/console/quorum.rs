@@ -49,7 +49,7 @@ fn millis(time: Duration) -> u64 {
 /// What is under way, and what an operator should know of.
 fn states(server: &Server, found: &nuthatch_cluster::Cluster, sight: &NodesSight) -> Vec<String> {
     let mut told = Vec::new();
-    if let Some(since) = server.nodes.counts.note_change(sight, Instant::now()) {
+    if let Some(since) = server.nodes.counts.note_change(sight.change(), Instant::now()) {
         told.push(format!(
             "{}, for {} s as this node has seen it.",
             change(sight),

@@ -142,8 +142,8 @@ impl Copies {
         self.logs.iter().try_for_each(|log| log.text(out))?;
         writeln!(
             out,
-            "A majority of the nodes that keep a log is enough to go on, with what these have. The doctor mends no copy: each node \
-             is brought what it lacks when it starts."
+            "A log goes on when a majority of the nodes that keep it run. Each is brought what it lacks then; the doctor mends no \
+             copy."
         )
     }
 

@@ -49,6 +49,11 @@ pub struct Node {
 }
 
 impl Node {
+    /// One that has not started yet.
+    pub fn new(name: String, port: u16, args: Vec<String>, log: PathBuf) -> Self {
+        Self { name, port, args, log, program: None, hosts: None, env: Vec::new(), child: None }
+    }
+
     pub fn start(&mut self) {
         self.start_as("nuthatch");
     }
@@ -239,7 +244,7 @@ impl Nodes {
         ];
         let args = args.concat().into_iter().chain([catalog]).map(str::to_owned).collect();
         let log = dir.join(format!("{name}.log"));
-        Node { log, name, port, args, hosts: None, program: None, env: Vec::new(), child: None }
+        Node::new(name, port, args, log)
     }
 
     /// Another node, which has routes to those that there are and has not started yet; gives its place.

@@ -49,26 +49,14 @@ fn put_number(page: &mut Vec<Family>, metric: &'static Metric, value: Number) {
     page.push(Family { metric, samples: vec![Sample { labels: Vec::new(), value }] });
 }
 
-fn put_all<'a>(
+fn put_all<'a, V: Into<Number>>(
     page: &mut Vec<Family>,
     metric: &'static Metric,
-    samples: impl IntoIterator<Item = (Vec<&'a str>, u64)>,
+    samples: impl IntoIterator<Item = (Vec<&'a str>, V)>,
 ) {
-    let sample = |(labels, value): (Vec<&str>, u64)| Sample {
+    let sample = |(labels, value): (Vec<&str>, V)| Sample {
         labels: labels.into_iter().map(str::to_owned).collect(),
-        value: Number::Whole(value),
-    };
-    page.push(Family { metric, samples: samples.into_iter().map(sample).collect() });
-}
-
-fn put_reals<'a>(
-    page: &mut Vec<Family>,
-    metric: &'static Metric,
-    samples: impl IntoIterator<Item = (Vec<&'a str>, f64)>,
-) {
-    let sample = |(labels, value): (Vec<&str>, f64)| Sample {
-        labels: labels.into_iter().map(str::to_owned).collect(),
-        value: Number::Real(value),
+        value: value.into(),
     };
     page.push(Family { metric, samples: samples.into_iter().map(sample).collect() });
 }

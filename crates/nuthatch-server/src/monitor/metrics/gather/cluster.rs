@@ -76,7 +76,7 @@ struct Log {
 /// Names without numbers of a server that is alone, or has not found its cluster yet.
 pub(super) fn of_cluster(page: &mut Vec<Family>, server: &Server) {
     let Some(cluster) = server.cluster.get() else {
-        return ALL.iter().for_each(|metric| put_all(page, metric, []));
+        return ALL.iter().for_each(|metric| put_all(page, metric, [] as [(_, u64); 0]));
     };
     put(page, &t::CLUSTER_NODES, cluster.count() as u64);
     put(page, &t::CLUSTER_CONNECTED, connected(server).len() as u64 + 1);

@@ -1,6 +1,6 @@
 //! Who the nodes are, what changes, where they are, what they speak, and their catalog.
 
-use super::super::{put, put_all, put_number, put_reals};
+use super::super::{put, put_all, put_number};
 use super::{Family, Log, t};
 use crate::cluster_sight::{Change, all_know, may_stop};
 use crate::monitor::metrics::Number;
@@ -54,7 +54,7 @@ fn of_silence(page: &mut Vec<Family>, server: &Server, sight: &NodesSight) {
     let uptime = Duration::from_millis(server.uptime_ms());
     let silent = |node: &NodeSight| node.silent.unwrap_or(uptime);
     let all = sight.nodes.iter().map(|node| (vec![&*node.name], silent(node).as_secs_f64()));
-    put_reals(page, &t::NODE_SILENT, all);
+    put_all(page, &t::NODE_SILENT, all);
     let options = server.options();
     let after = options.cluster.as_ref().and_then(|settings| settings.replace_after);
     let seconds = after.map_or(0.0, |after| after.as_secs_f64());
@@ -65,16 +65,16 @@ fn of_silence(page: &mut Vec<Family>, server: &Server, sight: &NodesSight) {
         let away = sight.nodes.iter().filter(is_due);
         away.map(move |node| (vec![&*node.name], after.saturating_sub(silent(node)).as_secs_f64()))
     });
-    put_reals(page, &t::NODE_REPLACED_IN, due);
+    put_all(page, &t::NODE_REPLACED_IN, due);
 }
 
 fn of_change(page: &mut Vec<Family>, server: &Server, sight: &NodesSight) {
-    let since = server.nodes.counts.note_change(sight, Instant::now());
+    let since = server.nodes.counts.note_change(sight.change(), Instant::now());
     let (is, since) = (Change::of(sight), since.map_or(0.0, |since| since.as_secs_f64()));
     let under_way = Change::ALL.map(|one| (vec![one.name()], u64::from(is == Some(one))));
     put_all(page, &t::CHANGE_UNDER_WAY, under_way);
     let seconds = |one| if is == Some(one) { since } else { 0.0 };
-    put_reals(page, &t::CHANGE_SECONDS, Change::ALL.map(|one| (vec![one.name()], seconds(one))));
+    put_all(page, &t::CHANGE_SECONDS, Change::ALL.map(|one| (vec![one.name()], seconds(one))));
 }
 
 fn of_zones(page: &mut Vec<Family>, (server, cluster): (&Server, &Cluster), sight: &NodesSight) {
@@ -93,7 +93,7 @@ fn of_zones(page: &mut Vec<Family>, (server, cluster): (&Server, &Cluster), sigh
 fn of_catalog(page: &mut Vec<Family>, server: &Server, sight: &NodesSight, logs: &[Log]) {
     let options = server.options();
     let Some(settings) = &options.cluster else { return };
-    put_all(page, &t::CATALOG_INFO, [(vec![kind(&settings.catalog)], 1)]);
+    put_all(page, &t::CATALOG_INFO, [(vec![kind(&settings.catalog)], 1_u64)]);
     let leads = sight.leader.as_ref() == Some(&settings.name);
     put(page, &t::CATALOG_LEADER, u64::from(leads));
     let asked: Vec<(Duration, u64)> = logs.iter().map(|log| log.log.catalog()).collect();

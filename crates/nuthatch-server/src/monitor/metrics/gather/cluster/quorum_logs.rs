@@ -5,7 +5,7 @@ use super::{Family, Log, t};
 use crate::cluster_counts::LogCounts;
 use crate::monitor::metrics::{Number, Sample};
 use crate::server::Server;
-use nuthatch_cluster::{NodeName, NodesSight};
+use nuthatch_cluster::{NodeName, NodesSight, takes_majority};
 use std::collections::BTreeMap;
 
 pub(super) fn of_logs(page: &mut Vec<Family>, server: &Server, sight: &NodesSight, logs: &[Log]) {
@@ -85,7 +85,7 @@ impl Zones {
     fn among<T: Ord>(replicas: usize, zones: impl Iterator<Item = T>) -> Self {
         let mut by_zone = BTreeMap::<T, usize>::new();
         zones.for_each(|zone| *by_zone.entry(zone).or_default() += 1);
-        let is_at_risk = by_zone.values().any(|there| replicas - there <= replicas / 2);
+        let is_at_risk = by_zone.values().any(|there| takes_majority(*there, replicas));
         Self { count: by_zone.len() as u64, is_at_risk }
     }
 }
