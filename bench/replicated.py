@@ -9,7 +9,7 @@
 
 `load` publishes to a stream of each system in turn, round after round, with the load generator of the product, on
 the port of the node that leads the stream; CPU is that of all nodes. `kills` ends the leader again and again while
-one client publishes synchronously and tries all nodes: from its last acknowledgement to the first of another node, then
+one client publishes synchronously and tries all nodes: the longest time without an acknowledgement, then
 all acknowledged messages are looked for. `kill` is SIGKILL, `term` a clean end, `stop` a SIGSTOP of three seconds; a request
 that is not answered within --patience is given up. Where a server says what the parts of a takeover took, their medians are told.
 `keeper` publishes with a keeper stopped, and with one that is ten times slower, beside all of them; `resync` lets one come
@@ -47,6 +47,7 @@ NODES = 3
 START_S = 60
 STOPPED_S = 3
 SETTLE_S = 5
+GOES_ON_S = 1
 # "takeover: epoch=3 by=loss detection_ms=1.2 …" of a server that tells it.
 TAKEOVER = re.compile(r"takeover: epoch=\d+ by=\w+ (.*)")
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -125,9 +126,9 @@ class Nats:
 class System:
     """Some nodes of one system."""
 
-    def __init__(self, name, base, options):
+    def __init__(self, name, base, options, count=NODES):
         self.name, self.dir = name, pathlib.Path(tempfile.mkdtemp(prefix=f"{name}-", dir=base))
-        self.count = 1 if name == "nuthatch" else NODES
+        self.count = 1 if name == "nuthatch" else count
         self.ports, self.peers = free_ports(self.count), free_ports(self.count)
         self.options, self.children = options, [None] * self.count
         for at in range(self.count):
@@ -345,7 +346,7 @@ def kills(options):
             at = system.leader()
             offset = (system.dir / f"n{at}.log").stat().st_size
             when = system.end(at, options.how)
-            gaps.append(gap(publisher, at, when))
+            gaps.append(gap(publisher.acks, at, when))
             system.begin_again(at, options.how)
             print(f"{options.how} {len(gaps)} of n{at}: {gaps[-1] * 1000:.0f} ms", flush=True)
             wait_whole(system, at, offset, options.how)
@@ -404,14 +405,15 @@ def shares_of(system):
     return found
 
 
-def gap(publisher, old, signalled):
-    """From the last acknowledgement of the node that had the signal to the first of another one behind it."""
+def gap(acks, old, signalled):
+    """The longest time without an acknowledgement behind a signal to a node, as soon as clients of others have some again: such a
+    client also gets what was under way before."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
-        acks = publisher.acks[-20_000:]
-        after = next((when for when, at in acks if when > signalled and at != old), None)
-        if after:
-            return after - max(when for when, at in acks if when < after)
+        last = acks[-20_000:]
+        times = [when for when, _ in last]
+        if times and times[-1] > signalled + GOES_ON_S and any(at != old and when > signalled for when, at in last):
+            return max(after - one for one, after in zip(times, times[1:]) if after > signalled)
         time.sleep(0.005)
     raise SystemExit("nobody took over")
 
@@ -438,7 +440,7 @@ def all_current(system):
     except OSError:
         return False
     replicas = info["cluster"].get("replicas") or []
-    return len(replicas) == NODES - 1 and all(one["current"] and not one.get("offline") for one in replicas)
+    return len(replicas) == system.count - 1 and all(one["current"] and not one.get("offline") for one in replicas)
 
 
 def check(system, count, looks=5000):
