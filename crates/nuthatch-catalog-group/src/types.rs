@@ -44,6 +44,9 @@ impl Protocol {
     /// From this one on an owner says in its beats how long it answers reads after them.
     pub const LEASES_SAID: Self = Self(7);
 
+    /// From the same one on nodes say in their beats that they are about to follow a log in memory.
+    pub const COLD_SAID: Self = Self::LEASES_SAID;
+
     /// The newest one that this program knows. From 5 on a cluster has an active version, and nodes tell each other by which
     /// keys they encrypt.
     pub const NEWEST: Self = Self::LEASES_SAID;

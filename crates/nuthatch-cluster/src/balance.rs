@@ -49,7 +49,8 @@ const WHOLE_AT_START: Duration = Duration::from_secs(1);
 /// Between two attempts to give away a log that this node is to keep no more.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// For so long a log goes at once to a node that people have just named; afterwards, and after each takeover, as to any place.
+/// For so long a log goes at once to a node that people have just named, and as long as that is about to follow it; afterwards, and
+/// after each takeover, as to any place.
 const ASKED_FOR: Duration = Duration::from_secs(60);
 
 /// Between two attempts to have a log begin anew with other keepers: less than its core waits, which closes nothing.
@@ -208,6 +209,8 @@ struct Seen {
     goal: Goal,
     /// The node to which it goes is there and has everything, as the owner sees it.
     ready: bool,
+    /// All that is in the way is that this node is about to follow it first.
+    cold: bool,
     in_memory: bool,
     /// Its owner is in no zone in which it is to be owned.
     is_outside: bool,
@@ -264,12 +267,15 @@ impl Seen {
             preferred: sight.preferred.id,
             goal: goal.unwrap_or(Goal::Place),
             ready: false,
+            cold: false,
             in_memory,
             is_outside: sight.owner_is_outside,
             asked: sight.asked_owner.as_ref().map(|asked| asked.id),
             leaves: leaves(sight),
         };
-        Self { ready: seen.to().is_some_and(|to| is_ready(&to)), ..seen }
+        let ready = seen.to().is_some_and(|to| is_ready(&to));
+        let cold = !ready && seen.to().is_some_and(|to| sight.has_everything(to, LAG_MAX));
+        Self { ready, cold, ..seen }
     }
 
     /// The node to which it goes; none: it stays.
@@ -288,7 +294,8 @@ fn leaves(sight: &LogSight) -> Option<Leaves> {
     leaves_to(sight).or_else(|| sight.set_can_change.then_some(Leaves::Changes))
 }
 
-/// Who of those that are to keep a log, and are not drained, gets it from an owner that is not to keep or to own it.
+/// Who of those that are to keep a log, and are not drained, gets it from an owner that is not to keep or to own it. Where it is
+/// not to keep it a core waits for seconds only: then rather one that is about to follow the log than one that closes nothing.
 fn leaves_to(sight: &LogSight) -> Option<Leaves> {
     let owner = sight.owner.as_ref()?.id;
     let is_kept = sight.wished.contains(&owner);
@@ -296,8 +303,11 @@ fn leaves_to(sight: &LogSight) -> Option<Leaves> {
         return None;
     }
     let first = std::iter::once(sight.preferred.id);
-    let mut may = first.chain(sight.wished.iter().copied()).filter(|node| *node != owner);
-    let to = may.find(|node| !sight.drained.contains(node) && sight.is_ready(*node, LAG_MAX))?;
+    let may = first.chain(sight.wished.iter().copied()).filter(|node| *node != owner);
+    let mut may = may.filter(|node| !sight.drained.contains(node));
+    let ready = may.clone().find(|node| sight.is_ready(*node, LAG_MAX));
+    let cold = || may.find(|node| !is_kept && sight.has_everything(*node, LAG_MAX));
+    let to = ready.or_else(cold)?;
     Some(if is_kept { Leaves::Kept(to) } else { Leaves::For(to) })
 }
 
@@ -411,6 +421,12 @@ impl Balance {
         }
         if held.asked != seen.asked {
             (held.asked, held.asked_until) = (seen.asked, Some(now + ASKED_FOR));
+        }
+        if let Some(until) = &mut held.asked_until
+            && seen.cold
+            && now < *until
+        {
+            *until = now + ASKED_FOR;
         }
         let to = seen.to().filter(|to| seen.ready && *to != self.me);
         let same = held.ready_since.filter(|(node, _)| Some(*node) == to);

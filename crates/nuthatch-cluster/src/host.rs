@@ -15,6 +15,7 @@ mod sending;
 mod status;
 mod steps;
 mod syncs;
+mod this_node;
 mod wishing;
 mod work_signal;
 
@@ -376,21 +377,6 @@ impl Host {
     pub(crate) fn wished(&self) -> (Vec<NodeId>, Option<NodeId>) {
         let core = self.cores();
         core.node.wish().map_or_else(Default::default, |wish| (wish.keepers.clone(), wish.owner))
-    }
-
-    /// The other nodes, from now on.
-    pub(crate) fn meet(&self, peers: Vec<NodeId>) {
-        self.cores().node.meet(peers);
-    }
-
-    /// Whether this node is to own the log only where nobody else can, from now on.
-    pub(crate) fn set_drained(&self, drained: bool) {
-        self.cores().node.set_drained(drained);
-    }
-
-    /// Has this node, as an owner, answer reads no longer than that after a beat, in microseconds.
-    pub(crate) fn shorten_lease(&self, lease: u64) {
-        self.cores().node.shorten_lease(lease);
     }
 
     /// The stamp of the last entry.

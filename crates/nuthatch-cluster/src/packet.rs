@@ -323,7 +323,7 @@ fn put_message(to: &mut Writer, message: &Message) {
 /// What is sent on the connection of beats.
 fn put_beat(to: &mut Writer, message: &Message) {
     match message {
-        Message::Beat { epoch, owner, quorum, commit, sent, round, room, short, lease } => {
+        Message::Beat { epoch, owner, quorum, commit, sent, round, room, short, cold, lease } => {
             // Nodes that do not know the other kind are sent none: no lease is shortened while there may be such.
             to.u8(if *lease == LEASE { 14 } else { 21 });
             to.u32(epoch.0);
@@ -332,7 +332,8 @@ fn put_beat(to: &mut Writer, message: &Message) {
             to.u64(commit.0);
             to.u64(sent.0);
             to.u64(*round);
-            to.u8(u8::from(*room) | u8::from(*short) << 1);
+            // Nor are those told of a cold node that take nothing but the first two.
+            to.u8(u8::from(*room) | u8::from(*short) << 1 | u8::from(*cold) << 2);
             if *lease != LEASE {
                 to.u64(*lease);
             }
@@ -448,15 +449,15 @@ fn get_beat(from: &mut Reader<'_>, says_lease: bool) -> Result<Message, Malforme
     let (epoch, owner, quorum) = (Epoch(from.u32()?), from.bool()?, from.bool()?);
     let (commit, sent, round) = (Lsn(from.u64()?), Time(from.u64()?), from.u64()?);
     let room = from.u8()?;
-    if room > 3 {
+    if room > 7 {
         return Err(malformed("what is said of a disk's room is not known"));
     }
-    let (room, short) = (room & 1 != 0, room & 2 != 0);
+    let (room, short, cold) = (room & 1 != 0, room & 2 != 0, room & 4 != 0);
     let lease = if says_lease { from.u64()? } else { LEASE };
     if !(LEASE_MIN..=LEASE).contains(&lease) {
         return Err(malformed("the lease of an owner is shorter or longer than it may be"));
     }
-    Ok(Message::Beat { epoch, owner, quorum, commit, sent, round, room, short, lease })
+    Ok(Message::Beat { epoch, owner, quorum, commit, sent, round, room, short, cold, lease })
 }
 
 fn beat(kind: u8, from: &mut Reader<'_>) -> Result<Message, Malformed> {

@@ -17,7 +17,7 @@ use crate::owners::Owners;
 use crate::replica_view::ReplicaView;
 use crate::roll::Roll;
 use crate::stopwatch::Takeover;
-use nuthatch_catalog_group::LogNumber;
+use nuthatch_catalog_group::{LogNumber, Protocol};
 use nuthatch_log::env::Disk;
 use nuthatch_quorum::node::{Event, Sight};
 use nuthatch_quorum::timing::TICK;
@@ -136,6 +136,12 @@ impl QuorumLog {
     #[must_use]
     pub fn followed(&self) -> Option<Followed> {
         *self.followed.lock()
+    }
+
+    /// Whether this node is about to follow the log, and would take long to open it before: it gets the log behind others then,
+    /// which hear of that where all of them can read it.
+    pub fn set_cold(&self, cold: bool) {
+        self.host.set_cold(cold && self.roll.roster().active >= Protocol::COLD_SAID);
     }
 
     /// Notes whether a log that this node owns cannot be opened here, for whoever asks for its health.
@@ -332,15 +338,18 @@ impl QuorumLog {
     }
 
     /// Who follows this node at its end: the one that people want to own the log, or where some nodes are drained another one,
-    /// if it has everything. Otherwise the cores choose.
+    /// if it has everything. Otherwise the cores choose. One that is about to follow the log comes behind those that do.
     fn successor(&self) -> Option<NodeId> {
         let (sight, (_, asked)) = (self.sight(), self.host.wished());
         let other = |node: &NodeId| Some(*node) != sight.owner.as_ref().map(|owner| owner.id);
         let others = sight.keepers.iter().map(|keeper| keeper.node.id).filter(other);
         let able = others.filter(|node| !sight.drained.contains(node));
-        let mut ready = able.filter(|node| sight.is_ready(*node, SUCCESSOR_LAG_MAX));
+        let mut whole = able.filter(|node| sight.has_everything(*node, SUCCESSOR_LAG_MAX));
+        let mut ready = whole.clone().filter(|node| sight.is_ready(*node, SUCCESSOR_LAG_MAX));
         let asked = asked.filter(|node| ready.clone().any(|one| one == *node));
-        asked.or_else(|| ready.find(|_| !sight.drained.is_empty()))
+        let is_any_drained = !sight.drained.is_empty();
+        let first = || ready.find(|_| is_any_drained).or_else(|| whole.find(|_| is_any_drained));
+        asked.or_else(first)
     }
 
     /// Has this node, as the owner, answer reads no longer than that after it was last heard by a majority, from now on.
@@ -468,6 +477,7 @@ impl QuorumLog {
             silent: sight.silent.map(Duration::from_micros),
             lag: sight.lag,
             fit: sight.fit,
+            cold: sight.cold,
         };
         let (wished, asked) = self.host.wished();
         let owners = Owners {

@@ -139,20 +139,23 @@ fn small() -> impl Strategy<Value = Message> {
                 Message::Install { epoch, base, replaces: replaces.map(Sum) }
             }
         ),
-        (epoch.clone(), any::<(bool, bool, u64, u64, u64, bool, bool)>(), LEASE_MIN..=LEASE)
-            .prop_map(|(epoch, (owner, quorum, commit, sent, round, room, short), lease)| {
-                Message::Beat {
-                    epoch,
-                    owner,
-                    quorum,
-                    commit: Lsn(commit),
-                    sent: Time(sent),
-                    round,
-                    room,
-                    short,
-                    lease,
+        (epoch.clone(), any::<(bool, bool, u64, u64, u64, [bool; 3])>(), LEASE_MIN..=LEASE)
+            .prop_map(
+                |(epoch, (owner, quorum, commit, sent, round, [room, short, cold]), lease)| {
+                    Message::Beat {
+                        epoch,
+                        owner,
+                        quorum,
+                        commit: Lsn(commit),
+                        sent: Time(sent),
+                        round,
+                        room,
+                        short,
+                        cold,
+                        lease,
+                    }
                 }
-            }),
+            ),
         (prop::option::of(epoch.clone()), any::<(u64, u64, Option<u64>, Option<u64>)>()).prop_map(
             |(epoch, (sent, round, wall, damaged))| Message::BeatAnswer(BeatAnswer {
                 epoch,
@@ -246,9 +249,9 @@ fn what_announces_too_much_is_refused_by_its_header() {
 fn a_lease_that_cannot_be_is_refused() {
     let with = |lease| {
         let (epoch, commit, sent) = (Epoch(2), Lsn(3), Time(4));
-        let (owner, quorum, round, room, short) = (true, true, 5, true, false);
+        let (owner, quorum, round, room, short, cold) = (true, true, 5, true, false, false);
         let message =
-            Message::Beat { epoch, owner, quorum, commit, sent, round, room, short, lease };
+            Message::Beat { epoch, owner, quorum, commit, sent, round, room, short, cold, lease };
         let (from, sender, to) = (NodeId(1), Incarnation(7), NodeId(2));
         let envelope = Envelope { from, sender, to, disk: None, message };
         read_packet(&mut &bytes_of(&Packet { envelope, payloads: vec![] })[..]).is_ok()

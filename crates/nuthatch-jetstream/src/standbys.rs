@@ -37,6 +37,9 @@ const RETRY: Duration = Duration::from_secs(2);
 
 const RETRY_DOUBLINGS: u32 = 8;
 
+/// A log that could not be followed so often may never be: this node is as good as others.
+const COLD_FAILURES: u32 = 3;
+
 /// After there was no memory for a standby.
 const RETRY_WITHOUT_MEMORY: Duration = Duration::from_secs(600);
 
@@ -118,7 +121,10 @@ enum Next {
     Now,
     /// When it has so many entries, or then: what it takes to open does not follow from its entries alone.
     Grown(u64, Instant),
-    At(Instant),
+    /// It could not be followed.
+    Again(Instant),
+    /// There was no memory for it.
+    WithMemory(Instant),
 }
 
 impl Next {
@@ -126,7 +132,7 @@ impl Next {
     fn wait(self) -> Duration {
         match self {
             Self::Now => UNKNOWN_OWNER,
-            Self::Grown(_, at) | Self::At(at) => {
+            Self::Grown(_, at) | Self::Again(at) | Self::WithMemory(at) => {
                 at.saturating_duration_since(Instant::now()).max(UNKNOWN_OWNER)
             }
         }
@@ -136,7 +142,7 @@ impl Next {
         match self {
             Self::Now => true,
             Self::Grown(entries, at) => applied >= entries || Instant::now() >= at,
-            Self::At(at) => Instant::now() >= at,
+            Self::Again(at) | Self::WithMemory(at) => Instant::now() >= at,
         }
     }
 }
@@ -171,6 +177,7 @@ impl Standbys {
             next: Next::Now,
             failures: 0,
             counted: Instant::now(),
+            lacks_room: false,
             needs: None,
             settings: None,
         };
@@ -223,6 +230,8 @@ struct Follower {
     /// How often it has failed since a standby has lasted for [`LASTS`].
     failures: u32,
     counted: Instant,
+    /// There is no memory for it at present.
+    lacks_room: bool,
     /// What it took when there was no memory for it, and when that was.
     needs: Option<(u64, Instant)>,
     /// The settings of the options that were looked at last.
@@ -232,22 +241,36 @@ struct Follower {
 impl Follower {
     fn run(mut self) {
         let mut seen = Default::default();
+        self.tell();
         while let Some(applied) = self.log.wait_applied(seen, self.wait()) {
             seen = applied;
             if self.log.owned().is_some() {
                 // Who opens the log takes what there is, a moment after the node owns it.
                 self.next = Next::Now;
             } else if let Err(why) = self.look(applied.0) {
-                self.next = Next::At(Instant::now() + RETRY * (1 << self.failures));
+                self.next = Next::Again(Instant::now() + RETRY * (1 << self.failures));
                 self.failures = (self.failures + 1).min(RETRY_DOUBLINGS);
                 self.say(|log| {
                     log.debug(format_args!("{self}: its standby begins anew: {why}"));
                 });
             }
-            self.log.set_followed(self.followed());
+            self.tell();
             std::thread::sleep(REST);
         }
         drop(self.place.take());
+    }
+
+    /// Notes how the log is followed, and tells other nodes where it will be soon: they do not give it to this one before.
+    fn tell(&self) {
+        let followed = self.followed();
+        let is_soon = match self.next {
+            Next::Now => true,
+            Next::Again(_) => self.failures < COLD_FAILURES,
+            Next::Grown(..) | Next::WithMemory(_) => false,
+        };
+        let is_soon = is_soon && !self.lacks_room && self.log.owned().is_none();
+        self.log.set_cold(is_soon && followed.is_none());
+        self.log.set_followed(followed);
     }
 
     /// How long to wait for another entry: a log that is followed, or owned, gives nothing to do without one.
@@ -282,13 +305,14 @@ impl Follower {
             (stale, kept.is_some())
         };
         drop(stale);
+        self.lacks_room = !is_kept && !self.has_room(&options);
         if is_kept {
             drop(server);
             self.read_on()?;
-        } else if self.next.is_due(applied) && self.is_owned_elsewhere() && self.has_room(&options)
-        {
+        } else if self.next.is_due(applied) && self.is_owned_elsewhere() && !self.lacks_room {
             // The server may end while another log is read, or this one.
             drop(server);
+            self.tell();
             let standbys = Arc::clone(&self.standbys);
             let _reading = standbys.reading.lock();
             let Some(server) = standbys.server.upgrade() else { return Ok(()) };
@@ -366,7 +390,10 @@ impl Follower {
         if self.log.owned().is_some() {
             return Ok(());
         }
-        let Some(mut standby) = begun? else { return Ok(()) };
+        let Some(mut standby) = begun? else {
+            self.next = Next::Grown(GROWN_ENTRIES, Instant::now() + LOOK_AGAIN);
+            return Ok(());
+        };
         let took = began.elapsed();
         let above = options.cluster.as_ref().map_or(Duration::MAX, |cluster| cluster.standby_above);
         if took < above {
@@ -419,7 +446,7 @@ impl Follower {
         }
         drop(self.place.take());
         let now = Instant::now();
-        (self.needs, self.next) = (Some((own, now)), Next::At(now + RETRY_WITHOUT_MEMORY));
+        (self.needs, self.next) = (Some((own, now)), Next::WithMemory(now + RETRY_WITHOUT_MEMORY));
         let (used, max) = (used >> 20, max >> 20);
         if let Some(server) = self.standbys.server.upgrade() {
             server.nodes.counts.standby_dropped(self.log.number().0);
@@ -435,6 +462,14 @@ impl Follower {
 
 fn in_files(source: std::io::Error) -> StandbyError {
     OpenError::Io { context: "the keeper's files".to_owned(), source }.into()
+}
+
+impl Drop for Follower {
+    /// Nobody follows the log here any more, perhaps because of a panic.
+    fn drop(&mut self) {
+        self.log.set_cold(false);
+        self.log.set_followed(None);
+    }
 }
 
 impl std::fmt::Display for Follower {

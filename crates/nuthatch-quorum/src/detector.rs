@@ -27,6 +27,8 @@ pub struct Detector {
     full: BTreeSet<NodeId>,
     /// Peers whose disks are to take no new messages.
     short: BTreeSet<NodeId>,
+    /// Nodes that would take long to open the log, and will not soon.
+    cold: BTreeSet<NodeId>,
 }
 
 impl Detector {
@@ -43,6 +45,7 @@ impl Detector {
             role_since: now,
             full: BTreeSet::new(),
             short: BTreeSet::new(),
+            cold: BTreeSet::new(),
         }
     }
 
@@ -72,6 +75,30 @@ impl Detector {
         };
     }
 
+    /// A beat of any node, or this one's driver: whether it is about to follow the log in memory.
+    pub(crate) fn heard_cold(&mut self, from: NodeId, cold: bool) {
+        if cold {
+            self.cold.insert(from)
+        } else {
+            self.cold.remove(&from)
+        };
+    }
+
+    /// True if a node, which may be this one, would take long to open the log, and will not soon, as far as was heard.
+    pub(crate) fn is_cold(&self, node: NodeId) -> bool {
+        self.cold.contains(&node) && Rule::ColdLast.holds()
+    }
+
+    /// True if another node of the set than its owner is near, has room, and would not take long to open the log.
+    pub(crate) fn has_warm(&self, row: &LogRow, now: Time) -> bool {
+        let owner = row.owner.map(|owner| owner.node);
+        let mut others = row.set.iter().filter(|member| Some(member.node) != owner);
+        others.any(|member| {
+            let fit = self.has_room(member.node) && !self.is_cold(member.node);
+            member.node != self.me && self.is_disk_near(*member, now) && fit
+        })
+    }
+
     /// True if a peer's disk is to take no new messages, as far as was heard.
     pub(crate) fn is_short(&self, node: NodeId) -> bool {
         self.short.contains(&node)
@@ -92,6 +119,11 @@ impl Detector {
     /// The connection to a peer was reset: it is not near before it answers again.
     pub(crate) fn peer_reset(&mut self, peer: NodeId) {
         self.gone.insert(peer);
+    }
+
+    /// True if the connection to a peer was reset, and it has not answered since.
+    pub(crate) fn is_gone(&self, peer: NodeId) -> bool {
+        self.gone.contains(&peer)
     }
 
     /// The disk that a peer had when it answered last; none if it never has.
@@ -146,8 +178,21 @@ impl Detector {
     /// owner is behind all others.
     pub(crate) fn suspects(&self, row: &LogRow, unfit: bool, now: Time) -> bool {
         let Some(rank) = rank(row, self.me) else { return false };
-        let rank = if unfit { rank + row.set.len() as u64 } else { rank };
+        let rank = match unfit {
+            true => rank + row.set.len() as u64,
+            false => rank - self.cold_before(row),
+        };
         now.since(self.quiet_since) >= self.silence() + rank * RANK_WAIT
+    }
+
+    /// How many nodes that come before this one by their rank wait for it, since they are cold.
+    fn cold_before(&self, row: &LogRow) -> u64 {
+        if self.is_cold(self.me) {
+            return 0;
+        }
+        let owner = row.owner.map(|owner| owner.node);
+        let others = row.set.iter().map(|member| member.node).filter(|node| Some(*node) != owner);
+        others.take_while(|node| *node != self.me).filter(|node| self.is_cold(*node)).count() as u64
     }
 
     /// True if a peer answered a beat lately, with whatever disk.

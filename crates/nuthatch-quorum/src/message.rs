@@ -288,6 +288,8 @@ pub enum Message {
         room: bool,
         /// True if its disk is so full that no new messages are to be taken, though it has room for what makes room.
         short: bool,
+        /// True if it is about to follow the log in memory: until it does it would take long to open it.
+        cold: bool,
         /// How long the sender answers reads on the strength of this beat, if it is answered: from
         /// [`LEASE_MIN`](crate::timing::LEASE_MIN) to [`LEASE`](crate::timing::LEASE).
         lease: u64,

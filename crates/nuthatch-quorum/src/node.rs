@@ -28,6 +28,7 @@ mod wish;
 
 use anew::Memory;
 pub use sight::Sight;
+use wish::Handed;
 
 /// What a linearizable read rests on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -108,7 +109,7 @@ pub enum Event {
     /// This node is not to own the log any more, because it is about to end, say. Another whole keeper
     /// follows it.
     HandOver,
-    /// As [`Event::HandOver`], to this node and no other one.
+    /// As [`Event::HandOver`], to this node and no other one, unless that goes meanwhile.
     HandOverTo(NodeId),
     /// The log is closed at this owner, which is to take over from itself with the set that is wished. Where it cannot
     /// ([`Node::set_can_change`]) nothing happens.
@@ -201,6 +202,8 @@ pub struct Node {
     prepares: Option<Prepares>,
     /// The epoch that this node was told to follow, until it has claimed the next one.
     follows: Option<Epoch>,
+    /// Set when this node has left an epoch, until it claims one.
+    handed: Option<Handed>,
     memory: Memory,
 }
 
@@ -234,6 +237,7 @@ impl Node {
             short: false,
             lease: LEASE,
             prepares: None,
+            handed: None,
             follows: None,
             memory: Memory::default(),
             config,
@@ -463,7 +467,7 @@ impl Node {
         if self.proposal.as_ref().is_some_and(|proposal| proposal.purpose != Purpose::Register) {
             self.proposal = None;
         }
-        (self.prepares, self.follows) = (None, None);
+        (self.prepares, self.follows, self.handed) = (None, None, None);
         (self.unwished_since, self.changeable_since) = (None, None);
         self.detector.begin_anew(now);
     }
@@ -549,10 +553,12 @@ impl Node {
         if never || known.is_none_or(|known| reply.snapshot.revision >= known) {
             self.keeper.note_seen(reply.snapshot.revision, out);
             let log = self.row.as_ref().map(|row| row.log.revision);
-            if log != Some(reply.snapshot.log.revision) {
-                self.detector.begin_anew(now);
-            }
+            let is_other = log != Some(reply.snapshot.log.revision);
             self.row = Some(reply.snapshot);
+            if is_other {
+                self.detector.begin_anew(now);
+                self.miss_gone_owner();
+            }
         }
         if let Some((id, outcome)) = reply.outcome {
             self.decided(id, outcome.ok(), now, out);

@@ -166,6 +166,12 @@ rules! {
     PreparedWaits = "takeover.prepared-waits";
     /// It waits no longer when that owner has gone without a word.
     PreparedEndsWithOwner = "takeover.prepared-ends-with-owner";
+    /// An owner that hands the log to a node which goes tells another one instead, before or after it has left.
+    HandedToTheGone = "takeover.handed-to-the-gone";
+    /// A node that is about to follow the log in memory takes it over behind those that do: it would take long to open it.
+    ColdLast = "detector.cold-last";
+    /// An owner whose connection was reset before the row named it is missed as soon as it does.
+    GoneOwnerMissed = "detector.gone-owner-missed";
     /// An owner serves after a majority has started its epoch (Q7).
     StartMajority = "takeover.start-majority";
     /// An entry is committed when a majority has it durably.

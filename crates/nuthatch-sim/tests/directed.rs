@@ -8,10 +8,12 @@ use nuthatch_sim::quorum::{Fault, Options, Violation, World};
 const SECOND: u64 = 1_000_000;
 const HOUR: i64 = 3_600_000_000;
 
-/// A world of three keepers after three seconds, and its owner.
+/// A world of three keepers after three seconds, none of which is cold, and its owner.
 fn settled(seed: u64, spare: u8) -> (World, usize) {
     let mut world = World::new(seed, &Options { spare: Some(spare), ..Options::calm(3) });
-    world.run_for(3 * SECOND).expect("nothing fails");
+    world.run_for(SECOND).expect("nothing fails");
+    (0..3).for_each(|at| world.set_cold(at, false));
+    world.run_for(2 * SECOND).expect("nothing fails");
     let owner = world.owner().expect("an owner");
     (world, owner)
 }
@@ -64,6 +66,45 @@ fn wrong_clock(seed: u64) -> Option<String> {
         match world.owner() {
             Some(next) if next != late => None,
             next => wrong("followed", format!("{next:?} after {owner}, {late} has a wrong clock")),
+        }
+    })
+}
+
+/// A node that is about to follow the log neither takes it over from an owner that goes nor gets it in a handover, where the third
+/// one follows it.
+fn cold_keeper(seed: u64) -> Option<String> {
+    all_are_cold(seed).or_else(|| one_is_cold(seed))
+}
+
+/// One of them is as good as another then.
+fn all_are_cold(seed: u64) -> Option<String> {
+    let (mut world, owner) = settled(seed, 0);
+    (0..3).for_each(|at| world.set_cold(at, true));
+    world.run_for(SECOND / 10).expect("nothing breaks");
+    world.dies(owner).expect("nothing breaks");
+    world.run_for(SECOND).expect("nothing breaks");
+    let gone = world.owner().is_none_or(|next| next == owner);
+    gone.then(|| format!("nobody of those that are cold follows {owner}"))
+}
+
+fn one_is_cold(seed: u64) -> Option<String> {
+    let cases = [(1, false), (2, false), (1, true), (2, true)];
+    cases.into_iter().find_map(|(place, is_planned)| {
+        let (mut world, owner) = settled(seed, 0);
+        let cold = (owner + place) % 3;
+        world.set_cold(cold, true);
+        world.run_for(SECOND / 10).expect("nothing breaks");
+        if is_planned {
+            world.hands_over(owner, true).expect("nothing breaks");
+        } else {
+            world.dies(owner).expect("nothing breaks");
+        }
+        world.run_for(SECOND).expect("nothing breaks");
+        match world.owner() {
+            Some(next) if ![owner, cold].contains(&next) => None,
+            next => {
+                wrong("followed", format!("{next:?} after {owner}, {cold} is cold: {is_planned}"))
+            }
         }
     })
 }
@@ -292,6 +333,65 @@ fn gone_before_its_end(seed: u64) -> Option<String> {
     })
 }
 
+/// The log is handed to a node that goes before it has claimed the next epoch, or beside that: another one owns it at once, also
+/// where the one that is gone was made ready.
+fn handed_to_the_gone(seed: u64) -> Option<String> {
+    let mut cases = (0..12).map(|case| (case % 2 == 0, 1 + case / 2 % 2, case / 4));
+    let handed = cases.find_map(|(is_ready, place, after_ms)| {
+        let (mut world, owner) = settled(seed, 0);
+        let (gone, epoch) = ((owner + place) % 3, world.epoch());
+        if is_ready {
+            world.hands_over(owner, false).expect("nothing breaks");
+            world.run_for(SECOND / 10).expect("nothing breaks");
+        }
+        world.hands_over(owner, true).expect("nothing breaks");
+        world.run_for(after_ms as u64 * SECOND / 1_000).expect("nothing breaks");
+        world.dies(gone).expect("nothing breaks");
+        world.run_for(SECOND / 4).expect("nothing breaks");
+        let facts =
+            |next| format!("{next:?}, not {gone}: {is_ready}, {after_ms} ms, {owner}'s log");
+        match world.owner() {
+            Some(next) if next != gone && world.epoch() > epoch => None,
+            next => wrong("followed", facts(next)),
+        }
+    });
+    handed.or_else(|| handed_back(seed))
+}
+
+/// So it is where nobody else has everything: the former owner has the log again, or the one that it has brought what it lacked.
+fn handed_back(seed: u64) -> Option<String> {
+    let (mut world, owner) = settled(seed, 0);
+    let (gone, behind, epoch) = ((owner + 1) % 3, (owner + 2) % 3, world.epoch());
+    world.cut(owner, behind);
+    world.run_for(SECOND / 5).expect("nothing breaks");
+    world.hands_over(owner, true).expect("nothing breaks");
+    world.mend();
+    world.dies(gone).expect("nothing breaks");
+    world.run_for(SECOND / 2).expect("nothing breaks");
+    match world.owner() {
+        Some(next) if next != gone && world.epoch() > epoch => None,
+        next => wrong("followed", format!("{next:?}, not {gone}, and {behind} was behind")),
+    }
+}
+
+/// A node claims an epoch and goes before the others hear of that from the catalog: they do not wait as if it were silent.
+fn claimed_and_gone(seed: u64) -> Option<String> {
+    (1..12).find_map(|after_ms| {
+        let (mut world, owner) = settled(seed, 0);
+        let gone = (owner + 1) % 3;
+        world.inject(Fault::TakeOver, gone).expect("nothing breaks");
+        world.run_for(after_ms * SECOND / 1_000).expect("nothing breaks");
+        world.dies(gone).expect("nothing breaks");
+        world.run_for(SECOND / 2).expect("nothing breaks");
+        match world.owner() {
+            Some(next) if next != gone => None,
+            next => {
+                wrong("followed", format!("{next:?}, not {gone}: {after_ms} ms, {owner}'s log"))
+            }
+        }
+    })
+}
+
 /// A takeover of which one of the two keepers that are where the epoch begins goes when the epoch is to start, and the
 /// third hears nothing before that: it is brought there then, and nobody waits until the attempt is given up.
 fn gone_at_the_start(seed: u64) -> Option<String> {
@@ -409,6 +509,9 @@ fn of(rule: Rule) -> Option<fn(u64) -> Option<String>> {
         Rule::PreparedWaits => Some(handed_over),
         Rule::ReleaseLasts => Some(handed_over_beside_a_beat),
         Rule::PreparedEndsWithOwner => Some(gone_before_its_end),
+        Rule::ColdLast => Some(cold_keeper),
+        Rule::HandedToTheGone => Some(handed_to_the_gone),
+        Rule::GoneOwnerMissed => Some(claimed_and_gone),
         Rule::StartingBrings => Some(gone_at_the_start),
         Rule::ClaimsAgain => Some(left_to_trimmed),
         _ => None,
@@ -509,4 +612,19 @@ fn a_prepared_handover_is_waited_for_and_then_quick() {
 #[test]
 fn an_owner_that_goes_before_its_handover_is_followed_as_soon_as_any() {
     assert_eq!(trouble(Rule::PreparedEndsWithOwner), None);
+}
+
+#[test]
+fn a_node_that_would_open_the_log_slowly_takes_it_over_last() {
+    assert_eq!(trouble(Rule::ColdLast), None);
+}
+
+#[test]
+fn a_log_that_is_handed_to_a_node_that_goes_is_owned_again_at_once() {
+    assert_eq!(trouble(Rule::HandedToTheGone), None);
+}
+
+#[test]
+fn an_owner_that_goes_before_the_others_know_of_it_is_missed_at_once() {
+    assert_eq!(trouble(Rule::GoneOwnerMissed), None);
 }

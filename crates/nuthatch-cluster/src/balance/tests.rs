@@ -12,6 +12,7 @@ fn logs(of: &[(u8, u8, bool)]) -> Vec<Seen> {
         preferred: NodeId(*preferred),
         goal: Goal::Place,
         ready: *ready,
+        cold: false,
         in_memory: false,
         is_outside: false,
         asked: None,
@@ -142,6 +143,7 @@ fn sight(wished: &[u8], drained: &[u8], ready: &[u8]) -> LogSight {
         silent: None,
         lag: ready.contains(&id).then_some(0),
         fit: true,
+        cold: false,
     };
     let wished: Vec<NodeId> = wished.iter().copied().map(NodeId).collect();
     let drained = drained.iter().copied().map(NodeId).collect();
@@ -184,6 +186,18 @@ fn who_is_to_own_nothing_leaves_its_logs_to_who_is() {
     let asked_owner = Some(NodeName { id: NodeId(3), name: "n3".to_owned() });
     let away = LogSight { asked_owner, ..sight(&[1, 2, 3], &[1], &[1, 2]) };
     assert_eq!(super::leaves(&away), Some(Leaves::Kept(NodeId(2))));
+    // One that is about to follow the log would open it slowly until then.
+    let mut cold = sight(&[1, 2, 3], &[1], &[1, 2, 3]);
+    cold.keepers
+        .iter_mut()
+        .filter(|keeper| keeper.node.id == NodeId(2))
+        .for_each(|k| k.cold = true);
+    assert_eq!(super::leaves(&cold), Some(Leaves::Kept(NodeId(3))));
+    let seen = Seen::of(&LogSight { preferred: cold.keepers[1].node.clone(), ..cold }, false, None);
+    assert_eq!((seen.to(), seen.ready, seen.cold), (Some(NodeId(2)), false, true));
+    let mut for_others = sight(&[4, 2, 3], &[3], &[1, 2, 3, 4]);
+    for_others.keepers.iter_mut().for_each(|keeper| keeper.cold = true);
+    assert_eq!(super::leaves(&for_others), Some(Leaves::For(NodeId(4))), "all are, and it hurries");
     let changes = |drained: &[u8], ready: &[u8]| {
         super::leaves(&LogSight { set_can_change: true, ..sight(&[1, 2, 4], drained, ready) })
     };

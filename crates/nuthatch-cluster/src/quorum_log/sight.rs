@@ -62,6 +62,8 @@ pub struct KeeperSight {
     pub lag: Option<u64>,
     /// Nothing is known that speaks against its owning the log: its disk has room, its wall clock does not differ.
     pub fit: bool,
+    /// It is about to follow the log in memory, and would take long to open it before.
+    pub cold: bool,
 }
 
 /// A keeper may lack so many entries when it is chosen to follow: it gets them before it does.
@@ -103,8 +105,14 @@ impl LogSight {
 
     /// True if a node's keeper is connected, fit, counts for the majority, and lacks no more than so many entries of what the
     /// owner has.
-    pub(crate) fn is_ready(&self, node: NodeId, lag_max: u64) -> bool {
+    pub(crate) fn has_everything(&self, node: NodeId, lag_max: u64) -> bool {
         let mut keepers = self.keepers.iter().filter(|keeper| keeper.node.id == node);
         keepers.any(|keeper| keeper.fit && keeper.lacks_at_most(lag_max))
+    }
+
+    /// True if that holds, and it is not about to follow the log, which it would open faster then.
+    pub(crate) fn is_ready(&self, node: NodeId, lag_max: u64) -> bool {
+        let is_cold = |keeper: &KeeperSight| keeper.node.id == node && keeper.cold;
+        self.has_everything(node, lag_max) && !self.keepers.iter().any(is_cold)
     }
 }

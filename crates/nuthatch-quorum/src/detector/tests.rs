@@ -72,3 +72,20 @@ fn a_node_that_had_better_not_own_the_log_suspects_after_all_others() {
         }
     }
 }
+
+#[test]
+fn a_node_that_is_not_cold_does_not_wait_for_those_that_are() {
+    let row = row(Some(0), 4);
+    let waits = |node: u8, cold: &[u8]| {
+        let mut detector = Detector::new(NodeId(node), Time(0));
+        cold.iter().for_each(|cold| detector.heard_cold(NodeId(*cold), true));
+        detector.owner_reset();
+        let at = |tick: &u64| detector.suspects(&row, cold.contains(&node), Time(tick * TICK));
+        (0..).find(|tick| at(tick)).expect("some day") * TICK / RANK_WAIT
+    };
+    assert_eq!([1, 2, 3].map(|node| waits(node, &[])), [0, 1, 2]);
+    assert_eq!([1, 2, 3].map(|node| waits(node, &[1])), [4, 0, 1]);
+    assert_eq!([1, 2, 3].map(|node| waits(node, &[1, 2])), [4, 5, 0]);
+    // They do not all come first, either.
+    assert_eq!([1, 2, 3].map(|node| waits(node, &[1, 2, 3])), [4, 5, 6]);
+}

@@ -21,25 +21,36 @@ impl Node {
         self.round += 1;
         let (round, room) = (self.round, self.keeper.has_room());
         for peer in self.config.peers.iter().copied() {
-            let short = self.short;
-            let (sent, lease) = (now, self.lease);
-            let beat =
-                Message::Beat { epoch, owner, quorum, commit, sent, round, room, short, lease };
+            let beat = Message::Beat {
+                epoch,
+                owner,
+                quorum,
+                commit,
+                sent: now,
+                round,
+                room,
+                short: self.short,
+                cold: self.detector.is_cold(self.config.id),
+                lease: self.lease,
+            };
             out.send(peer, None, beat);
         }
     }
 
     pub(super) fn beaten(&mut self, envelope: &Envelope, now: Time, out: &mut Out) {
-        let Message::Beat { epoch, owner, quorum, sent, round, room, short, lease, .. } =
+        let Message::Beat { epoch, owner, quorum, sent, round, room, short, cold, lease, .. } =
             &envelope.message
         else {
             unreachable!("as dispatched");
         };
         self.detector.heard_room(envelope.from, *room);
         self.detector.heard_short(envelope.from, *short);
+        self.detector.heard_cold(envelope.from, *cold);
         let granted = *owner && self.keeper.grant(envelope.sender, *epoch, *lease, now);
         if *owner {
             self.detector.heard_owner(*epoch, *quorum, self.known_epoch(), now);
+            // Somebody has followed.
+            self.handed.take_if(|handed| handed.epoch < *epoch);
         }
         self.hear_prepared(envelope.from, *owner, now, out);
         let answer = BeatAnswer {
@@ -89,11 +100,12 @@ impl Node {
     }
 
     /// True if other nodes had better own the log: people want it so, the clock is wrong, the disk full, or something is
-    /// lacking that only files can replace.
+    /// lacking that only files can replace; or another one that is near would open it faster.
     pub(super) fn is_unfit(&self, row: &LogRow, now: Time) -> bool {
         let wrong = self.walls.is_wrong(row, self.config.id, now) && Rule::WrongClockLast.holds();
         let full = !self.keeper.has_room() && Rule::FullHandsOver.holds();
-        wrong || full || self.drained || self.lacks_trimmed()
+        let cold = self.detector.is_cold(self.config.id) && self.detector.has_warm(row, now);
+        wrong || full || cold || self.drained || self.lacks_trimmed()
     }
 
     /// Says once that the clock is wrong, until it is not any more.
@@ -113,5 +125,19 @@ impl Node {
             self.detector.owner_reset();
         }
         self.owner_has_gone(peer, now, out);
+        self.hand_to_another(peer, now, out);
+    }
+
+    /// The row may name an owner whose connection was reset before that was known here: it is missed at once as well.
+    pub(super) fn miss_gone_owner(&mut self) {
+        if self.has_owner_gone() && Rule::GoneOwnerMissed.holds() {
+            self.detector.owner_reset();
+        }
+    }
+
+    /// True if the connection to the node was reset that the row names.
+    pub(super) fn has_owner_gone(&self) -> bool {
+        let owner = self.log_row().and_then(|row| row.owner);
+        owner.is_some_and(|owner| self.detector.is_gone(owner.node))
     }
 }

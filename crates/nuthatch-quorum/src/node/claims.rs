@@ -84,6 +84,7 @@ impl Node {
             (Purpose::Claim | Purpose::ClaimAnew { .. }, None) => {
                 self.prepares = None;
                 self.detector.begin_anew(now);
+                self.miss_gone_owner();
                 self.claim_again(proposal.txn.revision, now, out);
             }
             (Purpose::Serve, None) => self.fall_back(now, out),

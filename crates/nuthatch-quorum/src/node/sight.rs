@@ -20,6 +20,8 @@ pub struct Sight {
     /// Nothing is known that speaks against its owning the log: its disk has room, and its wall clock does not differ from
     /// this node's.
     pub fit: bool,
+    /// It is about to follow the log in memory: until then it would take long to open it.
+    pub cold: bool,
     /// How many entries it lacks of what the owner has, or its new disk does; none where this node is not the owner, or the
     /// keeper's log is not known to be the owner's.
     pub lag: Option<u64>,
@@ -95,6 +97,12 @@ impl Node {
         self.short = short;
     }
 
+    /// Whether this node is about to follow the log in memory, and would take long to open it before, from now on. Beats say so,
+    /// so all nodes must know how to read that.
+    pub fn set_cold(&mut self, cold: bool) {
+        self.detector.heard_cold(self.config.id, cold);
+    }
+
     /// True if no new messages are to be taken: this node's disk is nearly full, or those of so many others that fewer than a
     /// majority of the set have room.
     #[must_use]
@@ -152,6 +160,7 @@ impl Node {
                 near: is_here || self.detector.is_near(member.node, now),
                 counts: disk == member.incarnation && !self.has_named_another(member),
                 silent: if is_here { Some(0) } else { self.detector.silent(member.node, now) },
+                cold: self.detector.is_cold(member.node),
                 fit: !is_full && !self.walls.is_apart(member.node, now),
                 lag: self
                     .owner()

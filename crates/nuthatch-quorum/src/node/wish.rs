@@ -15,6 +15,14 @@ use crate::takeover::Lacking;
 use crate::timing::{ADMIT_POLL, SUSPECT, UNWISHED_WAIT};
 use crate::types::{Epoch, Member, NodeId, Revision, Time, majority};
 
+/// An epoch that this node has left, whom it told to follow that, and who has everything.
+#[derive(Debug)]
+pub(super) struct Handed {
+    pub(super) epoch: Epoch,
+    to: Member,
+    whole: Vec<Member>,
+}
+
 impl Node {
     /// Tries to become the owner whether or not there is a healthy one.
     pub(super) fn take_over(&mut self, now: Time, out: &mut Out) {
@@ -103,7 +111,8 @@ impl Node {
         };
         // That one has claimed the next epoch, and brings itself what it may lack at this moment.
         let ready = owner.prepared().filter(fit);
-        ready.or_else(|| owner.whole().find(fit))
+        let warm = || owner.whole().filter(fit).find(|m| !self.detector.is_cold(m.node));
+        ready.or_else(warm).or_else(|| owner.whole().find(fit))
     }
 
     /// Tells one of some keepers that it is to follow soon, so that it has claimed the next epoch by then.
@@ -161,9 +170,15 @@ impl Node {
     /// The owner of an epoch has ended, and this node is to follow it.
     pub(super) fn succeed(&mut self, epoch: Epoch, now: Time, out: &mut Out) {
         self.prepares = None;
-        if !self.begin_prepared(epoch, now, out) && self.known_epoch() <= epoch {
+        if self.begin_prepared(epoch, now, out) {
+            return;
+        }
+        if self.known_epoch() <= epoch {
             self.follows = Some(epoch);
             self.take_over(now, out);
+        } else {
+            // Who has followed it may have gone since: the others are asked whether they hear it.
+            self.miss_gone_owner();
         }
     }
 
@@ -207,17 +222,59 @@ impl Node {
     /// Gives the leases back and tells the next owner, where this one has nothing left to do.
     pub(super) fn release(&mut self, now: Time, out: &mut Out) {
         let Role::Owner(owner) = &self.role else { return };
-        let Some((successor, drained)) = owner.successor(now) else { return };
+        let is_near = |member: Member| self.detector.is_disk_near(member, now);
+        let Some((successor, drained)) = owner.successor(is_near, now) else { return };
         let epoch = owner.epoch();
+        let mut handed = Handed { epoch, to: successor, whole: owner.whole().collect() };
+        if !is_near(successor) && Rule::HandedToTheGone.holds() {
+            handed.to = self.in_place_of(&handed, now);
+        }
         if !drained {
-            out.effects.push(Effect::Alarm(Alarm::LeftUndrained { to: successor.node, epoch }));
+            out.effects.push(Effect::Alarm(Alarm::LeftUndrained { to: handed.to.node, epoch }));
         }
         for member in owner.members().filter(|member| member.node != self.config.id) {
             out.send(member.node, Some(member.incarnation), Message::Release { epoch });
         }
-        out.send(successor.node, Some(successor.incarnation), Message::Succeed { epoch });
         if Rule::ReleaseEnds.holds() {
             self.fall_back(now, out);
+            // That one may have claimed the next epoch before it has gone.
+            self.miss_gone_owner();
+        }
+        self.hand_to(handed, now, out);
+    }
+
+    /// Tells a node, which may be this one, to follow an epoch that this one has left.
+    fn hand_to(&mut self, handed: Handed, now: Time, out: &mut Out) {
+        let Handed { epoch, to, .. } = handed;
+        if to == self.me() {
+            self.succeed(epoch, now, out);
+            return;
+        }
+        out.send(to.node, Some(to.incarnation), Message::Succeed { epoch });
+        self.handed = Some(handed);
+    }
+
+    /// Who follows this node instead of one that has gone: another one that has everything and is near, or this one again.
+    fn in_place_of(&self, handed: &Handed, now: Time) -> Member {
+        let me = self.me();
+        let fit = |member: &&Member| {
+            let near = self.detector.is_disk_near(**member, now);
+            ![me, handed.to].contains(member) && near && self.detector.has_room(member.node)
+        };
+        let mut fit = handed.whole.iter().filter(fit);
+        let warm = fit.clone().find(|member| !self.detector.is_cold(member.node));
+        warm.or_else(|| fit.next()).copied().unwrap_or(me)
+    }
+
+    /// A node has gone that was told to follow an epoch of this one, and has not claimed the next one as far as is known: another
+    /// one is told so. Had it claimed that, the other one learns it when its own claim is refused.
+    pub(super) fn hand_to_another(&mut self, gone: NodeId, now: Time, out: &mut Out) {
+        let is_to = |handed: &mut Handed| handed.to.node == gone;
+        let Some(mut handed) = self.handed.take_if(is_to) else { return };
+        let is_open = self.known_epoch() <= handed.epoch && Rule::HandedToTheGone.holds();
+        if matches!(self.role, Role::Follower) && is_open {
+            handed.to = self.in_place_of(&handed, now);
+            self.hand_to(handed, now, out);
         }
     }
 }

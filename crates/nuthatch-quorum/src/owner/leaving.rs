@@ -33,12 +33,18 @@ impl Owner {
     }
 
     /// Who is to own the log next, and whether nothing is left to commit and that one has everything; `None` while
-    /// there is something left, unless that has taken too long.
-    pub(crate) fn successor(&self, now: Time) -> Option<(Member, bool)> {
+    /// there is something left, unless that has taken too long. One that is not near gets nothing more.
+    pub(crate) fn successor(
+        &self,
+        is_near: impl Fn(Member) -> bool,
+        now: Time,
+    ) -> Option<(Member, bool)> {
         let (since, successor) = self.leaving?;
         let committed = self.queue.is_empty() && self.commit == self.last;
         let is_whole = self.voters().any(|p| p.member == successor && p.has(self.commit));
-        let drained = committed && (is_whole || !Rule::WholeSuccessor.holds());
+        let waits = !is_whole && Rule::WholeSuccessor.holds();
+        let is_gone = !is_near(successor) && Rule::HandedToTheGone.holds();
+        let drained = committed && (!waits || is_gone);
         (drained || now.since(since) >= DRAIN).then_some((successor, drained))
     }
 }

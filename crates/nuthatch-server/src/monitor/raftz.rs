@@ -121,6 +121,7 @@ mod tests {
             silent: (id != 3).then(|| Duration::from_millis(u64::from(id))),
             lag: (owner == Some(1)).then_some(u64::from(id) - 1),
             fit: true,
+            cold: false,
         };
         let mut sight = LogSight {
             number: LogNumber(1),

@@ -27,7 +27,7 @@ fn described_log(log: &QuorumLog) -> Value {
         (_, true) => "bucket",
         _ => "disk",
     };
-    let named = |keeper: &KeeperSight| json!({ "node": keeper.node.name, "connected": keeper.connected, "counts": keeper.counts });
+    let named = |keeper: &KeeperSight| json!({ "node": keeper.node.name, "connected": keeper.connected, "counts": keeper.counts, "cold": keeper.cold });
     json!({
         "number": number.0,
         "name": name,

@@ -105,6 +105,8 @@ pub(super) struct Host {
     pub(super) first: Incarnation,
     /// Entries up to this one have made what they make of the files, which are durable.
     pub(super) applied: Lsn,
+    /// It is cold until then.
+    pub(super) cold_until: Option<u64>,
 }
 
 /// Earlier directories that are kept to be brought back.
@@ -132,19 +134,31 @@ impl Host {
             images: vec![],
             first,
             applied: Lsn(0),
+            cold_until: None,
         }
     }
 
-    /// What its wall clock shows. One node of sixteen shortens its lease, at its start or some seconds later: nothing is drawn for
-    /// that, so that schedules stay as they were.
+    /// What its wall clock shows. One node of sixteen shortens its lease, at its start or some seconds later, and one of eight is
+    /// cold for some seconds after each start, or for ever: nothing is drawn for that, so that schedules stay as they were.
     pub(super) fn look(&mut self, now: u64) -> WallTime {
         let drawn = self.first.0 >> 8;
         let lease = if drawn & 16 == 0 { timing::LEASE_MIN } else { 140 * MILLISECOND };
-        let from = u64::try_from(drawn >> 5 & 3).expect("two bits") * 2_000 * MILLISECOND;
+        let from = self.some_seconds();
         if let Some(node) = self.node.as_mut().filter(|_| drawn & 15 == 0 && now >= from) {
             node.shorten_lease(lease);
         }
+        if let Some(node) = self.node.as_mut()
+            && let Some(until) = self.cold_until
+        {
+            self.cold_until = Some(until).filter(|until| now < *until);
+            node.set_cold(self.cold_until.is_some());
+        }
         WallTime(self.wall.at(now))
+    }
+
+    /// Up to six of them, of its own.
+    fn some_seconds(&self) -> u64 {
+        u64::try_from(self.first.0 >> 13 & 3).expect("two bits") * 2_000 * MILLISECOND
     }
 
     pub(super) fn time(&self, now: u64) -> Time {
@@ -180,6 +194,12 @@ impl Host {
         self.node = Some(node);
         self.told_full = false;
         self.life += 1;
+        let is_cold = self.first.0 >> 20 & 7 == 1;
+        let until = match self.some_seconds() {
+            0 => u64::MAX,
+            some => now + some,
+        };
+        self.cold_until = is_cold.then_some(until);
         effects
     }
 

@@ -82,6 +82,9 @@ fn copies(log: &Value) -> String {
                 Some(lag) => format!("{name} (lacks {lag} entries)"),
                 None => format!("{name} (behind)"),
             },
+            (true, true, None) if keeper["cold"] == true => {
+                format!("{name} (reads it, to follow it)")
+            }
             (true, true, None) => name,
         }
     };

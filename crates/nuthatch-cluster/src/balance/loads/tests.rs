@@ -19,6 +19,7 @@ fn sight(number: u8, owner: u8, nodes: u8) -> LogSight {
         silent: None,
         lag: Some(0),
         fit: true,
+        cold: false,
     };
     LogSight {
         number: LogNumber(number),

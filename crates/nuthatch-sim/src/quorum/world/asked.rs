@@ -27,6 +27,16 @@ impl World {
         self.hosts[at].stop(false, &mut self.schedule.rng);
     }
 
+    /// A process ends for good, and the others see their connections to it end.
+    ///
+    /// # Errors
+    /// What breaks by it.
+    pub fn dies(&mut self, at: usize) -> Result<(), Violation> {
+        self.shut_down(at);
+        let others = (0..self.hosts.len()).filter(|other| *other != at);
+        others.into_iter().try_for_each(|other| self.event(other, Event::Reset(NodeId(at as u8))))
+    }
+
     /// All links are well again.
     pub fn mend(&mut self) {
         self.net.heal();
@@ -81,6 +91,13 @@ impl World {
     /// Sets a wall clock ahead or back, by microseconds.
     pub fn set_wall(&mut self, at: usize, micros: i64) {
         self.hosts[at].wall.jump(micros);
+    }
+
+    /// A node is about to follow the log in memory, or does so, until it starts again.
+    pub fn set_cold(&mut self, at: usize, cold: bool) {
+        let host = &mut self.hosts[at];
+        host.cold_until = None;
+        host.node.as_mut().expect("it runs").set_cold(cold);
     }
 
     /// The last entry of a disk that can be read.
