@@ -121,9 +121,9 @@ impl Detector {
         self.gone.insert(peer);
     }
 
-    /// True if the connection to a peer was reset, and it has not answered since.
+    /// True if the connection to a peer was reset that had answered before, and it has not answered since.
     pub(crate) fn is_gone(&self, peer: NodeId) -> bool {
-        self.gone.contains(&peer)
+        self.gone.contains(&peer) && self.answered.contains_key(&peer)
     }
 
     /// The disk that a peer had when it answered last; none if it never has.

@@ -132,7 +132,13 @@ fn a_log_that_is_taken_over_on_a_disk_that_hangs_takes_no_other_log_from_its_own
         nodes.hanging[node].hang("logs/2/");
         // It ends without a word: the log is missed, and taken over when its lease has ended, which a tick shows.
         drop(nodes.clusters.pop());
-        wait("it is in the middle of a write", || nodes.hanging[node].waits() > 0);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while nodes.hanging[node].waits() == 0 {
+            if Instant::now() > deadline {
+                return Err("it had the other log before that ended".to_owned());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
         nodes.serves_on(node, 0, (&directory, epoch))?;
         assert!(nodes.hanging[node].waits() > 0, "the other log still hangs");
         nodes.hanging[node].go_on();
