@@ -16,8 +16,8 @@ import statistics
 import sys
 import time
 
-from pulses import Pulses
-from replicated import NODES, REPO, Nats, System, gap, run_load, shares_of, wait_whole
+from pulses import Pulses, add_options
+from replicated import NODES, Nats, System, gap, run_load, shares_of, wait_whole
 
 # Requests under way at once while streams are made.
 WINDOW = 256
@@ -132,10 +132,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--rest", type=float, default=2, help="seconds between a node's return and the next kill; its standbys need some")
-    parser.add_argument("--lease", type=int, help="`lease` of the nodes in ms; else their default")
-    parser.add_argument("--nuthatch", default=REPO / "target/release/nuthatch")
-    parser.add_argument("--dir", default=REPO / "target", help="where the nodes store")
-    parser.add_argument("--json", help="file for the results")
+    add_options(parser)
     options = parser.parse_args()
     options.what = "many"
     system = System("nuthatch-r3", options.dir, options)

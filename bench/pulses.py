@@ -3,9 +3,17 @@
 import threading
 import time
 
-from replicated import START_S, SUBJECT, Nats
+from replicated import REPO, START_S, SUBJECT, Nats
 
 PULSE_S = 0.01
+
+
+def add_options(parser):
+    """The options of programs that start nodes and measure with pulses."""
+    parser.add_argument("--lease", type=int, help="`lease` of the nodes in ms; else their default")
+    parser.add_argument("--nuthatch", default=REPO / "target/release/nuthatch")
+    parser.add_argument("--dir", default=REPO / "target", help="where the nodes store")
+    parser.add_argument("--json", help="file for the results")
 
 
 class Pulses:

@@ -14,8 +14,8 @@ import pathlib
 import sys
 import time
 
-from pulses import Pulses
-from replicated import REPO, System, all_current, gap
+from pulses import Pulses, add_options
+from replicated import System, all_current, gap
 
 ZONES = "aabbc"
 IN_FLIGHT_S = 1
@@ -51,11 +51,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--rest", type=float, default=15, help="seconds between the nodes' return and the next loss")
-    parser.add_argument("--lease", type=int, help="`lease` of the nodes in ms; else their default")
+    add_options(parser)
     parser.add_argument("--catalog", choices=["built-in", "directory"], default="built-in")
-    parser.add_argument("--nuthatch", default=REPO / "target/release/nuthatch")
-    parser.add_argument("--dir", default=REPO / "target", help="where the nodes store")
-    parser.add_argument("--json", help="file for the results")
     options = parser.parse_args()
     options.what = "zones"
     system, found = Zones(options), []

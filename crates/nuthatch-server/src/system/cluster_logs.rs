@@ -27,7 +27,10 @@ fn described_log(log: &QuorumLog) -> Value {
         (_, true) => "bucket",
         _ => "disk",
     };
-    let named = |keeper: &KeeperSight| json!({ "node": keeper.node.name, "connected": keeper.connected, "counts": keeper.counts, "cold": keeper.cold });
+    let named = |keeper: &KeeperSight| {
+        let KeeperSight { node, connected, counts, cold, .. } = keeper;
+        json!({ "node": node.name, "connected": connected, "counts": counts, "cold": cold })
+    };
     json!({
         "number": number.0,
         "name": name,
